@@ -1,0 +1,62 @@
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# constraints.txt keeps our own machines on a CPU build of torch; a user's `pip install ergnn` is free to take another
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: run test test-slow test-gpu lint format bench docs clean help
+.DEFAULT_GOAL := help
+
+run: $(VENV)/.installed  ## set up, then ER-GAT with influence maximisation on Cora: prints the table
+	$(BIN)/ergnn run cora --backbone gat --method replay --selector im --seeds 5
+
+test: $(VENV)/.test  ## set up, then the whole test suite with branch coverage
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+
+test-slow: $(VENV)/.test  ## the tests marked slow (retraining studies; a few minutes)
+	$(BIN)/python -m pytest -m slow -n 2
+
+test-gpu: $(VENV)/.test  ## the tests marked gpu
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(VENV)/.lint  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.lint  ## rewrite the code in ruff's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed  ## speed and memory beside plain PyG, in one run
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.docs  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+
+help:
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade 'pip>=25.1'
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(PIP) --group test
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.installed
+	$(PIP) --group lint
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) --group docs
+	@touch $@

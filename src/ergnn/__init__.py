@@ -1,0 +1,3 @@
+"""ergnn: graph neural networks that keep learning."""
+
+__version__ = "0.1.0"

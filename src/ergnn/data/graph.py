@@ -1,0 +1,162 @@
+"""A graph with node attributes and labels: what tasks are cut from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ergnn.errors import InputError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+UNLABELLED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Training, validation and test nodes of a whole graph, as index tensors."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+    def to(self, device: torch.device | str) -> Split:
+        return Split(self.train.to(device), self.val.to(device), self.test.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Attributes, edges and labels of one graph. Nobody writes to it.
+
+    Args:
+        x: attributes, ``[n, f]``; a dense tensor or a sparse CSR one.
+        edge_index: directed edges, ``[2, m]``, sources in row 0 and targets in row 1 (PyG's convention).
+        y: labels, ``[n]``, integers from 0; ``-1`` is a node without a label.
+        name: what the graph is called in messages and results.
+        public_split: the split that is published with the data set, where there is one.
+        class_names: one name a class.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    y: Tensor
+    name: str = "graph"
+    public_split: Split | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        n = self.y.numel()
+        if self.x.dim() != 2 or self.x.size(0) != n:
+            raise InputError(f"{self.name}: x has shape {tuple(self.x.shape)}; expected [{n}, features] as y has {n} nodes")
+        if self.edge_index.dim() != 2 or self.edge_index.size(0) != 2:
+            raise InputError(f"{self.name}: edge_index has shape {tuple(self.edge_index.shape)}; expected [2, edges]")
+        if self.edge_index.dtype != torch.long or self.y.dtype != torch.long:
+            raise InputError(
+                f"{self.name}: edge_index and y must be int64; got {self.edge_index.dtype} and {self.y.dtype}"
+            )
+
+    def validate(self) -> Graph:
+        """Check every value (edges to missing nodes, NaN or infinite features, labels out of range)."""
+        n = self.num_nodes
+        if n == 0:
+            raise InputError(f"{self.name}: the graph has no nodes")
+        if self.edge_index.numel():
+            low, high = int(self.edge_index.min()), int(self.edge_index.max())
+            if low < 0 or high >= n:
+                raise InputError(
+                    f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}"
+                )
+        values = self.x.values() if self.is_sparse else self.x
+        if not bool(torch.isfinite(values).all()):
+            if self.is_sparse:
+                rows = torch.repeat_interleave(torch.arange(n), self.x.crow_indices().diff())
+                bad = rows[~torch.isfinite(values)]
+            else:
+                bad = (~torch.isfinite(values)).any(dim=1).nonzero().flatten()
+            raise InputError(
+                f"{self.name}: NaN or infinite features on {bad.unique().numel()} node(s), the first is node {int(bad[0])}"
+            )
+        if int(self.y.min()) < UNLABELLED:
+            raise InputError(f"{self.name}: label {int(self.y.min())} is out of range; labels are 0, 1, 2, … or -1 for none")
+        if self.class_names is not None and self.num_classes > len(self.class_names):
+            raise InputError(
+                f"{self.name}: label {self.num_classes - 1} is out of range; {len(self.class_names)} classes are named"
+            )
+        return self
+
+    @classmethod
+    def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
+        """Read a PyG ``Data`` with ``x``, ``edge_index``, ``y`` and, where present, train/val/test masks."""
+        for key in ("x", "edge_index", "y"):
+            if getattr(data, key, None) is None:
+                raise InputError(f"{name}: the PyG Data has no {key!r}; x, edge_index and y are needed")
+        masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
+        split = None
+        if all(mask is not None and mask.dim() == 1 for mask in masks):
+            split = Split(*(mask.nonzero().flatten() for mask in masks))
+        y = data.y.reshape(-1).long()
+        return cls(data.x, data.edge_index.long(), y, name=name, public_split=split).validate()
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.y.numel())
+
+    @property
+    def num_features(self) -> int:
+        return int(self.x.size(1))
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.edge_index.size(1))
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.y.max()) + 1 if self.num_nodes else 0
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.x.layout == torch.sparse_csr
+
+    @property
+    def device(self) -> torch.device:
+        return self.x.device
+
+    def rows(self, nodes: Tensor) -> Tensor:
+        """Attributes of some nodes, dense."""
+        if not self.is_sparse:
+            return self.x[nodes]
+        ptr, col, value = self.x.crow_indices(), self.x.col_indices(), self.x.values()
+        count = ptr[nodes + 1] - ptr[nodes]
+        row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
+        first = torch.repeat_interleave(count.cumsum(0) - count, count)
+        index = torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
+        out = value.new_zeros(nodes.numel(), self.num_features)
+        return out.index_put((row, col[index]), value[index])
+
+    def dense_x(self) -> Tensor:
+        return self.x.to_dense() if self.is_sparse else self.x
+
+    def with_sparse_x(self) -> Graph:
+        """The same graph with attributes in CSR form."""
+        return self if self.is_sparse else replace(self, x=self.x.to_sparse_csr())
+
+    def row_normalized(self) -> Graph:
+        """Attributes divided by their row sum (as GCN and GAT feed bags of words); empty rows stay empty."""
+        if not self.is_sparse:
+            return replace(self, x=self.x / self.x.sum(1, keepdim=True).clamp(min=1e-12))
+        ptr = self.x.crow_indices()
+        row = torch.repeat_interleave(torch.arange(self.num_nodes, device=ptr.device), ptr.diff())
+        value = self.x.values()
+        total = value.new_zeros(self.num_nodes).index_add(0, row, value).clamp(min=1e-12)
+        x = torch.sparse_csr_tensor(ptr, self.x.col_indices(), value / total[row], self.x.shape)
+        return replace(self, x=x)
+
+    def to(self, device: torch.device | str) -> Graph:
+        split = self.public_split.to(device) if self.public_split else None
+        return replace(
+            self, x=self.x.to(device), edge_index=self.edge_index.to(device), y=self.y.to(device), public_split=split
+        )
