@@ -65,7 +65,7 @@ class AccuracyMatrix:
 
     Args:
         values: [M, M] tensor, array or nested list (``None`` reads as NaN). The diagonal and the lower
-            triangle must be measured; the upper triangle (tasks not learnt yet) may be: forward transfer needs it.
+            triangle must be measured; the upper triangle (tasks not learnt yet) may be.
         metric: ``"accuracy"`` or ``"micro-f1"``.
 
     >>> AccuracyMatrix([[0.9, None], [0.6, 0.8]]).to_list()
@@ -202,7 +202,7 @@ def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> fl
     scores = np.asarray(baseline, dtype=np.float64)
     if scores.shape != (matrix.num_tasks,):
         raise InputError(
-            f"baseline has shape {list(scores.shape)}; it needs one score for each of {matrix.num_tasks} tasks"
+            f"baseline has shape {list(scores.shape)}; it needs one score a task, {matrix.num_tasks} in all"
         )
     if np.isnan(scores).any() or scores.min() < 0 or scores.max() > 1:
         raise InputError(f"baseline is {scores.tolist()}; scores are fractions in [0, 1]")
