@@ -51,9 +51,13 @@ class Graph:
     def __post_init__(self) -> None:
         n = self.y.numel()
         if self.x.dim() != 2 or self.x.size(0) != n:
-            raise InputError(f"{self.name}: x has shape {tuple(self.x.shape)}; expected [{n}, features] as y has {n} nodes")
+            raise InputError(
+                f"{self.name}: x has shape {tuple(self.x.shape)}; expected [{n}, features] as y has {n} nodes"
+            )
         if self.edge_index.dim() != 2 or self.edge_index.size(0) != 2:
-            raise InputError(f"{self.name}: edge_index has shape {tuple(self.edge_index.shape)}; expected [2, edges]")
+            raise InputError(
+                f"{self.name}: edge_index has shape {tuple(self.edge_index.shape)}; expected [2, edges]"
+            )
         if self.edge_index.dtype != torch.long or self.y.dtype != torch.long:
             raise InputError(
                 f"{self.name}: edge_index and y must be int64; got {self.edge_index.dtype} and {self.y.dtype}"
@@ -73,18 +77,25 @@ class Graph:
         values = self.x.values() if self.is_sparse else self.x
         if not bool(torch.isfinite(values).all()):
             if self.is_sparse:
-                rows = torch.repeat_interleave(torch.arange(n), self.x.crow_indices().diff())
+                rows = torch.repeat_interleave(
+                    torch.arange(n, device=self.device), self.x.crow_indices().diff()
+                )
                 bad = rows[~torch.isfinite(values)]
             else:
                 bad = (~torch.isfinite(values)).any(dim=1).nonzero().flatten()
             raise InputError(
-                f"{self.name}: NaN or infinite features on {bad.unique().numel()} node(s), the first is node {int(bad[0])}"
+                f"{self.name}: NaN or infinite features on {bad.unique().numel()} node(s), "
+                f"the first is node {int(bad[0])}"
             )
         if int(self.y.min()) < UNLABELLED:
-            raise InputError(f"{self.name}: label {int(self.y.min())} is out of range; labels are 0, 1, 2, … or -1 for none")
+            raise InputError(
+                f"{self.name}: label {int(self.y.min())} is out of range; "
+                "labels are 0, 1, 2, … or -1 for none"
+            )
         if self.class_names is not None and self.num_classes > len(self.class_names):
             raise InputError(
-                f"{self.name}: label {self.num_classes - 1} is out of range; {len(self.class_names)} classes are named"
+                f"{self.name}: label {self.num_classes - 1} is out of range; "
+                f"{len(self.class_names)} classes are named"
             )
         return self
 
@@ -95,9 +106,8 @@ class Graph:
             if getattr(data, key, None) is None:
                 raise InputError(f"{name}: the PyG Data has no {key!r}; x, edge_index and y are needed")
         masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
-        split = None
-        if all(mask is not None and mask.dim() == 1 for mask in masks):
-            split = Split(*(mask.nonzero().flatten() for mask in masks))
+        vectors = [mask for mask in masks if mask is not None and mask.dim() == 1]
+        split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
         y = data.y.reshape(-1).long()
         return cls(data.x, data.edge_index.long(), y, name=name, public_split=split).validate()
 
@@ -133,7 +143,9 @@ class Graph:
         count = ptr[nodes + 1] - ptr[nodes]
         row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
         first = torch.repeat_interleave(count.cumsum(0) - count, count)
-        index = torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
+        index = (
+            torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
+        )
         out = value.new_zeros(nodes.numel(), self.num_features)
         return out.index_put((row, col[index]), value[index])
 
@@ -152,11 +164,17 @@ class Graph:
         row = torch.repeat_interleave(torch.arange(self.num_nodes, device=ptr.device), ptr.diff())
         value = self.x.values()
         total = value.new_zeros(self.num_nodes).index_add(0, row, value).clamp(min=1e-12)
-        x = torch.sparse_csr_tensor(ptr, self.x.col_indices(), value / total[row], self.x.shape)
+        x = torch.sparse_csr_tensor(
+            ptr, self.x.col_indices(), value / total[row], self.x.shape, check_invariants=False
+        )
         return replace(self, x=x)
 
     def to(self, device: torch.device | str) -> Graph:
         split = self.public_split.to(device) if self.public_split else None
         return replace(
-            self, x=self.x.to(device), edge_index=self.edge_index.to(device), y=self.y.to(device), public_split=split
+            self,
+            x=self.x.to(device),
+            edge_index=self.edge_index.to(device),
+            y=self.y.to(device),
+            public_split=split,
         )

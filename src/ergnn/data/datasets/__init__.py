@@ -1,0 +1,96 @@
+"""Data sets by name. One data set is one file here with one decorator; see :class:`~.base.Dataset`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ergnn.data.datasets.base import Dataset, DataUnavailable, PublicSplitUnavailable
+from ergnn.data.graph import Graph
+from ergnn.errors import InputError
+from ergnn.registry import Registry
+
+__all__ = [
+    "DATASETS",
+    "SPLITS",
+    "DataUnavailable",
+    "Dataset",
+    "DatasetInfo",
+    "LoadedGraph",
+    "PublicSplitUnavailable",
+    "describe_datasets",
+    "load_graph",
+]
+
+DATASETS: Registry[type[Dataset]] = Registry("dataset", "ergnn.data.datasets")
+SPLITS = ("auto", "public", "seeded")
+
+
+class LoadedGraph(NamedTuple):
+    """A graph, the kind of split it is meant for, and what a reader of the results should know about that."""
+
+    graph: Graph
+    split: str
+    note: str
+
+
+def load_graph(name: str, *, split: str = "auto", root: str | Path | None = None) -> LoadedGraph:
+    """Load a data set by name.
+
+    Args:
+        name: a name in ``DATASETS``.
+        split: ``public`` reads the data set with its published split, and raises
+            :class:`PublicSplitUnavailable` where that cannot be had; ``seeded`` needs none, so that a bundled
+            graph will do; ``auto`` takes the public one if it can, and says so in ``note`` if it cannot.
+        root: where the raw files lie; by default ``ERGNN_DATA``. It is never written to.
+    """
+    if split not in SPLITS:
+        raise InputError(f"split is {split!r}; choose one of: {', '.join(SPLITS)}")
+    dataset = DATASETS.get(name)()
+    folder = None if root is None else Path(root)
+    if split != "auto":
+        return LoadedGraph(dataset.load(split, folder), split, "")
+    try:
+        return LoadedGraph(dataset.load("public", folder), "public", "")
+    except PublicSplitUnavailable as error:
+        return LoadedGraph(dataset.load("seeded", folder), "seeded", f"using a seeded split: {error}")
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What ``ergnn datasets`` lists; ``edges`` are undirected, self-loops removed."""
+
+    name: str
+    title: str
+    nodes: int
+    features: int
+    classes: int
+    edges: int
+    tasks: int
+    classes_per_task: int
+    metric: str
+    public_split: bool
+    location: str
+
+
+def describe_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
+    """Every data set by name and where it would come from, without loading any."""
+    folder = None if root is None else Path(root)
+    return [_describe(name, DATASETS.get(name)(), folder) for name in DATASETS]
+
+
+def _describe(name: str, dataset: Dataset, root: Path | None) -> DatasetInfo:
+    return DatasetInfo(
+        name=name,
+        title=dataset.title,
+        nodes=dataset.nodes,
+        features=dataset.features,
+        classes=dataset.classes,
+        edges=dataset.edges,
+        tasks=dataset.classes // dataset.classes_per_task,
+        classes_per_task=dataset.classes_per_task,
+        metric=dataset.metric,
+        public_split=dataset.public_split,
+        location=dataset.location(root),
+    )

@@ -1,0 +1,28 @@
+"""Citeseer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ergnn.data.datasets import DATASETS
+from ergnn.data.datasets.planetoid import BundledDataset, planetoid_files
+from ergnn.data.graph import Graph
+
+
+@DATASETS.register("citeseer")
+class Citeseer(BundledDataset):
+    """Computer-science papers and their citations; words of a paper, 6 topics."""
+
+    name = "citeseer"
+    title = "Citeseer"
+    nodes, features, classes, edges = 3_327, 3_703, 6, 4_552
+    class_names = ("AI", "ML", "IR", "DB", "Agents", "HCI")
+    planetoid_name = "CiteSeer"
+    folder = "planetoid/CiteSeer"
+    raw_files = planetoid_files("citeseer")
+    url = "https://github.com/kimiyoung/planetoid/raw/master/data/ind.citeseer.x"
+
+    def labelled(self, graph: Graph) -> Tensor:
+        """All but the 15 nodes that Planetoid's files lack: no words, no edges, and 0 in place of a label."""
+        words = graph.x.crow_indices().diff() if graph.is_sparse else (graph.x != 0).sum(dim=1)
+        return (words > 0).nonzero().flatten()

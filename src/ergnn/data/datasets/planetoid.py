@@ -1,0 +1,69 @@
+"""What Cora, Citeseer and PubMed share: Planetoid's files and split, and the graphs in the box."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch_geometric.datasets import Planetoid
+from torch_geometric.utils import to_undirected
+
+from ergnn.data import splits
+from ergnn.data.datasets.base import DataUnavailable, PublicSplitUnavailable, with_compact_x
+from ergnn.data.datasets.pyg import PygDataset
+from ergnn.data.graph import Graph, Split
+
+if TYPE_CHECKING:
+    from torch_geometric.data import InMemoryDataset
+
+PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+
+
+def planetoid_files(name: str) -> tuple[str, ...]:
+    return tuple(f"ind.{name}.{part}" for part in PARTS)
+
+
+class PlanetoidDataset(PygDataset):
+    """Planetoid's raw files (Yang et al., 2016) with their public split."""
+
+    public_split = True
+    planetoid_name: ClassVar[str]
+
+    def open(self, root: Path) -> InMemoryDataset:
+        return Planetoid(str(root / "planetoid"), self.planetoid_name)
+
+    def seeded_split(self, graph: Graph, seed: int) -> Split:
+        """Planetoid's sizes: 20 training nodes a class, 500 validation and 1,000 test nodes."""
+        return splits.planetoid_like(graph.y, seed=seed, nodes=self.labelled(graph))
+
+
+class BundledDataset(PlanetoidDataset):
+    """A Planetoid graph that also ships in the package, there without the public split."""
+
+    def load(self, split: str, root: Path | None = None) -> Graph:
+        if split == "seeded":
+            return self.bundled()
+        try:
+            return super().load(split, root)
+        except DataUnavailable as error:
+            raise PublicSplitUnavailable(str(error)) from error
+
+    def location(self, root: Path | None = None) -> str:
+        return f"bundled; public split {super().location(root)}"
+
+    def bundled(self) -> Graph:
+        """The graph in the box. Its node order is that of its source, not Planetoid's."""
+        path = files("ergnn.data.datasets") / "bundled" / f"{self.name}.npz"
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            y = torch.from_numpy(arrays["labels"].astype(np.int64))
+            words = torch.from_numpy(arrays["words"].astype(np.int64))
+            words_per_node = torch.from_numpy(arrays["words_per_node"].astype(np.int64))
+            edges = torch.from_numpy(arrays["edges"].astype(np.int64))
+        n = y.numel()
+        x = torch.zeros(n, self.features)
+        x[torch.repeat_interleave(torch.arange(n), words_per_node), words] = 1
+        graph = Graph(x, to_undirected(edges, num_nodes=n), y, name=self.name, class_names=self.class_names)
+        return with_compact_x(graph).validate()

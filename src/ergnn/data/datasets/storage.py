@@ -1,0 +1,49 @@
+"""Where raw files lie, and whether more may be fetched.
+
+Files are looked for in ``ERGNN_DATA`` (or an explicit root), which is only ever read, then in the platform's
+cache folder, which is the one place that downloads go to. ``ERGNN_OFFLINE=1`` forbids downloads.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+DATA_VARIABLE = "ERGNN_DATA"
+OFFLINE_VARIABLE = "ERGNN_OFFLINE"
+PROBE_SECONDS = 5
+
+
+def cache_root() -> Path:
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("ergnn"))
+
+
+def data_root(root: Path | None) -> Path | None:
+    """The explicit root, else ``ERGNN_DATA``, else none."""
+    if root is not None:
+        return root
+    value = os.environ.get(DATA_VARIABLE)
+    return Path(value).expanduser() if value else None
+
+
+def downloads_allowed() -> bool:
+    return os.environ.get(OFFLINE_VARIABLE, "").lower() in ("", "0", "false", "no")
+
+
+def find(folder: str, files: tuple[str, ...], root: Path | None) -> Path | None:
+    """The first of data root and cache where ``<folder>/raw`` has all the files; returns that ``raw``."""
+    for base in (data_root(root), cache_root()):
+        if base is not None and all((base / folder / "raw" / file).is_file() for file in files):
+            return base / folder / "raw"
+    return None
+
+
+def probe(url: str) -> None:
+    """Raise an ``OSError`` within seconds where a host is out of reach; PyG's download waits for minutes."""
+    with suppress(HTTPError):  # an answer, whatever it says, comes from a host that can be reached
+        urlopen(Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()

@@ -1,0 +1,64 @@
+"""From a data set's name to its stream of tasks, with the settings the data set is known by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ergnn.data.datasets import DATASETS, load_graph
+from ergnn.data.stream import TaskStream
+
+
+class PresetStream(NamedTuple):
+    """A stream, the split it really uses (``public`` or ``seeded``), and notes to show with results."""
+
+    stream: TaskStream
+    split: str
+    notes: tuple[str, ...]
+
+
+def make_stream(
+    dataset: str,
+    *,
+    split: str = "auto",
+    split_seed: int = 0,
+    class_order: str | Sequence[int] = "natural",
+    order_seed: int = 0,
+    inter_task_edges: str = "all",
+    leftover: str = "context",
+    classes_per_task: int | None = None,
+    num_tasks: int | None = None,
+    normalize: bool | None = None,
+    root: str | Path | None = None,
+) -> PresetStream:
+    """The stream of a data set by name.
+
+    Args:
+        dataset: a name that ``ergnn datasets`` lists.
+        split: ``auto`` (the public split, or a seeded one and a note where it cannot be had), ``public`` (or
+            an error), ``seeded`` (for Planetoid's graphs 20 training nodes a class, 500 validation and
+            1,000 test nodes; for others 20 and 30 a class and the rest). For a split of your own, give
+            :func:`load_graph`'s graph to :meth:`TaskStream.from_classes`.
+        split_seed: of the seeded split.
+        class_order, order_seed, inter_task_edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
+        classes_per_task: by default the data set's own (Cora and Citeseer 2, Reddit 5).
+        normalize: divide attributes by their row sum; by default where they are bags of words.
+        root: where raw files lie, by default ``ERGNN_DATA``.
+    """
+    spec = DATASETS.get(dataset)()
+    graph, used, note = load_graph(dataset, split=split, root=root)
+    if spec.bag_of_words if normalize is None else normalize:
+        graph = graph.row_normalized()
+    stream = TaskStream.from_classes(
+        graph,
+        classes_per_task=spec.classes_per_task if classes_per_task is None else classes_per_task,
+        num_tasks=num_tasks,
+        class_order=class_order,
+        order_seed=order_seed,
+        split=spec.seeded_split(graph, split_seed) if used == "seeded" else "public",
+        inter_task_edges=inter_task_edges,
+        leftover=leftover,
+        metric=spec.metric,
+    )
+    return PresetStream(stream, used, (note,) if note else ())

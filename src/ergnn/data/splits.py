@@ -1,0 +1,215 @@
+"""Seeded splits of a graph's labelled nodes into training, validation and test.
+
+Every function draws from its own ``torch.Generator``, so the same seed gives the same nodes whatever else
+draws random numbers, and the nodes of one class do not depend on how large the other classes are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.data.graph import UNLABELLED, Split
+from ergnn.errors import InputError
+
+
+def planetoid_like(
+    y: Tensor,
+    *,
+    per_class: int = 20,
+    num_val: int = 500,
+    num_test: int = 1000,
+    seed: int = 0,
+    classes: Sequence[int] | None = None,
+    nodes: Tensor | None = None,
+) -> Split:
+    """Planetoid's sizes: ``per_class`` training nodes a class, then 500 and 1,000 of what is left.
+
+    Validation and test nodes come from *all* labelled nodes, as Planetoid's do: a class has as many of them
+    as its share of the graph, and classes that no task uses have some too.
+
+    Args:
+        y: labels, ``-1`` for none.
+        per_class: training nodes a class.
+        num_val: validation nodes in all.
+        num_test: test nodes in all.
+        seed: of the draw.
+        classes: the classes that get training nodes; by default every class that has a node.
+        nodes: the nodes that may be drawn; by default every labelled one.
+    """
+    _at_least("per_class", per_class, 1)
+    _at_least("num_val", num_val, 0)
+    _at_least("num_test", num_test, 1)
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.zeros(y.numel(), dtype=torch.bool)
+    left[_candidates(y, nodes)] = True
+    train = []
+    for c in _classes(y, classes):
+        drawn = _shuffled((left & (y == c)).nonzero().flatten(), generator)
+        if drawn.numel() < per_class:
+            raise InputError(
+                f"class {c} has {drawn.numel()} labelled nodes; {per_class} are asked for training"
+            )
+        train.append(drawn[:per_class])
+    for part in train:
+        left[part] = False
+    rest = _shuffled(left.nonzero().flatten(), generator)
+    if rest.numel() < num_val + num_test:
+        raise InputError(
+            f"{rest.numel()} labelled nodes are left after training nodes are drawn; "
+            f"{num_val} for validation and {num_test} for test are asked for"
+        )
+    return _split(train, [rest[:num_val]], [rest[num_val : num_val + num_test]])
+
+
+def per_class(
+    y: Tensor,
+    *,
+    train: int = 20,
+    val: int = 30,
+    test: int | None = None,
+    seed: int = 0,
+    classes: Sequence[int] | None = None,
+    nodes: Tensor | None = None,
+) -> Split:
+    """A fixed number of nodes a class in every part; ``test=None`` takes all the rest.
+
+    The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation".
+    """
+    _at_least("train", train, 1)
+    _at_least("val", val, 0)
+    if test is not None:
+        _at_least("test", test, 1)
+    generator = torch.Generator().manual_seed(seed)
+    allowed = _candidates(y, nodes)
+    parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+    for c in _classes(y, classes):
+        drawn = _shuffled(allowed[y[allowed] == c], generator)
+        needed = train + val + (1 if test is None else test)
+        if drawn.numel() < needed:
+            raise InputError(
+                f"class {c} has {drawn.numel()} labelled nodes; {train} for training, {val} for validation "
+                f"and {'at least 1' if test is None else test} for test are asked for"
+            )
+        end = drawn.numel() if test is None else needed
+        for part, piece in zip(
+            parts, (drawn[:train], drawn[train : train + val], drawn[train + val : end]), strict=True
+        ):
+            part.append(piece)
+    return _split(*parts)
+
+
+def fractions(
+    y: Tensor,
+    *,
+    train: float = 0.6,
+    val: float = 0.2,
+    test: float = 0.2,
+    stratified: bool = True,
+    seed: int = 0,
+    classes: Sequence[int] | None = None,
+    nodes: Tensor | None = None,
+) -> Split:
+    """Fractions of the labelled nodes, of each class on its own where ``stratified``.
+
+    Sizes are rounded at the cumulated fractions, so that fractions that add up to 1 use every node.
+    """
+    for key, value in (("train", train), ("val", val), ("test", test)):
+        if not 0 <= value <= 1:
+            raise InputError(f"the {key} fraction is {value}; a fraction is between 0 and 1")
+    if train + val + test > 1 + 1e-9:
+        raise InputError(
+            f"the fractions {train}, {val} and {test} add up to {train + val + test:g}; at most 1 is allowed"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    allowed = _candidates(y, nodes)
+    chosen = _classes(y, classes)
+    if stratified:
+        groups = [(f"class {c}", allowed[y[allowed] == c]) for c in chosen]
+    else:
+        groups = [("the graph", allowed[torch.isin(y[allowed], torch.tensor(chosen))])]
+    parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+    for name, group in groups:
+        drawn = _shuffled(group, generator)
+        ends = [0, *(round(drawn.numel() * end) for end in (train, train + val, train + val + test))]
+        for part, wanted, first, last in zip(parts, (train, val, test), ends[:-1], ends[1:], strict=True):
+            if wanted > 0 and first == last:
+                raise InputError(
+                    f"{name} has {drawn.numel()} labelled nodes, too few for a fraction of {wanted}"
+                )
+            part.append(drawn[first:last])
+    return _split(*parts)
+
+
+def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:
+    """A split from your own node ids or boolean masks (tensors, arrays or lists), checked."""
+    return check_split(Split(*(_ids(part, num_nodes) for part in (train, val, test))), num_nodes)
+
+
+def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
+    """Node ids in range, none twice, and no node in two parts."""
+    owner: dict[str, Tensor] = {}
+    for part, ids in (("train", split.train), ("val", split.val), ("test", split.test)):
+        if ids.dtype != torch.long or ids.dim() != 1:
+            raise InputError(
+                f"{name}: {part} nodes must be a vector of int64 ids; got {ids.dtype}, {ids.dim()} dimensions"
+            )
+        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
+            bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+            raise InputError(f"{name}: {part} names node {bad}; nodes are 0 to {num_nodes - 1}")
+        unique, count = ids.unique(return_counts=True)
+        if bool((count > 1).any()):
+            raise InputError(f"{name}: {part} names node {int(unique[count > 1][0])} more than once")
+        for other, taken in owner.items():
+            shared = ids[torch.isin(ids, taken)]
+            if shared.numel():
+                raise InputError(
+                    f"{name}: {other} and {part} overlap in {shared.numel()} node(s), "
+                    f"the first is node {int(shared[0])}"
+                )
+        owner[part] = ids
+    return split
+
+
+def _ids(part: Any, num_nodes: int) -> Tensor:
+    ids = torch.as_tensor(part)
+    if ids.dtype == torch.bool:
+        if ids.numel() != num_nodes:
+            raise InputError(f"a mask has {ids.numel()} entries; the graph has {num_nodes} nodes")
+        return ids.nonzero().flatten()
+    if ids.numel() == 0:
+        return torch.empty(0, dtype=torch.long)
+    if ids.is_floating_point():
+        raise InputError(f"node ids must be integers or a boolean mask; got {ids.dtype}")
+    return ids.long()
+
+
+def _classes(y: Tensor, classes: Sequence[int] | None) -> list[int]:
+    if classes is not None:
+        return sorted(int(c) for c in classes)
+    return [int(c) for c in y.unique() if int(c) != UNLABELLED]
+
+
+def _candidates(y: Tensor, nodes: Tensor | None) -> Tensor:
+    """Labelled nodes in ascending order, so that a draw does not depend on the order they were listed in."""
+    if nodes is None:
+        return (y != UNLABELLED).nonzero().flatten()
+    nodes = nodes.unique()
+    return nodes[y[nodes] != UNLABELLED]
+
+
+def _shuffled(nodes: Tensor, generator: torch.Generator) -> Tensor:
+    return nodes[torch.randperm(nodes.numel(), generator=generator)]
+
+
+def _split(train: list[Tensor], val: list[Tensor], test: list[Tensor]) -> Split:
+    empty = torch.empty(0, dtype=torch.long)
+    return Split(*(torch.cat([empty, *part]).sort().values for part in (train, val, test)))
+
+
+def _at_least(option: str, value: int, least: int) -> None:
+    if value < least:
+        raise InputError(f"{option} is {value}; at least {least} is needed")

@@ -1,0 +1,303 @@
+"""Tasks in the order in which they are learnt, cut from one graph.
+
+A task is indices into a graph: node ids are the graph's own in every task, attributes and labels are shared
+tensors, and a *view* only says which edges are there while a task is learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from ergnn.data import splits
+from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.errors import InputError
+
+EDGE_VIEWS = ("all", "seen", "own")
+LEFTOVERS = ("context", "drop")
+METRICS = ("accuracy", "micro-f1")
+CLASS_ORDERS = ("natural", "shuffled")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task of a stream.
+
+    Args:
+        id: its place in the stream, from 0.
+        graph: what is visible when the task is learnt; the node ids are those of every other task.
+        train: training nodes; like ``val`` and ``test``, ids of nodes of this task's classes.
+        val: validation nodes; there may be none.
+        test: test nodes.
+        classes: the task's global class ids, in the task's own order.
+    """
+
+    id: int
+    graph: Graph
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    classes: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """For messages and tables, e.g. ``task 2 (classes 2, 3)``: tasks are counted from 1 for people."""
+        return f"task {self.id + 1} (classes {', '.join(_class_label(self.graph, c) for c in self.classes)})"
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def targets(self, nodes: Tensor) -> Tensor:
+        """The nodes' labels as positions in ``classes``: what a head for this task alone predicts."""
+        labels = self.graph.y[nodes]
+        hit = labels.unsqueeze(1) == torch.tensor(self.classes, device=labels.device)
+        found = hit.any(dim=1)
+        if not bool(found.all()):
+            node = int(nodes[~found][0])
+            raise InputError(
+                f"{self.name}: node {node} has label {int(self.graph.y[node])}, not one of the task's"
+            )
+        return hit.int().argmax(dim=1)
+
+
+class TaskStream(Sequence[Task]):
+    """Tasks in order, checked before anybody trains on them.
+
+    Args:
+        tasks: the tasks; ``tasks[i].id`` must be ``i``.
+        name: what the stream is called in results.
+        metric: how a task is scored, ``accuracy`` or ``micro-f1``.
+    """
+
+    def __init__(self, tasks: Sequence[Task], *, name: str = "stream", metric: str = "accuracy") -> None:
+        _choice("metric", metric, METRICS)
+        if not tasks:
+            raise InputError(f"{name}: a stream needs at least one task")
+        for position, task in enumerate(tasks):
+            _check_task(task, position, name)
+        self.name = name
+        self.metric = metric
+        self._tasks = tuple(tasks)
+
+    @classmethod
+    def from_classes(
+        cls,
+        graph: Graph,
+        *,
+        classes_per_task: int = 2,
+        num_tasks: int | None = None,
+        class_order: str | Sequence[int] = "natural",
+        order_seed: int = 0,
+        split: str | Split = "public",
+        split_seed: int = 0,
+        inter_task_edges: str = "all",
+        leftover: str = "context",
+        metric: str = "accuracy",
+    ) -> TaskStream:
+        """Cut a graph into tasks of ``classes_per_task`` classes each.
+
+        Args:
+            graph: the whole graph; every value of it is checked first.
+            classes_per_task: classes a task.
+            num_tasks: stop after so many tasks; by default as many as the classes fill.
+            class_order: ``natural`` (0, 1, 2, …), ``shuffled`` by ``order_seed``, or every class id once.
+            order_seed: of the shuffled order.
+            split: ``public`` (the one that came with the graph), ``seeded`` (of Planetoid's size), or a
+                :class:`Split`, e.g. from :mod:`ergnn.data.splits`.
+            split_seed: of the seeded split.
+            inter_task_edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
+                tasks (and unlabelled nodes); ``own``: edges within the classes of one task.
+            leftover: classes that fill no task stay as unlabelled ``context``, or ``drop`` their edges. Their
+                labels are hidden from the tasks' graphs in either case.
+            metric: how a task is scored.
+        """
+        graph.validate()
+        _choice("inter_task_edges", inter_task_edges, EDGE_VIEWS)
+        _choice("leftover", leftover, LEFTOVERS)
+        num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
+        order = _class_order(graph, num_classes, class_order, order_seed)
+        groups = _groups(graph, order, classes_per_task, num_tasks)
+        parts = _resolve_split(graph, split, split_seed)
+
+        task_of_class = torch.full((num_classes + 1,), -1)  # the last entry is label -1: no task
+        for i, group in enumerate(groups):
+            task_of_class[list(group)] = i
+        task_of_node = task_of_class.to(graph.y.device)[graph.y]
+        in_task = task_of_node >= 0
+        dropped = (graph.y != UNLABELLED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
+        bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELLED), public_split=None)
+        views = _views(bare, task_of_node, dropped, len(groups), inter_task_edges)
+
+        def of_task(nodes: Tensor, i: int) -> Tensor:
+            return nodes[task_of_node[nodes] == i]
+
+        tasks = [
+            Task(i, views[i], of_task(parts.train, i), of_task(parts.val, i), of_task(parts.test, i), group)
+            for i, group in enumerate(groups)
+        ]
+        return cls(tasks, name=graph.name, metric=metric)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Task, ...]: ...
+    def __getitem__(self, index: int | slice) -> Task | tuple[Task, ...]:
+        return self._tasks[index]
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks)
+
+    def __repr__(self) -> str:
+        order = " → ".join(str(task.classes) for task in self)
+        return f"TaskStream({self.name!r}, {order}, metric={self.metric!r})"
+
+    @property
+    def num_features(self) -> int:
+        return self._tasks[0].graph.num_features
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Global class ids in the order in which the stream brings them."""
+        return tuple(c for task in self for c in task.classes)
+
+    def to(self, device: torch.device | str) -> TaskStream:
+        """The stream on a device; graphs and tensors that tasks share stay shared."""
+        tensors: dict[int, Tensor] = {}
+        graphs: dict[int, Graph] = {}
+
+        def move(tensor: Tensor) -> Tensor:
+            if id(tensor) not in tensors:
+                tensors[id(tensor)] = tensor.to(device)
+            return tensors[id(tensor)]
+
+        def move_graph(graph: Graph) -> Graph:
+            if id(graph) not in graphs:
+                split = graph.public_split.to(device) if graph.public_split else None
+                graphs[id(graph)] = replace(
+                    graph,
+                    x=move(graph.x),
+                    edge_index=move(graph.edge_index),
+                    y=move(graph.y),
+                    public_split=split,
+                )
+            return graphs[id(graph)]
+
+        tasks = [
+            replace(
+                task,
+                graph=move_graph(task.graph),
+                train=task.train.to(device),
+                val=task.val.to(device),
+                test=task.test.to(device),
+            )
+            for task in self
+        ]
+        return TaskStream(tasks, name=self.name, metric=self.metric)
+
+
+def _views(
+    graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, inter_task_edges: str
+) -> list[Graph]:
+    """One graph a task; the same object where the edges are the same."""
+    source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
+    kept = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
+    if inter_task_edges == "own":
+        # the tasks' own subgraphs have no node in common, so that one view holds them all
+        return [_with_edges(graph, kept & (source == target) & (source >= 0))] * num_tasks
+    if inter_task_edges == "all":
+        return [_with_edges(graph, kept)] * num_tasks
+    newest = torch.maximum(source, target)  # context nodes are -1: there from the start
+    return [_with_edges(graph, kept & (newest <= i)) for i in range(num_tasks)]
+
+
+def _with_edges(graph: Graph, keep: Tensor) -> Graph:
+    return graph if bool(keep.all()) else replace(graph, edge_index=graph.edge_index[:, keep])
+
+
+def _class_order(graph: Graph, num_classes: int, order: str | Sequence[int], seed: int) -> list[int]:
+    if isinstance(order, str):
+        _choice("class_order", order, CLASS_ORDERS, " or a list with every class once")
+        if order == "natural":
+            return list(range(num_classes))
+        return [int(c) for c in torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))]
+    given = [int(c) for c in order]
+    for c in given:
+        if not 0 <= c < num_classes:
+            raise InputError(f"{graph.name}: class_order names class {c}; classes are 0 to {num_classes - 1}")
+        if given.count(c) > 1:
+            raise InputError(f"{graph.name}: class_order names class {c} more than once")
+    missing = sorted(set(range(num_classes)) - set(given))
+    if missing:
+        raise InputError(
+            f"{graph.name}: class_order leaves out class {missing[0]}; it must name all {num_classes} once"
+        )
+    return given
+
+
+def _groups(
+    graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None
+) -> list[tuple[int, ...]]:
+    if not 1 <= classes_per_task <= len(order):
+        raise InputError(
+            f"{graph.name}: classes_per_task is {classes_per_task}; 1 to {len(order)} are possible, "
+            f"as the graph has {len(order)} classes"
+        )
+    most = len(order) // classes_per_task
+    wanted = most if num_tasks is None else num_tasks
+    if not 1 <= wanted <= most:
+        raise InputError(
+            f"{graph.name}: num_tasks is {wanted}; "
+            f"{len(order)} classes make 1 to {most} tasks of {classes_per_task}"
+        )
+    return [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
+
+
+def _resolve_split(graph: Graph, split: str | Split, seed: int) -> Split:
+    if isinstance(split, str):
+        _choice("split", split, ("public", "seeded"), " or a Split of your own")
+        if split == "seeded":
+            return splits.planetoid_like(graph.y.cpu(), seed=seed).to(graph.y.device)
+        if graph.public_split is None:
+            raise InputError(
+                f"{graph.name}: the graph has no public split; use split='seeded' or give a Split"
+            )
+        split = graph.public_split
+    splits.check_split(split, graph.num_nodes, graph.name)
+    for part, nodes in (("train", split.train), ("val", split.val), ("test", split.test)):
+        bare = nodes[graph.y[nodes] == UNLABELLED]
+        if bare.numel():
+            raise InputError(f"{graph.name}: {part} names node {int(bare[0])}, which has no label")
+    return split
+
+
+def _check_task(task: Task, position: int, stream: str) -> None:
+    where = f"{stream}: {task.name}"
+    if task.id != position:
+        raise InputError(f"{where} stands at place {position}; ids must count from 0 in order")
+    if not task.classes or len(set(task.classes)) < len(task.classes):
+        raise InputError(f"{where} has classes {task.classes}; at least one, none twice")
+    splits.check_split(Split(task.train, task.val, task.test), task.graph.num_nodes, where)
+    for part, nodes in (("train", task.train), ("test", task.test)):
+        if not nodes.numel():
+            raise InputError(f"{where} has no {part} nodes")
+    task.targets(torch.cat([task.train, task.val, task.test]))
+    for c in task.classes:
+        if not bool((task.graph.y[task.train] == c).any()):
+            raise InputError(f"{where}: class {_class_label(task.graph, c)} has no train nodes")
+
+
+def _class_label(graph: Graph, c: int) -> str:
+    return f"{c} {graph.class_names[c]}" if graph.class_names and 0 <= c < len(graph.class_names) else str(c)
+
+
+def _choice(option: str, value: str, choices: tuple[str, ...], more: str = "") -> None:
+    if value not in choices:
+        raise InputError(f"{option} is {value!r}; choose one of: {', '.join(choices)}{more}")
