@@ -7,6 +7,7 @@ tensors, and a *view* only says which edges are there while a task is learnt.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import overload
 
@@ -190,7 +191,8 @@ class TaskStream(Sequence[Task]):
                 )
             return graphs[id(graph)]
 
-        tasks = [
+        moved = copy(self)
+        moved._tasks = tuple(
             replace(
                 task,
                 graph=move_graph(task.graph),
@@ -199,8 +201,8 @@ class TaskStream(Sequence[Task]):
                 test=task.test.to(device),
             )
             for task in self
-        ]
-        return TaskStream(tasks, name=self.name, metric=self.metric)
+        )
+        return moved
 
 
 def _views(

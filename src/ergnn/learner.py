@@ -1,0 +1,295 @@
+"""The learner: tasks in, one after another; predictions out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.errors import InputError
+from ergnn.methods import METHODS, Method
+from ergnn.metrics import accuracy, micro_f1
+from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.examples import Examples
+from ergnn.nn.heads import HeadPolicy
+from ergnn.nn.objective import can_stand_side_by_side, make_objective
+from ergnn.nn.plain import PlainModel
+from ergnn.replay.selectors import SelectionContext
+from ergnn.training import Training, train
+
+SCHEMA = 1
+SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
+CHUNK = 8192
+"""Nodes scored at a time."""
+
+
+class Learner:
+    """A graph neural network that learns one task after another (Algorithm 1, for ``method="replay"``).
+
+    Args:
+        backbone: a name that is registered, or any module with ``forward(x, adj)``.
+        method: a name that is registered, or a :class:`Method`.
+        head: ``shared``, ``per-task`` or ``growing``; see :mod:`ergnn.nn.heads`.
+        epochs, lr, weight_decay, optimizer: see :class:`Training`; ``lr`` is by default the backbone's own.
+        seed: decides initial parameters, dropout and every random choice.
+        device: where to compute.
+        backbone_options: for a backbone given by name.
+        method_options: for a method given by name, e.g. ``selector="mf*", per_class=1``.
+    """
+
+    def __init__(
+        self,
+        backbone: str | nn.Module = "gat",
+        method: str | Method = "replay",
+        *,
+        head: str = "per-task",
+        epochs: int = 200,
+        lr: float | None = None,
+        weight_decay: float = 0.0,
+        optimizer: str = "adam",
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        backbone_options: dict[str, Any] | None = None,
+        **method_options: Any,
+    ) -> None:
+        if isinstance(backbone, str):
+            default_lr = BACKBONES.get(backbone).lr
+        else:
+            default_lr = getattr(backbone, "lr", 0.005)
+            if backbone_options:
+                raise InputError("backbone_options go with a backbone's name; this one is already made")
+        if isinstance(method, str):
+            method = METHODS.create(method, **method_options)
+        elif method_options:
+            raise InputError(
+                f"option {min(method_options)!r} goes with a method's name; this method is already made"
+            )
+        self.backbone, self.backbone_options = backbone, backbone_options or {}
+        self.method: Method = method
+        self.heads = HeadPolicy(head)
+        self.training = Training(epochs, default_lr if lr is None else lr, weight_decay, optimizer)
+        self.seed = int(seed)
+        self.device = torch.device(device)
+        self.model: nn.Module | None = None
+        self.graph: Graph | None = None
+        self.history: list[dict[str, Any]] = []
+
+    def observe(self, task: Task, on_epoch: Callable[[], None] | None = None) -> Learner:
+        """Learn a task: train on it (and on what the method adds), then let the method remember."""
+        observe_together([self], [task], on_epoch)
+        return self
+
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks have been learnt."""
+        return len(self.history)
+
+    @property
+    def leaky(self) -> bool:
+        """Whether test labels were used."""
+        return self.method.leaky
+
+    def predict_proba(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
+        """Probabilities ``[n, classes]``, columns as in :meth:`classes`.
+
+        Args:
+            nodes: node ids.
+            task: number of the task that the nodes belong to; may be left out with ``head="growing"``.
+            graph: the graph they live in, by default the one of the latest task.
+        """
+        model, graph = self._ready(graph)
+        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
+            raise InputError(
+                f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…"
+            )
+        place, _ = self.heads.columns(task, self.device)
+        nodes = nodes.to(self.device)
+        out = []
+        for part in nodes.split(CHUNK):
+            heads = self.heads.heads_of(task or 0, part.numel(), self.device)
+            blank = torch.zeros_like(part)
+            objective = make_objective([model], [Examples(graph, part, heads, blank, blank.float())])
+            with torch.no_grad():
+                logits = objective.logits(objective.parameters())[:, place]
+            out.append(torch.softmax(logits, dim=1))
+        return torch.cat(out) if out else torch.empty(0, place.numel(), device=self.device)
+
+    def classes(self, task: int | None = None) -> Tensor:
+        """The class that each column of :meth:`predict_proba` stands for."""
+        return self.heads.columns(task, self.device)[1]
+
+    def predict(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
+        """The most probable class of each node."""
+        return self.classes(task)[self.predict_proba(nodes, task, graph).argmax(1)]
+
+    def evaluate(
+        self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
+    ) -> float:
+        """Score on a task that has been learnt, in the graph of the latest one.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            metric: ``accuracy`` or ``micro-f1``.
+            task_known: whether only the task's own classes compete; by default so unless the head is ``growing``.
+        """
+        if task.id >= self.num_tasks:
+            raise InputError(f"{task.name} has not been learnt yet; {self.num_tasks} task(s) have")
+        nodes = getattr(task, split).to(self.device)
+        known = self.heads.kind != "growing" if task_known is None else task_known
+        predicted = self.predict(nodes, task.id if known else None)
+        return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
+
+    def examples(self, graph: Graph, nodes: Tensor, number: int) -> Examples:
+        """Nodes of task ``number`` as examples for this learner's heads."""
+        heads = self.heads.heads_of(number, nodes.numel(), nodes.device)
+        weights = torch.ones(nodes.numel(), device=nodes.device)
+        return Examples(graph, nodes, heads, self.heads.targets(number, graph.y[nodes]), weights)
+
+    def selection_context(
+        self, task: Task, number: int, trained_on: Examples, per_class: int, allow_test: bool
+    ) -> SelectionContext:
+        assert self.model is not None
+        return SelectionContext(
+            task,
+            self.model,
+            self.heads,
+            number,
+            trained_on,
+            self.training.l2,
+            per_class,
+            self.seed,
+            allow_test,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on: tensors, numbers and strings only."""
+        return {
+            "schema": SCHEMA,
+            "num_features": None if self.graph is None else self.graph.num_features,
+            "head": self.heads.kind,
+            "classes": [list(classes) for classes in self.heads.classes],
+            "model": {} if self.model is None else {k: v.clone() for k, v in self.model.state_dict().items()},
+            "method": self.method.state_dict(),
+            "history": self.history,
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], graph: Graph | None = None) -> None:
+        """Go on from a state; ``graph`` is where predictions are made until the next task brings its own."""
+        if state.get("schema") != SCHEMA:
+            raise InputError(
+                f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}"
+            )
+        if state["head"] != self.heads.kind:
+            raise InputError(f"the state's head is {state['head']!r}; this learner's is {self.heads.kind!r}")
+        self.heads.classes = []
+        self.model = None
+        self.seed = state["seed"]
+        if state["num_features"] is not None:
+            self.model = self._new_model(state["num_features"])
+            for classes in state["classes"]:
+                self.heads.add_task(self.model, tuple(classes))  # type: ignore[arg-type]
+            self.model.to(self.device).load_state_dict(state["model"])
+        self.method.load_state_dict(state["method"])
+        self.history = list(state["history"])
+        self.graph = None if graph is None else graph.to(self.device)
+
+    def _ready(self, graph: Graph | None) -> tuple[nn.Module, Graph]:
+        graph = self.graph if graph is None else graph.to(self.device)
+        if self.model is None or graph is None:
+            raise InputError("this learner has not observed a task yet; there is nothing to predict with")
+        return self.model, graph
+
+    def _new_model(self, num_features: int) -> nn.Module:
+        """A model with parameters drawn by seed, still without heads."""
+        if not isinstance(self.backbone, str):
+            return self.backbone if hasattr(self.backbone, "add_head") else PlainModel(self.backbone)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            return BACKBONES.create(self.backbone, in_channels=num_features, **self.backbone_options)
+
+    def _begin(self, task: Task) -> tuple[Task, Examples]:
+        """Make ready for a task: checks, room in the head, and the examples to learn from."""
+        if task.id != self.num_tasks:
+            raise InputError(
+                f"{task.name} came as number {self.num_tasks + 1}; tasks are learnt in their order"
+            )
+        self.method.check(task)
+        task = _on_device(task, self.device)
+        if self.model is not None and task.graph.num_features != self.graph.num_features:  # type: ignore[union-attr]
+            raise InputError(
+                f"{task.name}: the graph has {task.graph.num_features} attributes; earlier tasks had another number"
+            )
+        earlier = self.heads.classes
+        if self.model is None or self.method.from_scratch:
+            self.model = self._new_model(task.graph.num_features)
+            self.heads.classes = []
+            for classes in earlier:
+                self._add_head(classes)
+        number = self._add_head(task.classes)
+        self.model.to(self.device)
+        self.graph = task.graph
+        return task, self.method.examples(self, task, number)
+
+    def _add_head(self, classes: tuple[int, ...]) -> int:
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed * 1_000_003 + len(self.heads.classes) + 1)
+            return self.heads.add_task(self.model, classes)  # type: ignore[arg-type]
+
+    def _finish(self, task: Task, trained_on: Examples, seconds: float) -> None:
+        start = time.perf_counter()
+        info = self.method.after_task(self, task, task.id, trained_on)
+        self.history.append(
+            {
+                "task": task.id,
+                "classes": list(task.classes),
+                "trained_on": len(trained_on),
+                "train_seconds": seconds,
+                "select_seconds": time.perf_counter() - start,
+                "selection": info,
+            }
+        )
+
+
+def observe_together(
+    learners: Sequence[Learner], tasks: Sequence[Task], on_epoch: Callable[[], None] | None = None
+) -> None:
+    """Let several learners learn a task each, side by side in one program where their models allow it.
+
+    They share backbone, head and training settings; seeds, tasks, selectors and buffers are each one's own, and so
+    is the result: the same as alone.
+    """
+    begun = [learner._begin(task) for learner, task in zip(learners, tasks, strict=True)]
+    models = [learner.model for learner in learners if learner.model is not None]
+    together = can_stand_side_by_side(models) and all(
+        (learner.training, learner.backbone, learner.heads.kind)
+        == (learners[0].training, learners[0].backbone, learners[0].heads.kind)
+        for learner in learners
+    )
+    groups = [list(range(len(learners)))] if together else [[i] for i in range(len(learners))]
+    for group in groups:
+        start = time.perf_counter()
+        objective = make_objective([models[i] for i in group], [begun[i][1] for i in group])
+        train(
+            objective,
+            learners[group[0]].training,
+            [learners[i].seed for i in group],
+            begun[group[0]][0].id,
+            on_epoch,
+        )
+        seconds = (time.perf_counter() - start) / len(group)
+        for i in group:
+            learners[i]._finish(*begun[i], seconds)
+
+
+def _on_device(task: Task, device: torch.device) -> Task:
+    if task.graph.device == device and task.train.device == device:
+        return task
+    move = {name: getattr(task, name).to(device) for name in ("train", "val", "test")}
+    return replace(task, graph=task.graph.to(device), **move)

@@ -1,0 +1,44 @@
+"""What a method decides: which examples a task is learnt from, and what is kept afterwards."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from ergnn.data.stream import Task
+from ergnn.nn.examples import Examples
+from ergnn.replay.buffer import ExperienceBuffer
+
+if TYPE_CHECKING:
+    from ergnn.learner import Learner
+
+
+class Method(ABC):
+    """A way of learning one task after another.
+
+    Attributes:
+        from_scratch: whether every task starts from new parameters.
+        leaky: whether test labels are used.
+        buffer: what is remembered, for methods that remember nodes.
+    """
+
+    from_scratch: bool = False
+    leaky: bool = False
+    buffer: ExperienceBuffer | None = None
+
+    def check(self, task: Task) -> None:
+        """Refuse a task that cannot be learnt, before any training."""
+
+    @abstractmethod
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        """What to minimise: examples whose weights sum to 1, the task's own training nodes first."""
+
+    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+        """What to do once the task has been learnt; returns what is worth recording."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state_dict` gave."""

@@ -1,0 +1,22 @@
+"""Finetune: learn each task from where the last one ended, and remember nothing. The lower bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ergnn.data.stream import Task
+from ergnn.methods import METHODS
+from ergnn.methods.base import Method
+from ergnn.nn.examples import Examples
+
+if TYPE_CHECKING:
+    from ergnn.learner import Learner
+
+
+@METHODS.register("finetune", help="each task from where the last one ended, nothing remembered")
+class Finetune(Method):
+    """The mean loss of the task's own training nodes, nothing else."""
+
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        own = learner.examples(task.graph, task.train, number)
+        return own.weighted(1.0 / len(own))

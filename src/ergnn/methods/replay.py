@@ -1,0 +1,111 @@
+"""Experience node replay (ER-GNN), the paper's Algorithm 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ergnn.data.stream import Task
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.methods import METHODS
+from ergnn.methods.base import Method
+from ergnn.nn.examples import Examples
+from ergnn.replay.buffer import ExperienceBuffer
+from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
+
+if TYPE_CHECKING:
+    from ergnn.learner import Learner
+
+LOSS_SCALES = ("sum", "mean")
+
+
+def replay_weights(task_size: int, buffer_size: int, scale: str = "sum", beta: float | None = None) -> Tensor:
+    """What each example's loss is multiplied with: the task's own first, then the remembered ones; sum 1.
+
+    Eq. 2 and 3: ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)``. With L the *sum* of losses, as in
+    Eq. 1, a β that small for the large set makes both sets weigh the same in total. With L the *mean*, the same β
+    would leave the current task with next to nothing. The whole is divided by its total weight: with sums that
+    would otherwise grow with the buffer, and the step and the L2 term would change their meaning along the stream.
+
+    Args:
+        task_size: |D|.
+        buffer_size: |B|; with none the loss is the task's own (β = 0 would make it vanish).
+        scale: ``sum`` or ``mean``.
+        beta: a fixed β in place of Eq. 2.
+    """
+    if scale not in LOSS_SCALES:
+        raise UnknownNameError("loss_scale", scale, LOSS_SCALES)
+    if beta is not None and not 0.0 < beta < 1.0:
+        raise InputError(f"beta is {beta}; it must lie between 0 and 1")
+    if buffer_size == 0:
+        return torch.full((task_size,), 1.0 / task_size)
+    b = buffer_size / (task_size + buffer_size) if beta is None else beta
+    own, old = (b, 1.0 - b) if scale == "sum" else (b / task_size, (1.0 - b) / buffer_size)
+    weights = torch.cat([torch.full((task_size,), own), torch.full((buffer_size,), old)])
+    return weights / weights.sum()
+
+
+@METHODS.register("replay", aliases=("er",), help="a few remembered nodes a class are learnt along (ER-GNN)")
+class Replay(Method):
+    """Train on the task and the buffer, then select, then remember.
+
+    Args:
+        selector: a name or a :class:`Selector`.
+        per_class: e, how many nodes of each class are remembered.
+        selector_options: for a selector given by name.
+        loss_scale: ``sum`` or ``mean``, see :func:`replay_weights`.
+        beta: a fixed β.
+        replay, hops: see :class:`ExperienceBuffer`.
+    """
+
+    def __init__(
+        self,
+        selector: str | Selector = "mf*",
+        per_class: int = 1,
+        selector_options: dict[str, Any] | None = None,
+        loss_scale: str = "sum",
+        beta: float | None = None,
+        replay: str = "live",
+        hops: int = 2,
+    ) -> None:
+        if per_class < 1:
+            raise InputError(f"per_class (e) is {per_class}; at least 1 node a class must be remembered")
+        if isinstance(selector, str):
+            selector = SELECTORS.create(selector, **(selector_options or {}))
+        elif selector_options:
+            raise InputError("selector_options go with a selector's name; this selector is already made")
+        self.selector: Selector = selector
+        self.per_class = per_class
+        self.loss_scale, self.beta = loss_scale, beta
+        replay_weights(1, 1, loss_scale, beta)
+        self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
+
+    @property
+    def leaky(self) -> bool:  # type: ignore[override]
+        return self.selector.leaky
+
+    def check(self, task: Task) -> None:
+        check_per_class(task, self.per_class)
+
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        graph, remembered = self.buffer.attach(task.graph)
+        own = learner.examples(graph, task.train, number)
+        parts = [own]
+        for experience, nodes in zip(self.buffer.experiences, remembered, strict=True):
+            parts.append(learner.examples(graph, nodes, experience.task))
+        joined = Examples.join(parts)
+        return joined.weighted(replay_weights(len(own), len(joined) - len(own), self.loss_scale, self.beta))
+
+    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+        context = learner.selection_context(task, number, trained_on, self.per_class, self.selector.leaky)
+        selection = self.selector.select(context)
+        self.buffer.add(task.graph, number, selection.nodes, selection.scores)
+        return selection.info
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"buffer": self.buffer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.buffer.load_state_dict(state["buffer"])

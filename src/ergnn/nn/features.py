@@ -1,0 +1,97 @@
+"""The attributes that a field reads: sparse where most are zero, so that no dense copy is ever dropped or multiplied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.nn.sparse import SparsePattern, spmm
+
+SPARSE_BELOW = 0.1
+"""Attributes are handled as sparse when fewer than this share of them is non-zero; results are the same either way."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseFeatures:
+    """Rows of a dense attribute matrix."""
+
+    value: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """Rows of a sparse attribute matrix; in a batch of models, one block of columns for each.
+
+    Args:
+        pattern: rows × (models · attributes).
+        value: the non-zeros.
+        position: int32 place of each non-zero inside its own model.
+        model: which model each non-zero belongs to.
+    """
+
+    pattern: SparsePattern
+    value: Tensor
+    position: Tensor
+    model: Tensor
+
+    def project(self, value: Tensor, weight: Tensor) -> Tensor:
+        """``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, attributes, out]``."""
+        return spmm(self.pattern, value.to(weight.dtype), weight.reshape(-1, weight.size(2)))
+
+
+Features = DenseFeatures | SparseFeatures
+
+_SPARSE: WeakKeyDictionary[Graph, Tensor | None] = WeakKeyDictionary()
+
+
+def _sparse_x(graph: Graph) -> Tensor | None:
+    if graph.is_sparse:
+        return graph.x
+    if graph not in _SPARSE:
+        share = int(torch.count_nonzero(graph.x)) / max(graph.x.numel(), 1)
+        _SPARSE[graph] = graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
+    return _SPARSE[graph]
+
+
+def features_of(graph: Graph, nodes: Tensor) -> Features:
+    """The attributes of some nodes of one graph, in that order."""
+    x = _sparse_x(graph)
+    if x is None:
+        return DenseFeatures(graph.x[nodes])
+    ptr = x.crow_indices()
+    count = ptr[nodes + 1] - ptr[nodes]
+    rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
+    index = (ptr[nodes] - rowptr[:-1])[row] + torch.arange(row.numel(), device=row.device)
+    pattern = SparsePattern(rowptr, x.col_indices()[index], (nodes.numel(), graph.num_features))
+    position = torch.arange(row.numel(), dtype=torch.int32, device=row.device)
+    return SparseFeatures(pattern, x.values()[index], position, torch.zeros_like(row))
+
+
+def join_features(parts: list[Features]) -> Features:
+    """The rows of several models, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    sparse = [part for part in parts if isinstance(part, SparseFeatures)]
+    if not sparse:
+        return DenseFeatures(torch.cat([part.value for part in parts]))
+    width = sparse[0].pattern.shape[1]
+    starts = [0]
+    for part in sparse:
+        starts.append(starts[-1] + part.pattern.nnz)
+    rowptr = torch.cat(
+        [part.pattern.rowptr[:-1] + start for part, start in zip(sparse, starts, strict=False)]
+        + [sparse[0].pattern.rowptr.new_tensor(starts[-1:])]
+    )
+    col = torch.cat([part.pattern.col + i * width for i, part in enumerate(sparse)])
+    shape = (sum(part.pattern.shape[0] for part in sparse), width * len(sparse))
+    return SparseFeatures(
+        SparsePattern(rowptr, col, shape),
+        torch.cat([part.value for part in sparse]),
+        torch.cat([part.position for part in sparse]),
+        torch.cat([part.model + i for i, part in enumerate(sparse)]),
+    )

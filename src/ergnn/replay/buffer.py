@@ -1,0 +1,177 @@
+"""What is remembered of past tasks, and how it is shown to the model again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.nn.adjacency import adjacency_of
+
+REPLAYS = ("live", "isolated", "ego")
+
+
+@dataclass(frozen=True, eq=False)
+class Experience:
+    """Nodes remembered from one task.
+
+    Args:
+        task: the task's number.
+        nodes: node ids, class by class.
+        labels: their classes.
+        scores: what the selector thought of each (larger is better).
+        copy: what was stored beside the ids: attributes, and edges among them, with the remembered nodes first.
+    """
+
+    task: int
+    nodes: Tensor
+    labels: Tensor
+    scores: Tensor
+    copy: Graph | None = None
+
+    def __len__(self) -> int:
+        return int(self.nodes.numel())
+
+    @property
+    def nbytes(self) -> int:
+        tensors = [self.nodes, self.labels]
+        if self.copy is not None:
+            x = self.copy.x
+            tensors += [x.crow_indices(), x.col_indices(), x.values()] if self.copy.is_sparse else [x]
+            tensors += [self.copy.edge_index]
+        return sum(t.numel() * t.element_size() for t in tensors)
+
+
+@dataclass
+class ExperienceBuffer:
+    """The experience buffer 𝔹 of Algorithm 1: it only grows, by e nodes a class.
+
+    Args:
+        replay: how a remembered node is shown again: ``live``, where it stands in the graph, with the neighbours it
+            has now; ``isolated``, its attributes alone; ``ego``, with the neighbourhood it had when it was stored.
+        hops: radius of a stored neighbourhood.
+    """
+
+    replay: str = "live"
+    hops: int = 2
+    experiences: list[Experience] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.replay not in REPLAYS:
+            raise UnknownNameError("replay", self.replay, REPLAYS)
+        if self.hops < 1:
+            raise InputError(f"hops is {self.hops}; an ego graph needs at least 1")
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.experiences)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.experiences)
+
+    def add(self, graph: Graph, task: int, nodes: Tensor, scores: Tensor) -> None:
+        """𝔹 ← 𝔹 ∪ ℰ."""
+        stored = self.nodes
+        again = nodes[torch.isin(nodes, stored)] if len(self) else nodes[:0]
+        if again.numel() or nodes.unique().numel() < nodes.numel():
+            raise InputError(
+                f"node {int(again[0]) if again.numel() else int(nodes.mode().values)} is remembered already"
+            )
+        hops = {"live": None, "isolated": 0, "ego": self.hops}[self.replay]
+        copy = None if hops is None else _ego(graph, nodes, hops)
+        self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], scores.clone(), copy))
+
+    @property
+    def nodes(self) -> Tensor:
+        """Ids of all remembered nodes, oldest first."""
+        return (
+            torch.cat([part.nodes for part in self.experiences])
+            if self.experiences
+            else torch.empty(0).long()
+        )
+
+    def attach(self, graph: Graph) -> tuple[Graph, list[Tensor]]:
+        """The graph to train on, and in it the ids of each experience's nodes.
+
+        ``live`` leaves the graph as it is; the other ways append what was stored as nodes of their own.
+        """
+        if self.replay == "live":
+            return graph, [part.nodes for part in self.experiences]
+        ids, start = [], graph.num_nodes
+        for part in self.experiences:
+            ids.append(torch.arange(len(part), device=graph.device) + start)
+            start += part.copy.num_nodes if part.copy is not None else 0
+        copies = [part.copy for part in self.experiences if part.copy is not None]
+        return _append(graph, copies), ids
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "replay": self.replay,
+            "hops": self.hops,
+            "experiences": [_experience_state(part) for part in self.experiences],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.replay, self.hops = state["replay"], state["hops"]
+        self.experiences = [_experience(part) for part in state["experiences"]]
+
+
+def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
+    """A copy of the nodes (first) and of what lies within ``hops`` of them, with the edges among those."""
+    adj = adjacency_of(graph)
+    inside = nodes
+    for _ in range(hops):
+        inside = torch.cat([inside, adj.incoming(inside)[1]]).unique()
+    others = inside[~torch.isin(inside, nodes)]
+    kept = torch.cat([nodes, others])
+    place = torch.full((graph.num_nodes,), -1, device=graph.device)
+    place[kept] = torch.arange(kept.numel(), device=graph.device)
+    edges = place[graph.edge_index]
+    edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
+    x = graph.rows(kept)
+    return replace(
+        graph,
+        x=x.to_sparse_csr() if graph.is_sparse else x,
+        edge_index=edges,
+        y=graph.y[kept],
+        public_split=None,
+    )
+
+
+def _append(graph: Graph, others: list[Graph]) -> Graph:
+    """One graph with the others as further components."""
+    if not others:
+        return graph
+    parts = [graph, *others]
+    starts = [sum(part.num_nodes for part in parts[:i]) for i in range(len(parts))]
+    edges = torch.cat([part.edge_index + start for part, start in zip(parts, starts, strict=True)], dim=1)
+    if graph.is_sparse:
+        counts = torch.cat([part.x.crow_indices().diff() for part in parts])
+        rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        col = torch.cat([part.x.col_indices() for part in parts])
+        value = torch.cat([part.x.values() for part in parts])
+        x = torch.sparse_csr_tensor(rowptr, col, value, (counts.numel(), graph.num_features))
+    else:
+        x = torch.cat([part.x for part in parts])
+    return replace(graph, x=x, edge_index=edges, y=torch.cat([part.y for part in parts]), public_split=None)
+
+
+def _experience_state(part: Experience) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "task": part.task,
+        "nodes": part.nodes,
+        "labels": part.labels,
+        "scores": part.scores,
+    }
+    if part.copy is not None:
+        state["copy"] = {"x": part.copy.x, "edge_index": part.copy.edge_index, "y": part.copy.y}
+    return state
+
+
+def _experience(state: dict[str, Any]) -> Experience:
+    copy = Graph(**state["copy"], name="experience") if "copy" in state else None
+    return Experience(state["task"], state["nodes"], state["labels"], state["scores"], copy)

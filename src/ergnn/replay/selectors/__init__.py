@@ -1,0 +1,10 @@
+"""Which nodes of a task are remembered: one file a strategy."""
+
+from __future__ import annotations
+
+from ergnn.registry import Registry
+from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, best_per_class, check_per_class
+
+SELECTORS: Registry[type[Selector]] = Registry("selector", "ergnn.replay.selectors")
+
+__all__ = ["SELECTORS", "Selection", "SelectionContext", "Selector", "best_per_class", "check_per_class"]

@@ -1,0 +1,49 @@
+"""The two spaces of MF and CM, and distances in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.errors import UnknownNameError
+from ergnn.replay.selectors.base import SelectionContext
+
+SPACES = ("attribute", "embedding")
+DISTANCES = ("euclidean", "cosine")
+
+
+class Space:
+    """Where nodes are compared.
+
+    Args:
+        space: ``attribute`` (x_i) or ``embedding`` (h_i, what the output layer reads).
+        distance: ``euclidean``, or ``cosine`` (1 − cos).
+        normalize: divide each vector by its length first.
+    """
+
+    def __init__(self, space: str, distance: str, normalize: bool) -> None:
+        if space not in SPACES:
+            raise UnknownNameError("space", space, SPACES)
+        if distance not in DISTANCES:
+            raise UnknownNameError("distance", distance, DISTANCES)
+        self.space, self.distance, self.normalize = space, distance, normalize
+
+    def vectors(self, context: SelectionContext, nodes: Tensor) -> Tensor:
+        rows = context.graph.rows(nodes) if self.space == "attribute" else context.embed(nodes)
+        rows = rows.double()
+        return F.normalize(rows, dim=1) if self.normalize else rows
+
+    def distances(self, a: Tensor, b: Tensor) -> Tensor:
+        """All distances between the rows of ``a`` and of ``b``."""
+        if self.distance == "cosine":
+            return 1.0 - F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def chunks(self, a: Tensor, b: Tensor, entries: int = 1 << 22) -> Iterator[tuple[Tensor, Tensor]]:
+        """``distances(a, b)`` a few rows at a time, never all of it: positions in ``a``, and their rows."""
+        step = max(1, entries // max(b.size(0), 1))
+        for index in torch.arange(a.size(0), device=a.device).split(step):
+            yield index, self.distances(a[index], b)

@@ -1,0 +1,33 @@
+"""What every test gets: no downloads, one thread, and the way to data sets that are not in the box."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_machine() -> Iterator[None]:
+    """Forbid downloads; one torch thread, which is also faster on graphs this small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ERGNN_OFFLINE", "1")
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        yield
+        torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """``ERGNN_DATA``, for tests of the real data sets; skips where it is not set."""
+    value = os.environ.get("ERGNN_DATA")
+    if not value:
+        pytest.skip("ERGNN_DATA is not set")
+    root = Path(value)
+    if not (root / "planetoid").is_dir():
+        pytest.skip(f"ERGNN_DATA={value} has no folder 'planetoid'")
+    return root

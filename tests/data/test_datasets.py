@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import http.server
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch_geometric.datasets.amazon as pyg_amazon
+from raw_files import write_cora, write_photo, write_reddit
+
+from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, describe_datasets, load_graph, splits
+from ergnn.data.datasets import DataUnavailable, storage
+from ergnn.errors import InputError, UnknownNameError
+
+ON_DISK = [name for name in DATASETS if name != "reddit"]
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine with no data at all; returns its cache folder."""
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, int]]:
+    return {str(p.relative_to(root)): (p.stat().st_mtime_ns, p.stat().st_size) for p in root.rglob("*")}
+
+
+def undirected(graph: Graph) -> set[tuple[int, int]]:
+    return {(min(u, v), max(u, v)) for u, v in graph.edge_index.T.tolist()}
+
+
+# --- the graphs in the box -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "features", "classes", "edges", "empty"),
+    [("cora", 2708, 1433, 7, 5278, 0), ("citeseer", 3327, 3703, 6, 4552, 15)],
+)
+def test_the_bundled_graphs_have_the_known_counts(
+    bare: Path, name: str, nodes: int, features: int, classes: int, edges: int, empty: int
+) -> None:
+    graph = load_graph(name, split="seeded").graph
+    counts = (graph.num_nodes, graph.num_features, graph.num_classes, len(undirected(graph)))
+    assert counts == (nodes, features, classes, edges)
+    assert graph.num_edges == 2 * edges
+    assert all(u != v for u, v in undirected(graph))
+    assert graph.is_sparse
+    assert set(graph.x.values().tolist()) == {1.0}
+    assert int((graph.x.crow_indices().diff() == 0).sum()) == empty
+    assert graph.class_names is not None
+    assert len(graph.class_names) == classes
+    assert graph.public_split is None
+
+
+def test_the_bundled_files_are_small() -> None:
+    folder = Path(storage.__file__).parent / "bundled"
+    sizes = [file.stat().st_size for file in folder.glob("*.npz")]
+    assert len(sizes) == 2
+    assert sum(sizes) < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer"])
+def test_a_bundled_graph_is_planetoids(data_root: Path, name: str) -> None:
+    """The same attributes, labels and degrees, and the same edges between nodes of the same attributes."""
+    ours = load_graph(name, split="seeded").graph
+    theirs = load_graph(name, split="public", root=data_root).graph
+
+    def rows(graph: Graph) -> list[tuple[int, ...]]:
+        ptr, col = graph.x.crow_indices().tolist(), graph.x.col_indices().tolist()
+        return [tuple(sorted(col[a:b])) for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
+
+    def nodes(graph: Graph) -> Counter:
+        degree = torch.bincount(graph.edge_index[0], minlength=graph.num_nodes)
+        return Counter(zip(rows(graph), graph.y.tolist(), degree.tolist(), strict=True))
+
+    def edges(graph: Graph) -> Counter:
+        words = rows(graph)
+        return Counter(tuple(sorted((words[u], words[v]))) for u, v in undirected(graph))
+
+    assert nodes(ours) == nodes(theirs)
+    assert edges(ours) == edges(theirs)
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer"])
+def test_seeded_splits_of_the_bundled_graphs_have_planetoids_size(name: str) -> None:
+    dataset = DATASETS.get(name)()
+    graph = load_graph(name, split="seeded").graph
+    split = dataset.seeded_split(graph, seed=5)
+    assert torch.bincount(graph.y[split.train]).tolist() == [20] * dataset.classes
+    assert (split.val.numel(), split.test.numel()) == (500, 1000)
+    splits.check_split(split, graph.num_nodes)
+
+
+def test_seeded_splits_never_draw_citeseers_nodes_without_a_label() -> None:
+    dataset = DATASETS.get("citeseer")()
+    graph = load_graph("citeseer", split="seeded").graph
+    empty = set((graph.x.crow_indices().diff() == 0).nonzero().flatten().tolist())
+    may = set(dataset.labelled(graph).tolist())
+    assert not may & empty
+    assert len(may) == 3312
+    for seed in range(20):
+        split = dataset.seeded_split(graph, seed)
+        assert not empty & set(torch.cat([split.train, split.val, split.test]).tolist())
+
+
+# --- which split, and where from -------------------------------------------------------------------------
+
+
+def test_auto_falls_back_on_the_bundled_graph_and_says_why(bare: Path) -> None:
+    graph, split, note = load_graph("cora")
+    assert (graph.num_nodes, split) == (2708, "seeded")
+    assert "using a seeded split" in note
+    assert "ERGNN_DATA is not set" in note
+    assert "downloads are off (ERGNN_OFFLINE is set)" in note
+    assert not bare.exists()
+
+
+def test_public_is_an_error_where_it_cannot_be_had(bare: Path) -> None:
+    with pytest.raises(PublicSplitUnavailable, match=r"cora: ERGNN_DATA is not set .* planetoid/Cora/raw"):
+        load_graph("cora", split="public")
+
+
+def test_public_reads_planetoids_files(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_cora(tmp_path / "data")
+    monkeypatch.setenv("ERGNN_DATA", str(tmp_path / "data"))
+    graph, split, note = load_graph("Cora")
+    assert (split, note) == ("public", "")
+    assert graph.num_nodes == 700
+    assert graph.public_split is not None
+    assert graph.public_split.train.tolist() == list(range(140))
+    assert graph.public_split.val.tolist() == list(range(140, 640))
+    assert graph.public_split.test.tolist() == list(range(640, 700))
+    assert graph.is_sparse
+
+
+def test_an_explicit_root_goes_before_the_variable(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_photo(tmp_path / "a", seed=1)
+    write_photo(tmp_path / "b", seed=2)
+    monkeypatch.setenv("ERGNN_DATA", str(tmp_path / "a"))
+    of_variable = load_graph("amazon-photo").graph
+    of_root = load_graph("amazon-photo", root=tmp_path / "b").graph
+    assert of_variable.y.tolist() != of_root.y.tolist()
+
+
+def test_a_data_set_without_a_public_split_says_so(bare: Path, tmp_path: Path) -> None:
+    write_photo(tmp_path)
+    with pytest.raises(PublicSplitUnavailable, match="no split was published with Amazon Photo"):
+        load_graph("photo", split="public", root=tmp_path)
+    graph, split, note = load_graph("photo", root=tmp_path)
+    assert (graph.name, split) == ("amazon-photo", "seeded")
+    assert note == "using a seeded split: no split was published with Amazon Photo"
+    assert not graph.is_sparse  # a third of the attributes are set
+
+
+def test_other_seeded_splits_have_20_and_30_nodes_a_class(bare: Path, tmp_path: Path) -> None:
+    write_photo(tmp_path)
+    graph = load_graph("amazon-photo", root=tmp_path).graph
+    split = DATASETS.get("amazon-photo")().seeded_split(graph, seed=0)
+    assert torch.bincount(graph.y[split.train]).tolist() == [20] * 8
+    assert torch.bincount(graph.y[split.val]).tolist() == [30] * 8
+    assert split.test.numel() == 600 - 8 * 50
+
+
+def test_the_data_root_is_never_written_to(bare: Path, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_photo(root)
+    write_cora(root)
+    write_reddit(root)
+    before = snapshot(root)
+    for name in ("amazon-photo", "cora", "reddit"):
+        load_graph(name, root=root)
+    assert snapshot(root) == before
+    assert not bare.exists()
+
+
+def test_the_real_data_root_is_never_written_to(data_root: Path) -> None:
+    before = snapshot(data_root)
+    for name in ("cora", "pubmed", "cora-ml"):
+        load_graph(name, root=data_root)
+    assert snapshot(data_root) == before
+
+
+@pytest.mark.parametrize("name", ON_DISK)
+def test_real_data_sets_are_as_described(data_root: Path, name: str) -> None:
+    dataset = DATASETS.get(name)()
+    if not (data_root / dataset.folder).is_dir():
+        pytest.skip(f"ERGNN_DATA has no {dataset.folder}")
+    graph, split, _ = load_graph(name, root=data_root)
+    half = graph.edge_index[0] < graph.edge_index[1]
+    counts = (graph.num_nodes, graph.num_features, graph.num_classes, int(half.sum()))
+    assert counts == (dataset.nodes, dataset.features, dataset.classes, dataset.edges)
+    assert split == ("public" if dataset.public_split else "seeded")
+    density = torch.count_nonzero(graph.x.values() if graph.is_sparse else graph.x) / graph.x.numel()
+    assert graph.is_sparse == bool(density < 0.10)
+    if dataset.public_split:
+        assert graph.public_split is not None
+        assert graph.public_split.train.numel() == 20 * dataset.classes
+
+
+# --- Reddit ----------------------------------------------------------------------------------------------
+
+
+def test_reddit_is_read_with_its_public_split(bare: Path, tmp_path: Path) -> None:
+    write_reddit(tmp_path)
+    graph, split, note = load_graph("reddit", root=tmp_path)
+    assert (split, note) == ("public", "")
+    assert graph.public_split is not None
+    assert [
+        p.numel() for p in (graph.public_split.train, graph.public_split.val, graph.public_split.test)
+    ] == [
+        205,
+        82,
+        123,
+    ]
+
+
+def test_reddit_is_not_downloaded_unasked(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ERGNN_OFFLINE", "0")
+    monkeypatch.setattr(storage, "probe", lambda url: pytest.fail("tried to download"))
+    with pytest.raises(
+        DataUnavailable, match=r"reddit\.zip, over 1 GB\) and unpack it into .*reddit/raw"
+    ) as info:
+        load_graph("reddit", root=tmp_path)
+    assert str(tmp_path / "reddit" / "raw") in str(info.value)
+
+
+# --- downloads -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def downloads(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A network on which Amazon Photo can be had; yields the list of what was fetched from it."""
+    source = write_photo(tmp_path / "network")
+    fetched: list[str] = []
+
+    def download_url(url: str, folder: str) -> None:
+        fetched.append(url)
+        shutil.copy(source, folder)
+
+    monkeypatch.setenv("ERGNN_OFFLINE", "0")
+    monkeypatch.setattr(storage, "probe", lambda url: None)
+    monkeypatch.setattr(pyg_amazon, "download_url", download_url)
+    yield fetched
+
+
+def test_a_download_goes_to_the_cache_and_happens_once(
+    bare: Path, downloads: list[str], tmp_path: Path
+) -> None:
+    empty = tmp_path / "data"
+    empty.mkdir()
+    first = load_graph("amazon-photo", root=empty).graph
+    again = load_graph("amazon-photo", root=empty).graph
+    assert downloads == [DATASETS.get("amazon-photo").url]
+    assert torch.equal(first.x, again.x)
+    assert torch.equal(first.edge_index, again.edge_index)
+    files = [str(p.relative_to(bare)) for p in bare.rglob("*") if p.is_file()]
+    assert files == ["amazon/Photo/raw/amazon_electronics_photo.npz"]
+    assert list(empty.iterdir()) == []
+
+
+def test_a_download_that_breaks_off_leaves_nothing(
+    bare: Path, downloads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(url: str, folder: str) -> None:
+        (Path(folder) / "amazon_electronics_photo.npz").write_bytes(b"PK half a file")
+        raise ConnectionResetError("gone")
+
+    monkeypatch.setattr(pyg_amazon, "download_url", half)
+    with pytest.raises(
+        DataUnavailable, match=r"the download into .*Photo/raw failed \(ConnectionResetError: gone\)"
+    ):
+        load_graph("amazon-photo")
+    assert [p for p in bare.rglob("*") if p.is_file()] == []
+
+
+def test_no_network_falls_back_like_offline(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(url: str) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setenv("ERGNN_OFFLINE", "0")
+    monkeypatch.setattr(storage, "probe", unreachable)
+    graph, split, note = load_graph("citeseer")
+    assert (graph.num_nodes, split) == (3327, "seeded")
+    assert "no route to host" in note
+    with pytest.raises(DataUnavailable, match="pubmed: .* no route to host"):
+        load_graph("pubmed")
+
+
+def test_probe_takes_any_answer_and_refuses_silence() -> None:
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_error(403)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Refuse)
+    url = f"http://127.0.0.1:{server.server_port}/file"
+    thread = threading.Thread(target=server.handle_request)
+    thread.start()
+    storage.probe(url)
+    thread.join()
+    server.server_close()
+    with pytest.raises(OSError, match="refused"):
+        storage.probe(url)
+
+
+@pytest.mark.parametrize(("value", "allowed"), [("1", False), ("yes", False), ("0", True), ("", True)])
+def test_offline_variable(monkeypatch: pytest.MonkeyPatch, value: str, allowed: bool) -> None:
+    monkeypatch.setenv("ERGNN_OFFLINE", value)
+    assert storage.downloads_allowed() is allowed
+
+
+# --- bad input -------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_data_set_lists_the_known() -> None:
+    with pytest.raises(
+        UnknownNameError, match="unknown dataset 'corra'; choose one of: amazon-computers, .*cora"
+    ):
+        load_graph("corra")
+
+
+def test_an_unknown_split_lists_the_known() -> None:
+    with pytest.raises(InputError, match="split is 'full'; choose one of: auto, public, seeded"):
+        load_graph("cora", split="full")
+
+
+def test_a_broken_file_is_named_and_does_not_fall_back(bare: Path, tmp_path: Path) -> None:
+    raw = write_cora(tmp_path)
+    (raw / "ind.cora.allx").write_bytes(b"not a pickle")
+    with pytest.raises(InputError, match=r"cora: the files in .*planetoid/Cora/raw cannot be read"):
+        load_graph("cora", root=tmp_path)
+
+
+def test_values_that_cannot_be_keep_their_own_message(bare: Path, tmp_path: Path) -> None:
+    file = write_photo(tmp_path)
+    import numpy as np
+
+    arrays = dict(np.load(file))
+    arrays["attr_data"] = np.full_like(arrays["attr_data"], -np.inf)
+    np.savez(file, **arrays)
+    with pytest.raises(InputError, match="amazon-photo: NaN or infinite features on"):
+        load_graph("amazon-photo", root=tmp_path)
+
+
+# --- the list --------------------------------------------------------------------------------------------
+
+
+def test_descriptions_need_no_data(bare: Path) -> None:
+    listed = {info.name: info for info in describe_datasets()}
+    assert set(listed) == set(DATASETS)
+    assert (listed["cora"].tasks, listed["cora"].classes_per_task) == (3, 2)
+    assert (listed["citeseer"].tasks, listed["citeseer"].metric) == (3, "accuracy")
+    assert (listed["reddit"].tasks, listed["reddit"].metric) == (8, "micro-f1")
+    assert listed["pubmed"].public_split
+    assert not listed["dblp"].public_split
+    assert listed["dblp"].edges == 52_867
+
+
+def test_descriptions_say_where_the_files_are(
+    bare: Path, downloads: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def where(name: str, root: Path | None = None) -> str:
+        return next(info.location for info in describe_datasets(root) if info.name == name)
+
+    assert where("cora") == "bundled; public split would be downloaded"
+    assert where("reddit") == "not here (reddit.zip, over 1 GB)"
+    assert where("amazon-photo") == "would be downloaded"
+    load_graph("amazon-photo")
+    assert where("amazon-photo") == "in the cache"
+    write_cora(tmp_path / "data")
+    assert where("cora", tmp_path / "data") == f"bundled; public split in {tmp_path / 'data'}"
+    monkeypatch.setenv("ERGNN_DATA", str(tmp_path / "data"))
+    assert where("cora") == "bundled; public split in ERGNN_DATA"
+    monkeypatch.setenv("ERGNN_OFFLINE", "1")
+    assert where("dblp") == "not here, and offline"
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+def test_entries_carry_the_name_they_are_registered_by(name: str) -> None:
+    assert DATASETS.get(name).name == name
+    assert DATASETS.help(name)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from raw_files import write_cora, write_reddit
+
+from ergnn.data import PublicSplitUnavailable, make_stream
+from ergnn.data.datasets import storage
+
+
+@pytest.fixture(autouse=True)
+def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer"])
+def test_the_presets_are_three_tasks_of_two_classes(name: str) -> None:
+    stream, split, notes = make_stream(name)
+    assert [task.classes for task in stream] == [(0, 1), (2, 3), (4, 5)]
+    assert [task.train.numel() for task in stream] == [40, 40, 40]
+    assert split == "seeded"
+    assert len(notes) == 1
+    assert notes[0].startswith("using a seeded split: ")
+    assert (stream.name, stream.metric) == (name, "accuracy")
+
+
+def test_coras_seventh_class_is_unlabelled_context() -> None:
+    graph = make_stream("cora").stream[0].graph
+    assert graph.num_edges == 2 * 5278
+    assert int((graph.y == -1).sum()) == 180
+    dropped = make_stream("cora", leftover="drop").stream[0].graph
+    assert dropped.num_edges < graph.num_edges
+
+
+def test_a_seeded_split_asked_for_is_no_news() -> None:
+    stream, split, notes = make_stream("cora", split="seeded", split_seed=1)
+    assert (split, notes) == ("seeded", ())
+    again = make_stream("cora", split="seeded", split_seed=1).stream
+    other = make_stream("cora", split="seeded", split_seed=2).stream
+    assert stream[0].train.tolist() == again[0].train.tolist()
+    assert stream[0].train.tolist() != other[0].train.tolist()
+
+
+def test_public_uses_the_public_split(tmp_path: Path) -> None:
+    write_cora(tmp_path)
+    stream, split, notes = make_stream("cora", root=tmp_path, class_order=[6, 5, 4, 3, 2, 1, 0])
+    assert (split, notes) == ("public", ())
+    assert stream[0].classes == (6, 5)
+    assert set(stream[0].train.tolist()) == {v for v in range(140) if v % 7 in (5, 6)}
+    with pytest.raises(PublicSplitUnavailable):
+        make_stream("cora", split="public")
+
+
+def test_reddit_is_eight_tasks_of_five_communities(tmp_path: Path) -> None:
+    write_reddit(tmp_path)
+    stream, split, _ = make_stream("reddit", root=tmp_path)
+    assert [task.num_classes for task in stream] == [5] * 8
+    assert (stream.metric, split) == ("micro-f1", "public")
+    assert 40 not in stream[0].graph.y
+
+
+def test_bags_of_words_are_row_normalised_unless_told(tmp_path: Path) -> None:
+    x = make_stream("citeseer").stream[0].graph.dense_x()
+    sums = x.sum(dim=1)
+    assert torch.allclose(sums[sums > 0], torch.ones(3312))
+    assert int((sums == 0).sum()) == 15
+    assert set(make_stream("citeseer", normalize=False).stream[0].graph.x.values().tolist()) == {1.0}
+    write_reddit(tmp_path)
+    vectors = make_stream("reddit", root=tmp_path).stream[0].graph.x.sum(dim=1)
+    assert not torch.allclose(vectors, torch.ones_like(vectors))
+
+
+def test_options_reach_the_stream() -> None:
+    options = {"class_order": "shuffled", "order_seed": 3, "inter_task_edges": "own"}
+    stream = make_stream("cora", classes_per_task=3, num_tasks=1, **options).stream
+    assert [len(task.classes) for task in stream] == [3]
+    y = stream[0].graph.y
+    source, target = stream[0].graph.edge_index
+    assert bool((y[source] >= 0).all())
+    assert bool((y[target] >= 0).all())
+    assert stream.classes == make_stream("cora", **options).stream.classes[:3]

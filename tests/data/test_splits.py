@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ergnn.data import Split, splits
+from ergnn.errors import InputError
+
+
+def labels(*counts: int, unlabelled: int = 0) -> torch.Tensor:
+    y = torch.cat(
+        [torch.full((count,), c) for c, count in enumerate(counts)] + [torch.full((unlabelled,), -1)]
+    )
+    return y[torch.randperm(y.numel(), generator=torch.Generator().manual_seed(0))]
+
+
+def parts(split: Split) -> list[set[int]]:
+    return [set(part.tolist()) for part in (split.train, split.val, split.test)]
+
+
+def counts(y: torch.Tensor, nodes: torch.Tensor) -> list[int]:
+    return torch.bincount(y[nodes], minlength=int(y.max()) + 1).tolist()
+
+
+def assert_disjoint_and_labelled(split: Split, y: torch.Tensor) -> None:
+    train, val, test = parts(split)
+    assert len(train) == split.train.numel()
+    assert not train & val
+    assert not train & test
+    assert not val & test
+    assert all(int(y[node]) >= 0 for node in train | val | test)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), unlabelled=st.integers(0, 9), per_class=st.integers(1, 5))
+def test_planetoid_like_has_the_sizes_asked_for(seed: int, unlabelled: int, per_class: int) -> None:
+    y = labels(12, 30, 20, unlabelled=unlabelled)
+    split = splits.planetoid_like(y, per_class=per_class, num_val=15, num_test=25, seed=seed)
+    assert_disjoint_and_labelled(split, y)
+    assert counts(y, split.train) == [per_class] * 3
+    assert (split.val.numel(), split.test.numel()) == (15, 25)
+
+
+def test_planetoid_like_draws_validation_and_test_from_every_class() -> None:
+    y = labels(40, 40, 40)
+    split = splits.planetoid_like(y, per_class=5, num_val=40, num_test=60, classes=[0, 1])
+    assert counts(y, split.train) == [5, 5, 0]
+    assert counts(y, split.val)[2] > 0
+    assert counts(y, split.test)[2] > 0
+
+
+def test_planetoid_like_takes_only_the_nodes_it_may() -> None:
+    y = labels(40, 40)
+    allowed = torch.arange(0, 80, 2)
+    split = splits.planetoid_like(y, per_class=3, num_val=5, num_test=6, nodes=allowed)
+    assert set.union(*parts(split)) <= set(allowed.tolist())
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), train=st.integers(1, 4), val=st.integers(0, 4), test=st.integers(1, 4))
+def test_per_class_has_the_sizes_asked_for(seed: int, train: int, val: int, test: int) -> None:
+    y = labels(12, 30, 20, unlabelled=4)
+    split = splits.per_class(y, train=train, val=val, test=test, seed=seed)
+    assert_disjoint_and_labelled(split, y)
+    sizes = [counts(y, part) for part in (split.train, split.val, split.test)]
+    assert sizes == [[train] * 3, [val] * 3, [test] * 3]
+
+
+def test_per_class_gives_the_rest_to_test() -> None:
+    y = labels(12, 30, unlabelled=4)
+    split = splits.per_class(y, train=4, val=3)
+    assert counts(y, split.test) == [5, 23]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), stratified=st.booleans())
+def test_fractions_that_add_up_to_one_use_every_labelled_node(seed: int, stratified: bool) -> None:
+    y = labels(13, 31, 22, unlabelled=5)
+    split = splits.fractions(y, train=0.5, val=0.3, test=0.2, stratified=stratified, seed=seed)
+    assert_disjoint_and_labelled(split, y)
+    assert set.union(*parts(split)) == set((y >= 0).nonzero().flatten().tolist())
+    if stratified:
+        assert counts(y, split.train) == [round(0.5 * count) for count in (13, 31, 22)]
+    else:
+        assert split.train.numel() == 33
+
+
+def test_fractions_may_leave_nodes_out() -> None:
+    split = splits.fractions(labels(10, 10), train=0.2, val=0.0, test=0.3)
+    assert [part.numel() for part in (split.train, split.val, split.test)] == [4, 0, 6]
+
+
+@pytest.mark.parametrize("draw", [splits.planetoid_like, splits.per_class, splits.fractions])
+def test_the_seed_alone_decides(draw) -> None:
+    y = labels(600, 700, 800)
+    torch.manual_seed(1)
+    first = draw(y, seed=3)
+    torch.manual_seed(2)
+    again, other = draw(y, seed=3), draw(y, seed=4)
+    assert parts(first) == parts(again)
+    assert parts(first)[0] != parts(other)[0]
+
+
+def test_given_takes_ids_lists_arrays_and_masks() -> None:
+    mask = np.zeros(6, dtype=bool)
+    mask[[4, 5]] = True
+    split = splits.given([0, 1], torch.tensor([2]), mask, num_nodes=6)
+    assert parts(split) == [{0, 1}, {2}, {4, 5}]
+    assert splits.given([0], [], [1], num_nodes=2).val.dtype == torch.long
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "test", "message"),
+    [
+        ([0, 6], [1], [2], "train names node 6; nodes are 0 to 5"),
+        ([0], [-1], [2], "val names node -1; nodes are 0 to 5"),
+        ([0, 0], [1], [2], "train names node 0 more than once"),
+        ([0, 1], [2], [3, 1], r"train and test overlap in 1 node\(s\), the first is node 1"),
+        ([0.5], [1], [2], "node ids must be integers"),
+        ([True, False], [1], [2], "a mask has 2 entries; the graph has 6 nodes"),
+    ],
+)
+def test_given_refuses(train, val, test, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        splits.given(train, val, test, num_nodes=6)
+
+
+def test_check_split_wants_vectors_of_int64() -> None:
+    ids = torch.tensor([0], dtype=torch.int32)
+    with pytest.raises(InputError, match="mine: train nodes must be a vector of int64 ids; got torch.int32"):
+        splits.check_split(Split(ids, ids, ids), 3, "mine")
+
+
+@pytest.mark.parametrize(
+    ("draw", "options", "message"),
+    [
+        (splits.planetoid_like, {"per_class": 8}, "class 1 has 7 labelled nodes; 8 are asked for training"),
+        (
+            splits.planetoid_like,
+            {"per_class": 5},
+            r"7 labelled nodes are left .* 500 for validation and 1000 for",
+        ),
+        (splits.planetoid_like, {"per_class": 0}, "per_class is 0; at least 1 is needed"),
+        (splits.planetoid_like, {"num_val": -1}, "num_val is -1; at least 0"),
+        (splits.planetoid_like, {"num_test": 0}, "num_test is 0; at least 1"),
+        (
+            splits.per_class,
+            {"train": 4, "val": 3},
+            "class 1 has 7 labelled nodes; 4 .* 3 .* at least 1 for test",
+        ),
+        (splits.per_class, {"train": 4, "val": 3, "test": 2}, "class 1 has 7 .* 2 for test are asked for"),
+        (splits.per_class, {"train": 0}, "train is 0; at least 1"),
+        (splits.per_class, {"val": -2}, "val is -2; at least 0"),
+        (splits.per_class, {"test": 0}, "test is 0; at least 1"),
+        (splits.fractions, {"train": 1.2}, "the train fraction is 1.2; a fraction is between 0 and 1"),
+        (splits.fractions, {"train": 0.9}, "0.9, 0.2 and 0.2 add up to 1.3; at most 1"),
+        (splits.fractions, {"train": 0.01}, "class 0 has 10 labelled nodes, too few for a fraction of 0.01"),
+        (splits.fractions, {"train": 0.01, "stratified": False}, "the graph has 17 labelled nodes, too few"),
+        (splits.per_class, {"train": 1, "val": 1, "classes": [2]}, "class 2 has 0 labelled nodes"),
+    ],
+)
+def test_impossible_sizes_name_the_class_and_the_counts(draw, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        draw(labels(10, 7), **options)

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ergnn.data import UNLABELLED, Graph, Split, Task, TaskStream, splits
+from ergnn.errors import InputError
+from graphs import graphs, random_graph
+
+EDGES = st.sampled_from(["all", "seen", "own"])
+LEFTOVER = st.sampled_from(["context", "drop"])
+SEEDS = st.integers(0, 2**31)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[Graph, TaskStream, dict]:
+    """A graph, a stream of it with any options, and the options."""
+    graph = draw(graphs())
+    per_task = draw(st.integers(1, graph.num_classes))
+    options = {
+        "classes_per_task": per_task,
+        "num_tasks": draw(st.none() | st.integers(1, graph.num_classes // per_task)),
+        "class_order": draw(st.sampled_from(["natural", "shuffled"])),
+        "order_seed": draw(SEEDS),
+        "inter_task_edges": draw(EDGES),
+        "leftover": draw(LEFTOVER),
+    }
+    return graph, TaskStream.from_classes(graph, **options), options
+
+
+def pairs(graph: Graph) -> list[tuple[int, int]]:
+    return [(int(u), int(v)) for u, v in graph.edge_index.T]
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams())
+def test_tasks_share_out_the_classes(drawn: tuple[Graph, TaskStream, dict]) -> None:
+    graph, stream, options = drawn
+    per_task = options["classes_per_task"]
+    assert len(stream) == (options["num_tasks"] or graph.num_classes // per_task)
+    assert all(task.num_classes == per_task for task in stream)
+    assert len(set(stream.classes)) == len(stream.classes) == len(stream) * per_task
+    assert set(stream.classes) <= set(range(graph.num_classes))
+    assert [task.id for task in stream] == list(range(len(stream)))
+    if options["class_order"] == "natural":
+        assert stream.classes == tuple(range(len(stream.classes)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams())
+def test_a_task_has_all_split_nodes_of_its_classes_and_no_others(
+    drawn: tuple[Graph, TaskStream, dict],
+) -> None:
+    graph, stream, _ = drawn
+    split = graph.public_split
+    assert split is not None
+    for task in stream:
+        for mine, whole in ((task.train, split.train), (task.val, split.val), (task.test, split.test)):
+            assert mine.tolist() == [v for v in whole.tolist() if int(graph.y[v]) in task.classes]
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams())
+def test_visible_edges_by_brute_force(drawn: tuple[Graph, TaskStream, dict]) -> None:
+    graph, stream, options = drawn
+    home = {c: task.id for task in stream for c in task.classes}
+
+    def visible(u: int, v: int, i: int) -> bool:
+        a, b = int(graph.y[u]), int(graph.y[v])
+        leftover = [c != UNLABELLED and c not in home for c in (a, b)]
+        if options["leftover"] == "drop" and any(leftover):
+            return False
+        if options["inter_task_edges"] == "all":
+            return True
+        if options["inter_task_edges"] == "own":
+            return a in home and b in home and home[a] == home[b]
+        return all(c not in home or home[c] <= i for c in (a, b))
+
+    for task in stream:
+        assert pairs(task.graph) == [(u, v) for u, v in pairs(graph) if visible(u, v, task.id)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams())
+def test_labels_outside_the_tasks_are_hidden(drawn: tuple[Graph, TaskStream, dict]) -> None:
+    graph, stream, _ = drawn
+    for task in stream:
+        expected = [c if c in stream.classes else UNLABELLED for c in graph.y.tolist()]
+        assert task.graph.y.tolist() == expected
+        assert task.graph.public_split is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(streams())
+def test_views_share_attributes_and_labels(drawn: tuple[Graph, TaskStream, dict]) -> None:
+    graph, stream, options = drawn
+    assert all(task.graph.x is graph.x for task in stream)
+    assert all(task.graph.y is stream[0].graph.y for task in stream)
+    if options["inter_task_edges"] != "seen":
+        assert all(task.graph is stream[0].graph for task in stream)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams())
+def test_targets_are_positions_in_the_tasks_classes(drawn: tuple[Graph, TaskStream, dict]) -> None:
+    graph, stream, _ = drawn
+    for task in stream:
+        positions = task.targets(task.test).tolist()
+        assert [task.classes[p] for p in positions] == graph.y[task.test].tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(order_seed=SEEDS, classes=st.integers(2, 7))
+def test_a_shuffled_order_is_a_permutation_decided_by_its_seed(order_seed: int, classes: int) -> None:
+    graph = random_graph(n=4 * classes, classes=classes)
+
+    def order() -> tuple[int, ...]:
+        options = {"classes_per_task": 1, "class_order": "shuffled", "order_seed": order_seed}
+        return TaskStream.from_classes(graph, **options).classes
+
+    torch.manual_seed(order_seed)
+    first = order()
+    torch.manual_seed(order_seed + 1)
+    assert order() == first
+    assert sorted(first) == list(range(classes))
+
+
+def test_different_seeds_give_different_orders() -> None:
+    graph = random_graph(n=40, classes=7)
+    orders = {
+        TaskStream.from_classes(graph, class_order="shuffled", order_seed=seed).classes for seed in range(10)
+    }
+    assert len(orders) > 5
+
+
+def test_a_given_order_is_kept() -> None:
+    stream = TaskStream.from_classes(random_graph(classes=5), class_order=[4, 0, 3, 1, 2])
+    assert [task.classes for task in stream] == [(4, 0), (3, 1)]
+    assert stream[0].targets(stream[0].train).unique().tolist() == [0, 1]
+    assert stream[0].graph.y.max() == 4
+    assert 2 not in stream[0].graph.y
+
+
+def test_a_seeded_split_has_planetoids_size_and_follows_its_seed() -> None:
+    graph = replace(random_graph(n=1700, classes=4, p_edge=0.0), public_split=None)
+    one, two = (TaskStream.from_classes(graph, split="seeded", split_seed=seed) for seed in (1, 2))
+    assert [task.train.numel() for task in one] == [40, 40]
+    assert sum(task.val.numel() for task in one) == 500
+    assert sum(task.test.numel() for task in one) == 1000
+    assert one[0].train.tolist() != two[0].train.tolist()
+
+
+def test_a_split_of_ones_own_is_used() -> None:
+    graph = random_graph(n=40, classes=4)
+    split = splits.per_class(graph.y, train=3, val=2, test=4, seed=9)
+    stream = TaskStream.from_classes(graph, split=split)
+    assert [(t.train.numel(), t.val.numel(), t.test.numel()) for t in stream] == [(6, 4, 8), (6, 4, 8)]
+
+
+def test_a_task_may_lack_validation_nodes() -> None:
+    graph = random_graph()
+    stream = TaskStream.from_classes(graph, split=splits.per_class(graph.y, train=2, val=0))
+    assert all(task.val.numel() == 0 for task in stream)
+
+
+def test_names_are_for_people() -> None:
+    graph = replace(random_graph(), name="toy", class_names=("ant", "bee", "cat", "dog"))
+    stream = TaskStream.from_classes(graph, metric="micro-f1")
+    assert stream[1].name == "task 2 (classes 2 cat, 3 dog)"
+    assert stream.name == "toy"
+    assert stream.metric == "micro-f1"
+    assert repr(stream) == "TaskStream('toy', (0, 1) → (2, 3), metric='micro-f1')"
+
+
+def test_a_stream_is_a_sequence() -> None:
+    stream = TaskStream.from_classes(random_graph(classes=6))
+    assert [task.id for task in reversed(stream)] == [2, 1, 0]
+    assert stream[-1] in stream
+    assert [task.id for task in stream[:2]] == [0, 1]
+    assert stream.num_features == 8
+
+
+def test_moving_a_stream_keeps_what_is_shared() -> None:
+    seen = TaskStream.from_classes(random_graph(), inter_task_edges="seen", metric="micro-f1").to("meta")
+    assert seen[0].graph.x is seen[1].graph.x
+    assert seen[0].graph.edge_index is not seen[1].graph.edge_index
+    assert {seen[0].train.device.type, seen[1].graph.y.device.type} == {"meta"}
+    assert seen.metric == "micro-f1"
+    shared = TaskStream.from_classes(random_graph()).to("meta")
+    assert shared[0].graph is shared[1].graph
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes_per_task": 0}, "random: classes_per_task is 0; 1 to 4 are possible"),
+        ({"classes_per_task": 5}, "classes_per_task is 5; 1 to 4 are possible, as the graph has 4 classes"),
+        ({"num_tasks": 3}, "num_tasks is 3; 4 classes make 1 to 2 tasks of 2"),
+        ({"num_tasks": 0}, "num_tasks is 0"),
+        ({"class_order": "random"}, "class_order is 'random'; choose one of: natural, shuffled or a list"),
+        ({"class_order": [0, 1, 2, 4]}, "class_order names class 4; classes are 0 to 3"),
+        ({"class_order": [0, 1, 2, -1]}, "class_order names class -1; classes are 0 to 3"),
+        ({"class_order": [0, 1, 1, 2, 3]}, "class_order names class 1 more than once"),
+        ({"class_order": [3, 0, 1]}, "class_order leaves out class 2; it must name all 4 once"),
+        ({"split": "random"}, "split is 'random'; choose one of: public, seeded or a Split"),
+        ({"inter_task_edges": "none"}, "inter_task_edges is 'none'; choose one of: all, seen, own"),
+        ({"leftover": "keep"}, "leftover is 'keep'; choose one of: context, drop"),
+        ({"metric": "f1"}, "metric is 'f1'; choose one of: accuracy, micro-f1"),
+    ],
+)
+def test_options_that_cannot_be_are_named(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TaskStream.from_classes(random_graph(), **options)
+
+
+def ids(*nodes: int) -> torch.Tensor:
+    return torch.tensor(nodes, dtype=torch.long)
+
+
+def tiny(**changes) -> Graph:
+    """Six nodes, classes 0 0 0 1 1 and none."""
+    graph = Graph(torch.ones(6, 2), ids(0, 1, 1, 0).reshape(2, 2), ids(0, 0, 0, 1, 1, -1), name="tiny")
+    return replace(graph, **changes)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (Split(ids(0, 1), ids(), ids(2, 4)), r"tiny: task 2 \(classes 1\) has no train nodes"),
+        (Split(ids(0, 3), ids(), ids(2)), r"tiny: task 2 \(classes 1\) has no test nodes"),
+        (Split(ids(0, 3), ids(3), ids(2, 4)), "tiny: train and val overlap in 1 .* node 3"),
+        (Split(ids(0, 3), ids(), ids(2, 6)), "tiny: test names node 6; nodes are 0 to 5"),
+        (Split(ids(0, 3), ids(5), ids(2, 4)), "tiny: val names node 5, which has no label"),
+    ],
+)
+def test_splits_that_cannot_be_are_named(split: Split, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TaskStream.from_classes(tiny(), classes_per_task=1, split=split)
+
+
+def test_a_class_without_training_nodes_is_named() -> None:
+    with pytest.raises(InputError, match="class 1 has no train nodes"):
+        TaskStream.from_classes(tiny(), split=Split(ids(0, 1), ids(), ids(2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": ids(0, 0, 0, 1, -2, 1)}, "tiny: label -2 is out of range"),
+        ({"class_names": ("only",)}, "tiny: label 1 is out of range; 1 classes are named"),
+        ({"x": torch.full((6, 2), float("nan"))}, "tiny: NaN or infinite features on 6 node"),
+        ({"edge_index": ids(0, 6).reshape(2, 1)}, "tiny: an edge names node 6; nodes are 0 to 5"),
+        ({}, "tiny: the graph has no public split; use split='seeded' or give a Split"),
+    ],
+)
+def test_graphs_that_cannot_be_are_named(changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TaskStream.from_classes(tiny(**changes), classes_per_task=1)
+
+
+def test_targets_of_another_tasks_nodes_are_refused() -> None:
+    stream = TaskStream.from_classes(random_graph())
+    node = int(stream[1].train[0])
+    with pytest.raises(InputError, match=rf"task 1 \(classes 0, 1\): node {node} has label [23]"):
+        stream[0].targets(stream[1].train)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"id": 3}, "mine: task 4 .* stands at place 0"),
+        ({"classes": ()}, r"has classes \(\); at least one, none twice"),
+        ({"classes": (0, 0)}, r"has classes \(0, 0\); at least one, none twice"),
+        ({"test": ids(3)}, "node 3 has label 1, not one of the task's"),
+    ],
+)
+def test_a_hand_made_stream_is_checked_too(changes: dict, message: str) -> None:
+    task = Task(0, tiny(), ids(0), ids(1), ids(2), (0,))
+    assert TaskStream([task]).classes == (0,)
+    with pytest.raises(InputError, match=message):
+        TaskStream([replace(task, **changes)], name="mine")
+
+
+def test_a_stream_needs_a_task() -> None:
+    with pytest.raises(InputError, match="mine: a stream needs at least one task"):
+        TaskStream([], name="mine")

@@ -1,0 +1,82 @@
+"""Small random graphs for tests."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+
+from ergnn.data import Graph, splits
+from ergnn.data.graph import UNLABELLED
+
+
+def random_graph(
+    n: int = 40,
+    f: int = 8,
+    classes: int = 4,
+    seed: int = 0,
+    p_edge: float = 0.1,
+    directed: bool = False,
+    self_loops: bool = False,
+    isolated: int = 0,
+    unlabelled: int = 0,
+    sparse: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Graph:
+    """A graph with balanced classes and a public split; four labelled nodes a class are the least.
+
+    Args:
+        n: nodes.
+        f: attributes, a class's mean plus noise, and about half of them zeros where ``sparse``.
+        classes: classes.
+        seed: of everything.
+        p_edge: the chance of each edge.
+        directed: whether an edge may go one way only.
+        self_loops: whether nodes may link to themselves.
+        isolated: so many nodes lose their edges.
+        unlabelled: so many nodes lose their label.
+        sparse: attributes as CSR.
+        dtype: of the attributes.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=generator)
+    y = torch.empty(n, dtype=torch.long)
+    y[order] = torch.arange(n) % classes
+    if unlabelled:
+        y[order[-unlabelled:]] = UNLABELLED
+    centre = torch.randn(classes + 1, f, generator=generator, dtype=dtype)
+    x = centre[y] + torch.randn(n, f, generator=generator, dtype=dtype)
+    linked = torch.rand(n, n, generator=generator) < p_edge
+    if not directed:
+        linked = linked.triu() | linked.triu().T
+    if not self_loops:
+        linked.fill_diagonal_(False)
+    if isolated:
+        alone = torch.randperm(n, generator=generator)[:isolated]
+        linked[alone], linked[:, alone] = False, False
+    graph = Graph(
+        x=x.clamp(min=0).to_sparse_csr() if sparse else x,
+        edge_index=linked.nonzero().T.contiguous(),
+        y=y,
+        name="random",
+        public_split=splits.fractions(y, train=0.5, val=0.25, test=0.25, seed=seed),
+    )
+    return graph.validate()
+
+
+@st.composite
+def graphs(draw: st.DrawFn, max_classes: int = 7, max_unlabelled: int = 3) -> Graph:
+    """Random graphs of every shape that :func:`random_graph` makes, with four nodes or more in each class."""
+    classes = draw(st.integers(2, max_classes))
+    unlabelled = draw(st.integers(0, max_unlabelled))
+    return random_graph(
+        n=draw(st.integers(4 * classes + unlabelled, 6 * classes + unlabelled)),
+        f=draw(st.integers(1, 6)),
+        classes=classes,
+        seed=draw(st.integers(0, 2**16)),
+        p_edge=draw(st.sampled_from([0.0, 0.05, 0.2, 0.5])),
+        directed=draw(st.booleans()),
+        self_loops=draw(st.booleans()),
+        isolated=draw(st.integers(0, 3)),
+        unlabelled=unlabelled,
+        sparse=draw(st.booleans()),
+    )
