@@ -1,4 +1,4 @@
-"""Small raw files in the layouts that PyG's loaders read, so that reading can be tested without the real data."""
+"""Small raw files in the layouts that PyG's loaders read, to test reading without the real data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_cora(root: Path, seed: int = 0) -> Path:
     }
     for part, value in parts.items():
         (raw / f"ind.cora.{part}").write_bytes(pickle.dumps(value))
-    (raw / "ind.cora.test.index").write_text("\n".join(str(v) for v in range(640, 700)))
+    (raw / "ind.cora.test.index").write_text("".join(f"{v}\n" for v in range(640, 700)))
     return raw
 
 

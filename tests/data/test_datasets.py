@@ -4,9 +4,10 @@ import http.server
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch_geometric.datasets.amazon as pyg_amazon
@@ -73,7 +74,7 @@ def test_a_bundled_graph_is_planetoids(data_root: Path, name: str) -> None:
 
     def rows(graph: Graph) -> list[tuple[int, ...]]:
         ptr, col = graph.x.crow_indices().tolist(), graph.x.col_indices().tolist()
-        return [tuple(sorted(col[a:b])) for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
+        return [tuple(sorted(col[a:b])) for a, b in pairwise(ptr)]
 
     def nodes(graph: Graph) -> Counter:
         degree = torch.bincount(graph.edge_index[0], minlength=graph.num_nodes)
@@ -238,8 +239,8 @@ def test_reddit_is_not_downloaded_unasked(
 
 
 @pytest.fixture
-def downloads(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A network on which Amazon Photo can be had; yields the list of what was fetched from it."""
+def downloads(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A network on which Amazon Photo can be had; the list of what was fetched from it."""
     source = write_photo(tmp_path / "network")
     fetched: list[str] = []
 
@@ -250,7 +251,7 @@ def downloads(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
     monkeypatch.setattr(storage, "probe", lambda url: None)
     monkeypatch.setattr(pyg_amazon, "download_url", download_url)
-    yield fetched
+    return fetched
 
 
 def test_a_download_goes_to_the_cache_and_happens_once(
@@ -292,7 +293,7 @@ def test_no_network_falls_back_like_offline(bare: Path, monkeypatch: pytest.Monk
     graph, split, note = load_graph("citeseer")
     assert (graph.num_nodes, split) == (3327, "seeded")
     assert "no route to host" in note
-    with pytest.raises(DataUnavailable, match="pubmed: .* no route to host"):
+    with pytest.raises(DataUnavailable, match=r"pubmed: .* no route to host"):
         load_graph("pubmed")
 
 
@@ -326,7 +327,7 @@ def test_offline_variable(monkeypatch: pytest.MonkeyPatch, value: str, allowed: 
 
 def test_an_unknown_data_set_lists_the_known() -> None:
     with pytest.raises(
-        UnknownNameError, match="unknown dataset 'corra'; choose one of: amazon-computers, .*cora"
+        UnknownNameError, match=r"unknown dataset 'corra'; choose one of: amazon-computers, .*cora"
     ):
         load_graph("corra")
 
@@ -345,8 +346,6 @@ def test_a_broken_file_is_named_and_does_not_fall_back(bare: Path, tmp_path: Pat
 
 def test_values_that_cannot_be_keep_their_own_message(bare: Path, tmp_path: Path) -> None:
     file = write_photo(tmp_path)
-    import numpy as np
-
     arrays = dict(np.load(file))
     arrays["attr_data"] = np.full_like(arrays["attr_data"], -np.inf)
     np.savez(file, **arrays)

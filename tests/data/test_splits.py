@@ -130,7 +130,9 @@ def test_given_refuses(train, val, test, message: str) -> None:
 
 def test_check_split_wants_vectors_of_int64() -> None:
     ids = torch.tensor([0], dtype=torch.int32)
-    with pytest.raises(InputError, match="mine: train nodes must be a vector of int64 ids; got torch.int32"):
+    with pytest.raises(
+        InputError, match=r"mine: train nodes must be a vector of int64 ids; got torch\.int32"
+    ):
         splits.check_split(Split(ids, ids, ids), 3, "mine")
 
 

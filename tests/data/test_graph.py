@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from ergnn.data import Graph
+from ergnn.errors import InputError
+from graphs import graphs, random_graph
+
+
+def tiny(sparse: bool = False, **changes: torch.Tensor) -> Graph:
+    x = torch.tensor([[1.0, 3.0, 0.0], [0.0, 0.0, 0.0], [0.0, 2.0, 2.0]])
+    graph = Graph(x, torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, -1]), name="tiny")
+    graph = replace(graph, **changes)
+    return graph.with_sparse_x() if sparse else graph
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs(), st.data())
+def test_rows_are_those_of_the_dense_attributes(graph: Graph, data: st.DataObject) -> None:
+    nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1))), dtype=torch.long)
+    assert torch.equal(graph.rows(nodes), graph.dense_x()[nodes])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_row_normalisation_divides_by_the_sum_and_keeps_empty_rows(sparse: bool) -> None:
+    graph = tiny(sparse)
+    expected = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    assert torch.equal(graph.row_normalized().dense_x(), expected)
+    assert graph.row_normalized().is_sparse == sparse
+    assert graph.dense_x()[0, 1] == 3  # nobody writes to a graph
+
+
+def test_sparse_attributes_hold_the_same_numbers() -> None:
+    graph = random_graph()
+    assert graph.with_sparse_x().is_sparse
+    assert torch.equal(graph.with_sparse_x().dense_x(), graph.x)
+    sparse = graph.with_sparse_x()
+    assert sparse.with_sparse_x() is sparse
+
+
+def test_counts() -> None:
+    graph = tiny()
+    assert (graph.num_nodes, graph.num_features, graph.num_edges, graph.num_classes) == (3, 3, 2, 2)
+
+
+def test_moving_takes_the_public_split_along() -> None:
+    moved = random_graph().to("meta")
+    assert moved.public_split is not None
+    assert {moved.device.type, moved.y.device.type, moved.public_split.test.device.type} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.ones(2, 3)}, r"tiny: x has shape \(2, 3\); expected \[3, features\] as y has 3 nodes"),
+        ({"x": torch.ones(3)}, r"tiny: x has shape \(3,\)"),
+        (
+            {"edge_index": torch.zeros(3, 2).long()},
+            r"tiny: edge_index has shape \(3, 2\); expected \[2, edges\]",
+        ),
+        ({"y": torch.zeros(3)}, r"must be int64; got torch\.int64 and torch\.float32"),
+        ({"edge_index": torch.zeros(2, 1).int()}, r"must be int64; got torch\.int32 and torch\.int64"),
+    ],
+)
+def test_shapes_are_checked_at_once(changes: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tiny(**changes)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_features_that_are_not_finite_name_the_node(sparse: bool, value: float) -> None:
+    x = torch.ones(3, 3)
+    x[2, 1] = value
+    with pytest.raises(
+        InputError, match=r"tiny: NaN or infinite features on 1 node\(s\), the first is node 2"
+    ):
+        tiny(sparse, x=x).validate()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"edge_index": torch.tensor([[0], [3]])}, "tiny: an edge names node 3; nodes are 0 to 2"),
+        ({"edge_index": torch.tensor([[-1], [0]])}, "tiny: an edge names node -1; nodes are 0 to 2"),
+        ({"y": torch.tensor([0, -2, 1])}, "tiny: label -2 is out of range; labels are 0, 1, 2"),
+    ],
+)
+def test_values_out_of_range_are_named(changes: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tiny(**changes).validate()
+
+
+def test_a_label_without_a_class_name_is_out_of_range() -> None:
+    with pytest.raises(InputError, match="tiny: label 1 is out of range; 1 classes are named"):
+        replace(tiny(), class_names=("one",)).validate()
+
+
+def test_a_graph_without_nodes_is_refused() -> None:
+    empty = Graph(torch.ones(0, 2), torch.zeros(2, 0).long(), torch.zeros(0).long(), name="void")
+    with pytest.raises(InputError, match="void: the graph has no nodes"):
+        empty.validate()
+
+
+def test_from_pyg_reads_masks_as_the_public_split() -> None:
+    masks = torch.eye(3, dtype=torch.bool)
+    data = Data(
+        x=torch.ones(3, 2),
+        edge_index=torch.tensor([[0], [1]]),
+        y=torch.tensor([[0], [1], [1]]),
+        train_mask=masks[2],
+        val_mask=masks[0],
+        test_mask=masks[1],
+    )
+    graph = Graph.from_pyg(data, "mine")
+    assert graph.y.tolist() == [0, 1, 1]
+    assert graph.public_split is not None
+    parts = (graph.public_split.train, graph.public_split.val, graph.public_split.test)
+    assert [part.tolist() for part in parts] == [[2], [0], [1]]
+    del data.val_mask
+    assert Graph.from_pyg(data).public_split is None
+
+
+@pytest.mark.parametrize("key", ["x", "edge_index", "y"])
+def test_from_pyg_names_what_is_missing(key: str) -> None:
+    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+    data[key] = None
+    with pytest.raises(InputError, match=f"mine: the PyG Data has no '{key}'"):
+        Graph.from_pyg(data, "mine")
