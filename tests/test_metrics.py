@@ -37,9 +37,7 @@ CORA = AccuracyMatrix([[0.98, None, None], [0.70, 0.92, None], [0.60, 0.66, 0.95
 def matrices(draw: st.DrawFn, min_tasks: int = 1, max_tasks: int = 6) -> AccuracyMatrix:
     """Measured up to the diagonal; each entry above it is measured or not."""
     size = draw(st.integers(min_tasks, max_tasks))
-    rows = [
-        [draw(SCORES if j <= i else st.one_of(st.none(), SCORES)) for j in range(size)] for i in range(size)
-    ]
+    rows = [[draw(SCORES if j <= i else st.one_of(st.none(), SCORES)) for j in range(size)] for i in range(size)]
     return AccuracyMatrix(rows)
 
 
@@ -234,9 +232,7 @@ def test_bounds(matrix: AccuracyMatrix) -> None:
     assert -slack <= performance_mean(matrix) <= 1 + slack
     assert -slack <= average_accuracy(matrix) <= 1 + slack
     assert -1 - slack <= forgetting_mean(matrix) <= 1 + slack
-    assert forgetting_mean(matrix) <= average_forgetting(matrix) + slack, (
-        "the best score is at least the first"
-    )
+    assert forgetting_mean(matrix) <= average_forgetting(matrix) + slack, "the best score is at least the first"
 
 
 @given(matrices(min_tasks=2))

@@ -35,7 +35,7 @@ def unflatten(vector: Tensor, like: ParamDict) -> ParamDict:
 
 def gradient(objective: Objective, params: ParamDict, weights: Tensor) -> Tensor:
     """``Σ_i weights_i ∇ℓ_i`` as one vector."""
-    _, pull = vjp(objective.losses, params)
+    pull = vjp(objective.losses, params)[1]
     return flatten(pull(weights)[0])
 
 
@@ -45,12 +45,12 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
     G is the Hessian of the weighted loss less the part from the logits' own second derivatives; it is positive
     semi-definite, which the Hessian of a trained GAT is not.
     """
-    logits, pull = vjp(objective.logits, params)
+    logits, pull = vjp(objective.logits, params)[:2]
     p = torch.softmax(logits, dim=1)
     weights = objective.weights.to(p.dtype).unsqueeze(1)
 
     def product(vector: Tensor) -> Tensor:
-        _, along = jvp(objective.logits, (params,), (unflatten(vector, params),))
+        along = jvp(objective.logits, (params,), (unflatten(vector, params),))[1]
         inner = weights * p * (along - (p * along).sum(1, keepdim=True))
         return flatten(pull(inner)[0])
 
@@ -62,7 +62,7 @@ def hessian_product(objective: Objective, params: ParamDict) -> Product:
     weights = objective.weights
 
     def gradient_at(point: ParamDict) -> ParamDict:
-        losses, pull = vjp(objective.losses, point)
+        losses, pull = vjp(objective.losses, point)[:2]
         return pull(weights.to(losses.dtype))[0]
 
     def product(vector: Tensor) -> Tensor:
@@ -80,9 +80,7 @@ class Solution:
     residual: float
 
 
-def conjugate_gradients(
-    product: Product, b: Tensor, *, tolerance: float = 1e-3, max_iterations: int = 100
-) -> Solution:
+def conjugate_gradients(product: Product, b: Tensor, *, tolerance: float = 1e-3, max_iterations: int = 100) -> Solution:
     """Solve ``A x = b`` for a positive definite ``A``, to a relative residual.
 
     Raises:
@@ -144,9 +142,7 @@ class Curvature:
         return lambda vector: inner(vector) + shift * vector
 
     def solve(self, b: Tensor) -> Solution:
-        return conjugate_gradients(
-            self.product(), b, tolerance=self.tolerance, max_iterations=self.max_iterations
-        )
+        return conjugate_gradients(self.product(), b, tolerance=self.tolerance, max_iterations=self.max_iterations)
 
     def influence(self, target_gradient: Tensor) -> tuple[Tensor, Solution]:
         """``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, by one solve and one JVP."""
@@ -163,8 +159,6 @@ class Curvature:
             one = torch.zeros_like(losses)
             one[i] = 1.0
             g = flatten(pull(one)[0])
-            found = conjugate_gradients(
-                product, g, tolerance=self.tolerance, max_iterations=self.max_iterations
-            )
+            found = conjugate_gradients(product, g, tolerance=self.tolerance, max_iterations=self.max_iterations)
             out.append(g @ found.x)
         return torch.stack(out)

@@ -65,13 +65,13 @@ class Learner:
             if backbone_options:
                 raise InputError("backbone_options go with a backbone's name; this one is already made")
         if isinstance(method, str):
-            method = METHODS.create(method, **method_options)
+            made: Method = METHODS.create(method, **method_options)
         elif method_options:
-            raise InputError(
-                f"option {min(method_options)!r} goes with a method's name; this method is already made"
-            )
+            raise InputError(f"option {min(method_options)!r} goes with a method's name; this method is already made")
+        else:
+            made = method
         self.backbone, self.backbone_options = backbone, backbone_options or {}
-        self.method: Method = method
+        self.method = made
         self.heads = HeadPolicy(head)
         self.training = Training(epochs, default_lr if lr is None else lr, weight_decay, optimizer)
         self.seed = int(seed)
@@ -105,9 +105,7 @@ class Learner:
         """
         model, graph = self._ready(graph)
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
-            raise InputError(
-                f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…"
-            )
+            raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
         place, _ = self.heads.columns(task, self.device)
         nodes = nodes.to(self.device)
         out = []
@@ -183,9 +181,7 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any], graph: Graph | None = None) -> None:
         """Go on from a state; ``graph`` is where predictions are made until the next task brings its own."""
         if state.get("schema") != SCHEMA:
-            raise InputError(
-                f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}"
-            )
+            raise InputError(f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}")
         if state["head"] != self.heads.kind:
             raise InputError(f"the state's head is {state['head']!r}; this learner's is {self.heads.kind!r}")
         self.heads.classes = []
@@ -217,9 +213,7 @@ class Learner:
     def _begin(self, task: Task) -> tuple[Task, Examples]:
         """Make ready for a task: checks, room in the head, and the examples to learn from."""
         if task.id != self.num_tasks:
-            raise InputError(
-                f"{task.name} came as number {self.num_tasks + 1}; tasks are learnt in their order"
-            )
+            raise InputError(f"{task.name} came as number {self.num_tasks + 1}; tasks are learnt in their order")
         self.method.check(task)
         task = _on_device(task, self.device)
         if self.model is not None and task.graph.num_features != self.graph.num_features:  # type: ignore[union-attr]

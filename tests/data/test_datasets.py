@@ -140,9 +140,7 @@ def test_public_reads_planetoids_files(bare: Path, tmp_path: Path, monkeypatch: 
     assert graph.is_sparse
 
 
-def test_an_explicit_root_goes_before_the_variable(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_explicit_root_goes_before_the_variable(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_photo(tmp_path / "a", seed=1)
     write_photo(tmp_path / "b", seed=2)
     monkeypatch.setenv("ERGNN_DATA", str(tmp_path / "a"))
@@ -213,24 +211,15 @@ def test_reddit_is_read_with_its_public_split(bare: Path, tmp_path: Path) -> Non
     write_reddit(tmp_path)
     graph, split, note = load_graph("reddit", root=tmp_path)
     assert (split, note) == ("public", "")
-    assert graph.public_split is not None
-    assert [
-        p.numel() for p in (graph.public_split.train, graph.public_split.val, graph.public_split.test)
-    ] == [
-        205,
-        82,
-        123,
-    ]
+    public = graph.public_split
+    assert public is not None
+    assert [part.numel() for part in (public.train, public.val, public.test)] == [205, 82, 123]
 
 
-def test_reddit_is_not_downloaded_unasked(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reddit_is_not_downloaded_unasked(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
     monkeypatch.setattr(storage, "probe", lambda url: pytest.fail("tried to download"))
-    with pytest.raises(
-        DataUnavailable, match=r"reddit\.zip, over 1 GB\) and unpack it into .*reddit/raw"
-    ) as info:
+    with pytest.raises(DataUnavailable, match=r"reddit\.zip, over 1 GB\) and unpack it into .*reddit/raw") as info:
         load_graph("reddit", root=tmp_path)
     assert str(tmp_path / "reddit" / "raw") in str(info.value)
 
@@ -254,9 +243,7 @@ def downloads(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     return fetched
 
 
-def test_a_download_goes_to_the_cache_and_happens_once(
-    bare: Path, downloads: list[str], tmp_path: Path
-) -> None:
+def test_a_download_goes_to_the_cache_and_happens_once(bare: Path, downloads: list[str], tmp_path: Path) -> None:
     empty = tmp_path / "data"
     empty.mkdir()
     first = load_graph("amazon-photo", root=empty).graph
@@ -277,9 +264,7 @@ def test_a_download_that_breaks_off_leaves_nothing(
         raise ConnectionResetError("gone")
 
     monkeypatch.setattr(pyg_amazon, "download_url", half)
-    with pytest.raises(
-        DataUnavailable, match=r"the download into .*Photo/raw failed \(ConnectionResetError: gone\)"
-    ):
+    with pytest.raises(DataUnavailable, match=r"the download into .*Photo/raw failed \(ConnectionResetError: gone\)"):
         load_graph("amazon-photo")
     assert [p for p in bare.rglob("*") if p.is_file()] == []
 
@@ -326,9 +311,7 @@ def test_offline_variable(monkeypatch: pytest.MonkeyPatch, value: str, allowed: 
 
 
 def test_an_unknown_data_set_lists_the_known() -> None:
-    with pytest.raises(
-        UnknownNameError, match=r"unknown dataset 'corra'; choose one of: amazon-computers, .*cora"
-    ):
+    with pytest.raises(UnknownNameError, match=r"unknown dataset 'corra'; choose one of: amazon-computers, .*cora"):
         load_graph("corra")
 
 

@@ -78,9 +78,7 @@ def test_shapes_are_checked_at_once(changes: dict[str, torch.Tensor], message: s
 def test_features_that_are_not_finite_name_the_node(sparse: bool, value: float) -> None:
     x = torch.ones(3, 3)
     x[2, 1] = value
-    with pytest.raises(
-        InputError, match=r"tiny: NaN or infinite features on 1 node\(s\), the first is node 2"
-    ):
+    with pytest.raises(InputError, match=r"tiny: NaN or infinite features on 1 node\(s\), the first is node 2"):
         tiny(sparse, x=x).validate()
 
 

@@ -11,9 +11,7 @@ from ergnn.errors import InputError
 
 
 def labels(*counts: int, unlabelled: int = 0) -> torch.Tensor:
-    y = torch.cat(
-        [torch.full((count,), c) for c, count in enumerate(counts)] + [torch.full((unlabelled,), -1)]
-    )
+    y = torch.cat([torch.full((count,), c) for c, count in enumerate(counts)] + [torch.full((unlabelled,), -1)])
     return y[torch.randperm(y.numel(), generator=torch.Generator().manual_seed(0))]
 
 
@@ -130,9 +128,7 @@ def test_given_refuses(train, val, test, message: str) -> None:
 
 def test_check_split_wants_vectors_of_int64() -> None:
     ids = torch.tensor([0], dtype=torch.int32)
-    with pytest.raises(
-        InputError, match=r"mine: train nodes must be a vector of int64 ids; got torch\.int32"
-    ):
+    with pytest.raises(InputError, match=r"mine: train nodes must be a vector of int64 ids; got torch\.int32"):
         splits.check_split(Split(ids, ids, ids), 3, "mine")
 
 

@@ -131,9 +131,7 @@ def test_a_shuffled_order_is_a_permutation_decided_by_its_seed(order_seed: int, 
 
 def test_different_seeds_give_different_orders() -> None:
     graph = random_graph(n=40, classes=7)
-    orders = {
-        TaskStream.from_classes(graph, class_order="shuffled", order_seed=seed).classes for seed in range(10)
-    }
+    orders = {TaskStream.from_classes(graph, class_order="shuffled", order_seed=seed).classes for seed in range(10)}
     assert len(orders) > 5
 
 

@@ -133,9 +133,7 @@ def test_latex_has_as_many_columns_as_the_table(table: Table) -> None:
 def test_latex_escapes_what_would_not_compile() -> None:
     table = Table([r"50% & $x_1$ {a} #1 ~^\ "], [["-0.5 ± 0.1 · M-1 …"], ["[0.1, -0.2]"], ["*"]])
     lines = table.to_latex().splitlines()
-    assert lines[2].startswith(
-        r"50\% \& \$x\_1\$ \{a\} \#1 \textasciitilde{}\textasciicircum{}\textbackslash{}"
-    )
+    assert lines[2].startswith(r"50\% \& \$x\_1\$ \{a\} \#1 \textasciitilde{}\textasciicircum{}\textbackslash{}")
     assert lines[4] == r"$-$0.5 $\pm$ 0.1 $\cdot$ M-1 \dots{} \\"
     assert lines[5] == r"{[}0.1, $-$0.2] \\", "a bare [ after a line break would be read as its option"
     assert lines[6] == r"{*} \\"

@@ -55,9 +55,7 @@ class Graph:
                 f"{self.name}: x has shape {tuple(self.x.shape)}; expected [{n}, features] as y has {n} nodes"
             )
         if self.edge_index.dim() != 2 or self.edge_index.size(0) != 2:
-            raise InputError(
-                f"{self.name}: edge_index has shape {tuple(self.edge_index.shape)}; expected [2, edges]"
-            )
+            raise InputError(f"{self.name}: edge_index has shape {tuple(self.edge_index.shape)}; expected [2, edges]")
         if self.edge_index.dtype != torch.long or self.y.dtype != torch.long:
             raise InputError(
                 f"{self.name}: edge_index and y must be int64; got {self.edge_index.dtype} and {self.y.dtype}"
@@ -71,15 +69,11 @@ class Graph:
         if self.edge_index.numel():
             low, high = int(self.edge_index.min()), int(self.edge_index.max())
             if low < 0 or high >= n:
-                raise InputError(
-                    f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}"
-                )
+                raise InputError(f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}")
         values = self.x.values() if self.is_sparse else self.x
         if not bool(torch.isfinite(values).all()):
             if self.is_sparse:
-                rows = torch.repeat_interleave(
-                    torch.arange(n, device=self.device), self.x.crow_indices().diff()
-                )
+                rows = torch.repeat_interleave(torch.arange(n, device=self.device), self.x.crow_indices().diff())
                 bad = rows[~torch.isfinite(values)]
             else:
                 bad = (~torch.isfinite(values)).any(dim=1).nonzero().flatten()
@@ -89,13 +83,11 @@ class Graph:
             )
         if int(self.y.min()) < UNLABELLED:
             raise InputError(
-                f"{self.name}: label {int(self.y.min())} is out of range; "
-                "labels are 0, 1, 2, … or -1 for none"
+                f"{self.name}: label {int(self.y.min())} is out of range; labels are 0, 1, 2, … or -1 for none"
             )
         if self.class_names is not None and self.num_classes > len(self.class_names):
             raise InputError(
-                f"{self.name}: label {self.num_classes - 1} is out of range; "
-                f"{len(self.class_names)} classes are named"
+                f"{self.name}: label {self.num_classes - 1} is out of range; {len(self.class_names)} classes are named"
             )
         return self
 
@@ -143,9 +135,7 @@ class Graph:
         count = ptr[nodes + 1] - ptr[nodes]
         row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
         first = torch.repeat_interleave(count.cumsum(0) - count, count)
-        index = (
-            torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
-        )
+        index = torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
         out = value.new_zeros(nodes.numel(), self.num_features)
         return out.index_put((row, col[index]), value[index])
 
@@ -164,9 +154,7 @@ class Graph:
         row = torch.repeat_interleave(torch.arange(self.num_nodes, device=ptr.device), ptr.diff())
         value = self.x.values()
         total = value.new_zeros(self.num_nodes).index_add(0, row, value).clamp(min=1e-12)
-        x = torch.sparse_csr_tensor(
-            ptr, self.x.col_indices(), value / total[row], self.x.shape, check_invariants=False
-        )
+        x = torch.sparse_csr_tensor(ptr, self.x.col_indices(), value / total[row], self.x.shape, check_invariants=False)
         return replace(self, x=x)
 
     def to(self, device: torch.device | str) -> Graph:

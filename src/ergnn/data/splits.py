@@ -50,9 +50,7 @@ def planetoid_like(
     for c in _classes(y, classes):
         drawn = _shuffled((left & (y == c)).nonzero().flatten(), generator)
         if drawn.numel() < per_class:
-            raise InputError(
-                f"class {c} has {drawn.numel()} labelled nodes; {per_class} are asked for training"
-            )
+            raise InputError(f"class {c} has {drawn.numel()} labelled nodes; {per_class} are asked for training")
         train.append(drawn[:per_class])
     for part in train:
         left[part] = False
@@ -137,9 +135,7 @@ def fractions(
         ends = [0, *(round(drawn.numel() * end) for end in (train, train + val, train + val + test))]
         for part, wanted, first, last in zip(parts, (train, val, test), ends[:-1], ends[1:], strict=True):
             if wanted > 0 and first == last:
-                raise InputError(
-                    f"{name} has {drawn.numel()} labelled nodes, too few for a fraction of {wanted}"
-                )
+                raise InputError(f"{name} has {drawn.numel()} labelled nodes, too few for a fraction of {wanted}")
             part.append(drawn[first:last])
     return _split(*parts)
 

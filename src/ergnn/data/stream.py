@@ -60,9 +60,7 @@ class Task:
         found = hit.any(dim=1)
         if not bool(found.all()):
             node = int(nodes[~found][0])
-            raise InputError(
-                f"{self.name}: node {node} has label {int(self.graph.y[node])}, not one of the task's"
-            )
+            raise InputError(f"{self.name}: node {node} has label {int(self.graph.y[node])}, not one of the task's")
         return hit.int().argmax(dim=1)
 
 
@@ -205,9 +203,7 @@ class TaskStream(Sequence[Task]):
         return moved
 
 
-def _views(
-    graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, inter_task_edges: str
-) -> list[Graph]:
+def _views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, inter_task_edges: str) -> list[Graph]:
     """One graph a task; the same object where the edges are the same."""
     source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
     kept = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
@@ -244,9 +240,7 @@ def _class_order(graph: Graph, num_classes: int, order: str | Sequence[int], see
     return given
 
 
-def _groups(
-    graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None
-) -> list[tuple[int, ...]]:
+def _groups(graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None) -> list[tuple[int, ...]]:
     if not 1 <= classes_per_task <= len(order):
         raise InputError(
             f"{graph.name}: classes_per_task is {classes_per_task}; 1 to {len(order)} are possible, "
@@ -256,8 +250,7 @@ def _groups(
     wanted = most if num_tasks is None else num_tasks
     if not 1 <= wanted <= most:
         raise InputError(
-            f"{graph.name}: num_tasks is {wanted}; "
-            f"{len(order)} classes make 1 to {most} tasks of {classes_per_task}"
+            f"{graph.name}: num_tasks is {wanted}; {len(order)} classes make 1 to {most} tasks of {classes_per_task}"
         )
     return [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
 
@@ -268,9 +261,7 @@ def _resolve_split(graph: Graph, split: str | Split, seed: int) -> Split:
         if split == "seeded":
             return splits.planetoid_like(graph.y.cpu(), seed=seed).to(graph.y.device)
         if graph.public_split is None:
-            raise InputError(
-                f"{graph.name}: the graph has no public split; use split='seeded' or give a Split"
-            )
+            raise InputError(f"{graph.name}: the graph has no public split; use split='seeded' or give a Split")
         split = graph.public_split
     splits.check_split(split, graph.num_nodes, graph.name)
     for part, nodes in (("train", split.train), ("val", split.val), ("test", split.test)):

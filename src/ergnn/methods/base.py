@@ -27,7 +27,8 @@ class Method(ABC):
     buffer: ExperienceBuffer | None = None
 
     def check(self, task: Task) -> None:
-        """Refuse a task that cannot be learnt, before any training."""
+        """Refuse a task that cannot be learnt, before any training; by default none is."""
+        return None
 
     @abstractmethod
     def examples(self, learner: Learner, task: Task, number: int) -> Examples:
@@ -41,4 +42,5 @@ class Method(ABC):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` gave; by default there is nothing."""
+        return None

@@ -73,10 +73,11 @@ class Replay(Method):
         if per_class < 1:
             raise InputError(f"per_class (e) is {per_class}; at least 1 node a class must be remembered")
         if isinstance(selector, str):
-            selector = SELECTORS.create(selector, **(selector_options or {}))
+            self.selector: Selector = SELECTORS.create(selector, **(selector_options or {}))
         elif selector_options:
             raise InputError("selector_options go with a selector's name; this selector is already made")
-        self.selector: Selector = selector
+        else:
+            self.selector = selector
         self.per_class = per_class
         self.loss_scale, self.beta = loss_scale, beta
         replay_weights(1, 1, loss_scale, beta)

@@ -30,9 +30,7 @@ class Adjacency:
     def with_self_loops(self) -> Adjacency:
         """Every node linked to itself exactly once, as GAT and GCN have it."""
         if self._looped is None:
-            target = torch.repeat_interleave(
-                torch.arange(self.num_nodes, device=self.col.device), self.degree
-            )
+            target = torch.repeat_interleave(torch.arange(self.num_nodes, device=self.col.device), self.degree)
             other = self.col != target
             loop = torch.arange(self.num_nodes, device=self.col.device)
             edges = torch.stack([torch.cat([self.col[other], loop]), torch.cat([target[other], loop])])
@@ -134,9 +132,7 @@ class Block:
         return spmm(self.pattern, self.weight.to(h.dtype), h)
 
 
-def make_block(
-    adj: Adjacency, aggregation: str, nodes: Tensor, slot: Tensor, slots: int
-) -> tuple[Block, Tensor]:
+def make_block(adj: Adjacency, aggregation: str, nodes: Tensor, slot: Tensor, slots: int) -> tuple[Block, Tensor]:
     """The block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
 
     Args:
@@ -162,9 +158,7 @@ def make_block(
         weight = adj.degree.to(torch.float64)[nodes[row]].reciprocal()
     else:
         weight = torch.ones(row.numel(), dtype=torch.float64, device=nodes.device)
-    position = [
-        torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (key.numel(), row.numel())
-    ]
+    position = [torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (key.numel(), row.numel())]
     return Block(Rows(key // n, slots), root, row, col, weight.float(), 1, *position), key % n
 
 

@@ -21,13 +21,9 @@ def _mix(x: Tensor, key: Tensor) -> Tensor:
     return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
 
 
-def dropout_keys(
-    seeds: list[int], task: int, epochs: int, sites: int, device: torch.device | str = "cpu"
-) -> Tensor:
+def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: torch.device | str = "cpu") -> Tensor:
     """Keys ``[epochs, sites, models]`` for a whole task, so that no epoch has to ask the host."""
-    base = torch.tensor(
-        [(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds], dtype=torch.int32
-    )
+    base = torch.tensor([(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds], dtype=torch.int32)
     place = torch.arange(epochs * sites, dtype=torch.int32).view(epochs, sites, 1)
     keys = _mix(place.expand(epochs, sites, len(seeds)).clone(), base)
     return _mix(keys, torch.tensor(0x5BD1E995, dtype=torch.int32)).to(device)

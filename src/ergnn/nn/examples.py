@@ -34,9 +34,7 @@ class Examples:
 
     def __getitem__(self, index: Tensor) -> Examples:
         """Some of the examples, by position."""
-        return Examples(
-            self.graph, self.nodes[index], self.heads[index], self.targets[index], self.weights[index]
-        )
+        return Examples(self.graph, self.nodes[index], self.heads[index], self.targets[index], self.weights[index])
 
     def weighted(self, weights: Tensor | float) -> Examples:
         value = torch.as_tensor(weights, dtype=torch.float32, device=self.nodes.device).expand(len(self))
@@ -47,8 +45,5 @@ class Examples:
         """Several sets in one; all must live in one graph and be scored by equally many heads."""
         if any(part.graph is not parts[0].graph for part in parts):
             raise InputError("examples of different graphs cannot be joined")
-        stack = [
-            torch.cat([getattr(part, key) for part in parts])
-            for key in ("nodes", "heads", "targets", "weights")
-        ]
+        stack = [torch.cat([getattr(part, key) for part in parts]) for key in ("nodes", "heads", "targets", "weights")]
         return Examples(parts[0].graph, *stack)

@@ -39,9 +39,7 @@ class Field:
         return int(self.features.value.size(0))
 
 
-def make_field(
-    model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | None = None, slots: int = 1
-) -> Field:
+def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | None = None, slots: int = 1) -> Field:
     """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only."""
     adj = adjacency_of(graph)
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)

@@ -45,9 +45,7 @@ class HeadPolicy:
         if self.kind == "growing":
             again = set(classes) & {c for earlier in self.classes for c in earlier}
             if again:
-                raise InputError(
-                    f"class {min(again)} was seen in an earlier task; a growing head takes it only once"
-                )
+                raise InputError(f"class {min(again)} was seen in an earlier task; a growing head takes it only once")
         if self.kind != "shared" or not self.classes:
             model.add_head(len(classes))
         elif len(classes) > model.head_widths[0]:
@@ -78,9 +76,7 @@ class HeadPolicy:
             tasks = range(len(self.classes)) if task is None else [task]
             pairs = [(t * self._width + i, c) for t in tasks for i, c in enumerate(self.classes[t])]
         elif task is None:
-            raise InputError(
-                f"head {self.kind!r} needs to know the task of the nodes; use head='growing' otherwise"
-            )
+            raise InputError(f"head {self.kind!r} needs to know the task of the nodes; use head='growing' otherwise")
         else:
             pairs = list(enumerate(self.classes[task]))
         place, label = torch.tensor(pairs, device=device).T

@@ -104,9 +104,7 @@ def gin(conv: GINConv, params: Params, h: Tensor | Features, block: Block, drop:
     return block.dst.matmul(z, params["nn.2.weight"]) + block.dst.each(params["nn.2.bias"])
 
 
-def linear(
-    conv: nn.Linear, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream
-) -> Tensor:
+def linear(conv: nn.Linear, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream) -> Tensor:
     """``W h_i + b``."""
     z = _project(h, params["weight"], block).index_select(0, block.root)
     return z + block.dst.each(params["bias"])

@@ -22,6 +22,7 @@ from ergnn.nn.examples import Examples
 from ergnn.nn.features import DenseFeatures
 from ergnn.nn.field import join_fields, make_field
 from ergnn.nn.layers import DropoutStream, form_of
+from ergnn.nn.plain import PlainModel
 
 MASKED = -1e9
 """Score of an output that a head does not have (heads of unequal width are padded)."""
@@ -72,9 +73,7 @@ def make_objective(
     if can_stand_side_by_side(models):
         return FieldObjective([model for model in models if isinstance(model, Backbone)], examples, heads)
     if len(models) != 1:
-        raise InputError(
-            "these models cannot be trained side by side: a layer of theirs has no form on fields"
-        )
+        raise InputError("these models cannot be trained side by side: a layer of theirs has no form on fields")
     return PlainObjective(models[0], examples[0])
 
 
@@ -87,9 +86,7 @@ def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
     if isinstance(model, Backbone) and model.runs_on_fields:
         return _embed_on_field(model, graph, nodes)
     if not hasattr(model, "embed"):
-        raise InputError(
-            f"{type(model).__name__} has no embed(x, adj); selectors in embedding space need one"
-        )
+        raise InputError(f"{type(model).__name__} has no embed(x, adj); selectors in embedding space need one")
     with torch.no_grad():
         return _plain_call(model, model.embed, graph)[nodes]
 
@@ -165,9 +162,7 @@ class _Encoder:
 
     def __init__(self, model: Backbone) -> None:
         self.dropout, self.activation = model.dropout, model.activation
-        self.layers = [
-            (i, conv) for i, conv in enumerate(model.convs) if any(True for _ in conv.parameters())
-        ]
+        self.layers = [(i, conv) for i, conv in enumerate(model.convs) if any(True for _ in conv.parameters())]
 
     def __call__(self, params: ParamDict, field: Any, drop: DropoutStream) -> Tensor:
         h = field.features
@@ -194,8 +189,8 @@ def _embed_on_field(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
 class PlainObjective(Objective):
     """On the whole graph, for any module with ``forward(x, adj)``.
 
-    A :class:`Backbone` is called once for each head in use. Of another module the outputs of head k are columns
-    ``k · width`` to ``(k + 1) · width``, with ``width`` the module's ``head_width``.
+    A :class:`Backbone` is called once for each head in use. Of a :class:`PlainModel` the outputs of head k are columns
+    ``k · width`` to ``(k + 1) · width``.
     """
 
     def __init__(self, model: nn.Module, examples: Examples) -> None:
@@ -229,14 +224,13 @@ class PlainObjective(Objective):
             widths = self.model.head_widths
             parts = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]
             width = max(widths[head] for head in self.heads)
-            return torch.stack(
-                [F.pad(part, (0, width - part.size(1)), value=MASKED) for part in parts], dim=1
-            )
+            return torch.stack([F.pad(part, (0, width - part.size(1)), value=MASKED) for part in parts], dim=1)
+        assert isinstance(self.model, PlainModel)
         out, width = functional_call(self.model, params, (x, graph.edge_index)), self.model.head_width
         needed = (max(self.heads) + 1) * width
         if out.size(1) < needed:
             raise InputError(
-                f"{type(self.model).__name__} has {out.size(1)} outputs, but {needed} are needed for "
+                f"{type(self.model.module).__name__} has {out.size(1)} outputs, but {needed} are needed for "
                 f"{max(self.heads) + 1} head(s) of {width}; build it wider, or use head='shared'"
             )
         return torch.stack([out[:, head * width : (head + 1) * width] for head in self.heads], dim=1)

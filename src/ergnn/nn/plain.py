@@ -35,8 +35,9 @@ class PlainModel(nn.Module):
         return self.module(x, adj)
 
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
-        if not hasattr(self.module, "embed"):
+        inner = getattr(self.module, "embed", None)
+        if inner is None:
             raise InputError(
                 f"{type(self.module).__name__} has no embed(x, adj); selectors in embedding space need one"
             )
-        return self.module.embed(x, adj)
+        return inner(x, adj)

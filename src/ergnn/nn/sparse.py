@@ -52,7 +52,7 @@ class SparsePattern:
 
 class _SparseMatMul(torch.autograd.Function):
     @staticmethod
-    def forward(pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
         return pattern.multiply(value, dense)
 
     @staticmethod
@@ -60,12 +60,12 @@ class _SparseMatMul(torch.autograd.Function):
         ctx.pattern, ctx.value, _ = inputs
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
         transpose, order = ctx.pattern.transposed()
         return None, None, _SparseMatMul.apply(transpose, ctx.value[order], grad.contiguous())
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
         return _SparseMatMul.apply(ctx.pattern, ctx.value, tangents[2].contiguous())
 
 

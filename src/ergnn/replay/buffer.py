@@ -88,11 +88,7 @@ class ExperienceBuffer:
     @property
     def nodes(self) -> Tensor:
         """Ids of all remembered nodes, oldest first."""
-        return (
-            torch.cat([part.nodes for part in self.experiences])
-            if self.experiences
-            else torch.empty(0).long()
-        )
+        return torch.cat([part.nodes for part in self.experiences]) if self.experiences else torch.empty(0).long()
 
     def attach(self, graph: Graph) -> tuple[Graph, list[Tensor]]:
         """The graph to train on, and in it the ids of each experience's nodes.

@@ -70,9 +70,7 @@ class Table:
     def to_text(self) -> str:
         """Aligned columns with a rule under the header, for a terminal."""
         widths = [max(map(display_width, column)) for column in zip(self.header, *self.rows, strict=True)]
-        header, *rows = (
-            [_pad(*cell) for cell in zip(row, widths, self.align, strict=True)] for row in self._all
-        )
+        header, *rows = ([_pad(*cell) for cell in zip(row, widths, self.align, strict=True)] for row in self._all)
         rule = ["─" * width for width in widths]
         lines = [_line(header), _line(rule, gap="──", bar="─┼─", edge="─"), *map(_line, rows)]
         return "\n".join([self.title, *lines] if self.title else lines)
@@ -123,8 +121,7 @@ def display_width(text: str) -> int:
     (5, 5, 2)
     """
     return sum(
-        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
-        for letter in text
+        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text
     )
 
 
@@ -211,9 +208,7 @@ def run_table(result: Mapping[str, Any]) -> str:
     """
     missing = [name for name in RESULT_FIELDS if name not in result]
     if missing:
-        raise InputError(
-            f"the result of a run has no field {missing[0]!r}; it needs {', '.join(RESULT_FIELDS)}"
-        )
+        raise InputError(f"the result of a run has no field {missing[0]!r}; it needs {', '.join(RESULT_FIELDS)}")
     blocks = [
         _heading(result),
         accuracy_table(result).to_text(),

@@ -83,9 +83,7 @@ class PygDataset(Dataset):
                 f"{(storage.data_root(root) or cache) / self.folder / 'raw'}"
             )
         if not storage.downloads_allowed():
-            raise DataUnavailable(
-                f"{self._not_found(root)}; downloads are off ({storage.OFFLINE_VARIABLE} is set)"
-            )
+            raise DataUnavailable(f"{self._not_found(root)}; downloads are off ({storage.OFFLINE_VARIABLE} is set)")
         try:
             storage.probe(self.url)
             cache.mkdir(parents=True, exist_ok=True)
@@ -99,8 +97,7 @@ class PygDataset(Dataset):
             raise
         except Exception as error:  # no network, no room, no right to write: the data set is not to be had
             raise DataUnavailable(
-                f"{self._not_found(root)}; the download into {target} failed "
-                f"({type(error).__name__}: {error})"
+                f"{self._not_found(root)}; the download into {target} failed ({type(error).__name__}: {error})"
             ) from error
 
     def _graph(self, root: Path, quiet: bool = True) -> Graph:

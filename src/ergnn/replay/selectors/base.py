@@ -70,9 +70,7 @@ class SelectionContext:
             raise LeakageError("a selector asked for test labels without declaring itself leaky")
         nodes = getattr(self.task, name)
         if not nodes.numel():
-            raise InputError(
-                f"{self.task.name} has no {name} nodes; choose another target: {', '.join(TARGETS)}"
-            )
+            raise InputError(f"{self.task.name} has no {name} nodes; choose another target: {', '.join(TARGETS)}")
         return nodes
 
     def examples(self, split: str) -> Examples:
@@ -135,9 +133,7 @@ def best_per_class(scores: Tensor, context: SelectionContext) -> Selection:
     ``info["tie_rate"]`` is the share of candidates whose score equals that of another one of their class.
     """
     if scores.shape != context.nodes.shape:
-        raise InputError(
-            f"a selector gave {tuple(scores.shape)} scores for {context.nodes.numel()} candidates"
-        )
+        raise InputError(f"a selector gave {tuple(scores.shape)} scores for {context.nodes.numel()} candidates")
     if not bool(torch.isfinite(scores).all()):
         raise InputError("a selector gave a score that is NaN or infinite")
     scores = scores.detach().cpu().double()

@@ -69,16 +69,12 @@ class Coverage(Selector):
         other = torch.triu(labels.unsqueeze(1) != labels.unsqueeze(0))
         between = self.space.distances(vectors, vectors)[other]
         if not between.numel():
-            raise InputError(
-                f"{context.task.name} has one class; coverage needs another one to keep away from"
-            )
+            raise InputError(f"{context.task.name} has one class; coverage needs another one to keep away from")
         place = min(int(self.quantile * between.numel()) + 1, between.numel())
         return float(between.kthvalue(place).values)
 
 
-@SELECTORS.register(
-    "cm", help="fewest nodes of other classes nearby, in attribute space (coverage maximisation)"
-)
+@SELECTORS.register("cm", help="fewest nodes of other classes nearby, in attribute space (coverage maximisation)")
 class AttributeCoverage(Coverage):
     """CM: coverage of the attribute space."""
 
@@ -92,9 +88,7 @@ class AttributeCoverage(Coverage):
         super().__init__("attribute", d, quantile, distance, normalize)
 
 
-@SELECTORS.register(
-    "cm*", aliases=("cm-star",), help="fewest nodes of other classes nearby, in embedding space"
-)
+@SELECTORS.register("cm*", aliases=("cm-star",), help="fewest nodes of other classes nearby, in embedding space")
 class EmbeddingCoverage(Coverage):
     """CM*: coverage of the embedding space."""
 

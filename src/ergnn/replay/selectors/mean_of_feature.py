@@ -18,9 +18,7 @@ class MeanOfFeature(Selector):
         normalize: divide each vector by its length before the mean is taken.
     """
 
-    def __init__(
-        self, space: str = "attribute", distance: str = "euclidean", normalize: bool = False
-    ) -> None:
+    def __init__(self, space: str = "attribute", distance: str = "euclidean", normalize: bool = False) -> None:
         self.space = Space(space, distance, normalize)
 
     def score(self, context: SelectionContext) -> Tensor:
