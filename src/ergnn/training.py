@@ -37,7 +37,7 @@ class Training:
             raise InputError(f"epochs is {self.epochs}; at least 1 is needed")
         if not self.lr > 0:
             raise InputError(f"lr is {self.lr}; it must be above 0")
-        if self.weight_decay < 0:
+        if not self.weight_decay >= 0:
             raise InputError(f"weight_decay is {self.weight_decay}; it must be 0 or more")
 
     @property

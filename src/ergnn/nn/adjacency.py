@@ -80,8 +80,8 @@ class Rows:
         if self.slots == 1:
             return h @ weight[0]
         padded = h.new_zeros(self.slots * self._size, h.size(1)).index_copy(0, self._place, h)
-        out = torch.bmm(padded.view(self.slots, self._size, -1), weight)
-        return out.view(self.slots * self._size, -1).index_select(0, self._place)
+        out = torch.bmm(padded.view(self.slots, self._size, h.size(1)), weight)
+        return out.flatten(0, 1).index_select(0, self._place)
 
     def each(self, parameter: Tensor) -> Tensor:
         """The entry of ``parameter`` (``[slots, …]``) for each row; with one slot it is left to broadcast."""
@@ -132,12 +132,20 @@ class Block:
         return spmm(self.pattern, self.weight.to(h.dtype), h)
 
 
-def make_block(adj: Adjacency, aggregation: str, nodes: Tensor, slot: Tensor, slots: int) -> tuple[Block, Tensor]:
+def make_block(
+    adj: Adjacency,
+    aggregation: str,
+    nodes: Tensor,
+    slot: Tensor,
+    slots: int,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Block, Tensor]:
     """The block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
 
     Args:
         adj: the whole graph; coefficients come from its degrees, so a small field stays exact.
         aggregation: ``attention`` and ``gcn`` (with self-loops), ``mean``, ``sum``, or ``none`` (no edges).
+        dtype: of the coefficients.
 
     Returns:
         the block and the node of each of its source rows.
@@ -159,7 +167,7 @@ def make_block(adj: Adjacency, aggregation: str, nodes: Tensor, slot: Tensor, sl
     else:
         weight = torch.ones(row.numel(), dtype=torch.float64, device=nodes.device)
     position = [torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (key.numel(), row.numel())]
-    return Block(Rows(key // n, slots), root, row, col, weight.float(), 1, *position), key % n
+    return Block(Rows(key // n, slots), root, row, col, weight.to(dtype), 1, *position), key % n
 
 
 def join_blocks(blocks: list[Block]) -> Block:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -81,11 +82,20 @@ class Backbone(nn.Module):
 
     @property
     def runs_on_fields(self) -> bool:
-        """Whether every layer has a form on blocks (and ``embed`` and ``forward`` are the ones above)."""
+        """Whether every layer has a form on blocks (and ``embed`` and ``forward`` are the ones above).
+
+        Every parameter must be a layer's own, ``Propagate`` comes before all that is learnt (and nothing is applied
+        after it), and attention heads are one where output layers are of unequal width.
+        """
         cls = type(self)
         standard = cls.embed is Backbone.embed and cls.forward is Backbone.forward
-        layers = [conv for conv in (*self.convs, *self.heads) if not isinstance(conv, Propagate)]
-        return standard and all(has_form(layer) for layer in layers)
+        fixed = [conv for conv in self.convs if isinstance(conv, Propagate)]
+        layers = [*list(self.convs)[len(fixed) :], *self.heads]
+        known = {id(value) for layer in layers for value in layer.parameters()}
+        complete = all(id(value) in known for value in self.parameters())
+        linear = not fixed or isinstance(self.activation, nn.Identity)
+        padded = len(set(self.head_widths)) > 1 and any(getattr(head, "heads", 1) > 1 for head in self.heads)
+        return standard and complete and linear and not padded and all(has_form(layer) for layer in layers)
 
 
 @BACKBONES.register("gat", help="graph attention, 8 heads × 8 (Veličković et al. 2018)")
@@ -184,7 +194,7 @@ class MLP(Backbone):
         dropout: float = 0.0,
     ) -> None:
         sizes = [in_channels] + [hidden] * layers
-        convs: list[nn.Module] = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+        convs: list[nn.Module] = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         super().__init__(out_channels, convs, F.relu, dropout, sizes[-1])
 
     def make_head(self, out_channels: int) -> nn.Module:

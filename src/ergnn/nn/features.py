@@ -1,4 +1,4 @@
-"""The attributes that a field reads: sparse where most are zero, so that no dense copy is ever dropped or multiplied."""
+"""The attributes that a field reads: sparse where most are zero, so that no dense copy is dropped or multiplied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SparseFeatures:
     Args:
         pattern: rows × (models · attributes).
         value: the non-zeros.
-        position: int32 place of each non-zero inside its own model.
+        position: int32 place of each non-zero in its own model's matrix, zeros counted: dropout is that of a dense one.
         model: which model each non-zero belongs to.
     """
 
@@ -57,19 +57,20 @@ def _sparse_x(graph: Graph) -> Tensor | None:
     return _SPARSE[graph]
 
 
-def features_of(graph: Graph, nodes: Tensor) -> Features:
-    """The attributes of some nodes of one graph, in that order."""
+def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32) -> Features:
+    """The attributes of some nodes of one graph, in that order, as numbers of the model's type."""
     x = _sparse_x(graph)
     if x is None:
-        return DenseFeatures(graph.x[nodes])
+        return DenseFeatures(graph.x[nodes].to(dtype))
     ptr = x.crow_indices()
     count = ptr[nodes + 1] - ptr[nodes]
     rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
     row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
     index = (ptr[nodes] - rowptr[:-1])[row] + torch.arange(row.numel(), device=row.device)
-    pattern = SparsePattern(rowptr, x.col_indices()[index], (nodes.numel(), graph.num_features))
-    position = torch.arange(row.numel(), dtype=torch.int32, device=row.device)
-    return SparseFeatures(pattern, x.values()[index], position, torch.zeros_like(row))
+    col = x.col_indices()[index]
+    pattern = SparsePattern(rowptr, col, (nodes.numel(), graph.num_features))
+    position = row.int() * graph.num_features + col.int()
+    return SparseFeatures(pattern, x.values()[index].to(dtype), position, torch.zeros_like(row))
 
 
 def join_features(parts: list[Features]) -> Features:
@@ -77,8 +78,8 @@ def join_features(parts: list[Features]) -> Features:
     if len(parts) == 1:
         return parts[0]
     sparse = [part for part in parts if isinstance(part, SparseFeatures)]
-    if not sparse:
-        return DenseFeatures(torch.cat([part.value for part in parts]))
+    if len(sparse) < len(parts):
+        return DenseFeatures(torch.cat([_dense(part) for part in parts]))
     width = sparse[0].pattern.shape[1]
     starts = [0]
     for part in sparse:
@@ -95,3 +96,10 @@ def join_features(parts: list[Features]) -> Features:
         torch.cat([part.position for part in sparse]),
         torch.cat([part.model + i for i, part in enumerate(sparse)]),
     )
+
+
+def _dense(part: Features) -> Tensor:
+    if isinstance(part, DenseFeatures):
+        return part.value
+    pattern = part.pattern
+    return part.value.new_zeros(pattern.shape).index_put((pattern.rows(), pattern.col), part.value, accumulate=True)

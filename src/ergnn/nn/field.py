@@ -42,10 +42,11 @@ class Field:
 def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | None = None, slots: int = 1) -> Field:
     """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only."""
     adj = adjacency_of(graph)
+    dtype = next((value.dtype for value in model.parameters()), torch.float32)
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
         repeated = nodes.repeat_interleave(heads.size(1))
-        head, read = make_block(adj, aggregation_of(model.heads[0]), repeated, heads.flatten(), slots)
+        head, read = make_block(adj, aggregation_of(model.heads[0]), repeated, heads.flatten(), slots, dtype)
         nodes, take = torch.unique(read, return_inverse=True)
     layers: list[Block] = []
     fixed: list[Block] = []
@@ -53,15 +54,14 @@ def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | Non
         hops = conv.hops if isinstance(conv, Propagate) else 1
         kind = "gcn" if isinstance(conv, Propagate) else aggregation_of(conv)
         for _ in range(hops):
-            block, nodes = make_block(adj, kind, nodes, torch.zeros_like(nodes), 1)
+            block, nodes = make_block(adj, kind, nodes, torch.zeros_like(nodes), 1, dtype)
             (fixed if isinstance(conv, Propagate) else layers).insert(0, block)
-    features = features_of(graph, nodes)
-    if fixed or not layers:
-        value = graph.rows(nodes)
-        for block in fixed:
-            value = block.aggregate(value)
-        features = DenseFeatures(value)
-    return Field(features, layers, take, head)
+    if layers and not fixed:
+        return Field(features_of(graph, nodes, dtype), layers, take, head)
+    value = graph.rows(nodes).to(dtype)
+    for block in fixed:
+        value = block.aggregate(value)
+    return Field(DenseFeatures(value), layers, take, head)
 
 
 def join_fields(fields: list[Field]) -> Field:

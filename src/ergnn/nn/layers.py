@@ -99,7 +99,7 @@ def sage(conv: SAGEConv, params: Params, h: Tensor | Features, block: Block, dro
 def gin(conv: GINConv, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream) -> Tensor:
     """``W_2 ReLU(W_1((1 + ε) h_i + Σ_j h_j) + b_1) + b_2``; the sum is taken after ``W_1``, where rows are short."""
     z = _project(h, params["nn.0.weight"], block)
-    z = block.aggregate(z) + (1.0 + conv.initial_eps) * z.index_select(0, block.root)
+    z = block.aggregate(z) + (1.0 + conv.eps) * z.index_select(0, block.root)
     z = F.relu(z + block.dst.each(params["nn.0.bias"]))
     return block.dst.matmul(z, params["nn.2.weight"]) + block.dst.each(params["nn.2.bias"])
 
@@ -148,16 +148,26 @@ def aggregation_of(layer: nn.Module) -> str:
 
 
 def has_form(conv: nn.Module) -> bool:
-    """Whether this layer, as it is set, has a form on blocks; others run as they are, on the whole graph."""
+    """Whether this layer, as it is set, has a form on blocks; others run as they are, on the whole graph.
+
+    A subclass has none: its ``forward`` may be another.
+    """
+    if type(conv) not in FORMS:
+        return False
+    if isinstance(conv, MessagePassing):
+        sums = "mean" if isinstance(conv, SAGEConv) else "add"
+        if conv.flow != "source_to_target" or conv.aggr not in (sums, "sum" if sums == "add" else sums):
+            return False
     if isinstance(conv, GATConv):
         plain = conv.add_self_loops and conv.edge_dim is None and not conv.residual and conv.bias is not None
         return bool(plain and isinstance(conv.in_channels, int))
     if isinstance(conv, GCNConv):
         return bool(conv.normalize and conv.add_self_loops and not conv.improved and conv.bias is not None)
     if isinstance(conv, SAGEConv):
-        plain = conv.aggr == "mean" and conv.root_weight and not conv.project and not conv.normalize
+        plain = conv.root_weight and isinstance(conv.in_channels, int) and not conv.project and not conv.normalize
         return bool(plain and conv.lin_l.bias is not None)
     if isinstance(conv, GINConv):
-        kinds = [type(layer) for layer in conv.nn] if isinstance(conv.nn, nn.Sequential) else []
-        return kinds == [nn.Linear, nn.ReLU, nn.Linear] and not isinstance(conv.eps, nn.Parameter)
+        parts = list(conv.nn) if isinstance(conv.nn, nn.Sequential) else []
+        plain = [type(layer) for layer in parts] == [nn.Linear, nn.ReLU, nn.Linear]
+        return plain and not isinstance(conv.eps, nn.Parameter) and all(p.bias is not None for p in parts[::2])
     return isinstance(conv, nn.Linear) and conv.bias is not None

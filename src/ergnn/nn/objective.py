@@ -73,12 +73,22 @@ def make_objective(
     if can_stand_side_by_side(models):
         return FieldObjective([model for model in models if isinstance(model, Backbone)], examples, heads)
     if len(models) != 1:
-        raise InputError("these models cannot be trained side by side: a layer of theirs has no form on fields")
+        raise InputError(
+            "these models cannot be trained side by side: their layers differ, or one of them has no form on fields"
+        )
     return PlainObjective(models[0], examples[0])
 
 
 def can_stand_side_by_side(models: Sequence[nn.Module]) -> bool:
-    return all(isinstance(model, Backbone) and model.runs_on_fields for model in models)
+    """Whether the models run on fields, and are of one shape."""
+    if not all(isinstance(model, Backbone) and model.runs_on_fields for model in models):
+        return False
+    return all(_shape(model) == _shape(models[0]) for model in models[1:])
+
+
+def _shape(model: nn.Module) -> tuple[Any, ...]:
+    values = [(name, value.shape, value.dtype) for name, value in model.named_parameters()]
+    return type(model), model.dropout, values
 
 
 def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
@@ -105,7 +115,7 @@ class FieldObjective(Objective):
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         fields = []
         for model, part in zip(models, examples, strict=True):
-            local = torch.searchsorted(part.heads.new_tensor(self.heads), part.heads)
+            local = _places(self.heads, part.heads)
             fields.append(make_field(model, part.graph, part.nodes, local, len(self.heads)))
         self.field = join_fields(fields)
         self.targets = torch.cat([part.targets for part in examples])
@@ -113,7 +123,9 @@ class FieldObjective(Objective):
         self.dropout_sites = 2 * len(models[0].convs) + 2
         self._encoder = _Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]
-        self._missing = self._narrow([models[0].head_widths[head] for head in self.heads])
+        widths = [models[0].head_widths[head] for head in self.heads]
+        self._outputs = examples[0].heads.size(1) * max(widths)
+        self._missing = self._narrow(widths)
 
     def _narrow(self, widths: list[int]) -> Tensor | None:
         """The outputs that a row's head does not have, where heads are of unequal width."""
@@ -154,7 +166,7 @@ class FieldObjective(Objective):
         out = form_of(self._head)(self._head, _under("head.", params), h, block, drop)
         if self._missing is not None:
             out = out.masked_fill(self._missing, MASKED)
-        return out.view(self.targets.numel(), -1)
+        return out.view(self.targets.numel(), self._outputs)
 
 
 class _Encoder:
@@ -213,7 +225,7 @@ class PlainObjective(Objective):
                 torch.manual_seed(int(keys[0, 0]) & 0x7FFFFFFF)
             scores = self._scores(params)
         part = self.examples
-        local = torch.searchsorted(part.heads.new_tensor(self.heads), part.heads)
+        local = _places(self.heads, part.heads)
         return scores[part.nodes.unsqueeze(1), local].flatten(1)
 
     def _scores(self, params: ParamDict) -> Tensor:
@@ -234,6 +246,16 @@ class PlainObjective(Objective):
                 f"{max(self.heads) + 1} head(s) of {width}; build it wider, or use head='shared'"
             )
         return torch.stack([out[:, head * width : (head + 1) * width] for head in self.heads], dim=1)
+
+
+def _places(heads: list[int], used: Tensor) -> Tensor:
+    """Where each head stands in ``heads`` (ascending)."""
+    known = used.new_tensor(heads)
+    place = torch.searchsorted(known, used.contiguous()).clamp(max=len(heads) - 1)
+    wrong = used[known[place] != used]
+    if wrong.numel():
+        raise InputError(f"examples are scored by head {int(wrong[0])}; the heads in use are {heads}")
+    return place
 
 
 def _plain_call(model: nn.Module, function: Any, graph: Graph) -> Tensor:

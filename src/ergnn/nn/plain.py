@@ -22,8 +22,8 @@ class PlainModel(nn.Module):
     def add_head(self, out_channels: int) -> None:
         if self.head_widths and out_channels != self.head_width:
             raise InputError(
-                f"{type(self.module).__name__} has heads of {self.head_width} outputs; a task of {out_channels} classes "
-                "does not fit"
+                f"{type(self.module).__name__} has heads of {self.head_width} outputs; a task of {out_channels} "
+                "classes does not fit"
             )
         self.head_widths.append(out_channels)
 

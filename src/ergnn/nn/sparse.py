@@ -52,23 +52,29 @@ class SparsePattern:
 
 class _SparseMatMul(torch.autograd.Function):
     @staticmethod
-    def forward(pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
+    def forward(pattern: SparsePattern, value: Tensor, dense: Tensor, backward: bool) -> Tensor:
+        if backward:
+            pattern.transposed()  # laid out here, where torch.func has not wrapped what is kept for later calls
         return pattern.multiply(value, dense)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.pattern, ctx.value, _ = inputs
+        ctx.pattern, value, _, _ = inputs
+        ctx.save_for_backward(value)
+        ctx.save_for_forward(value)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None]:
+        (value,) = ctx.saved_tensors
         transpose, order = ctx.pattern.transposed()
-        return None, None, _SparseMatMul.apply(transpose, ctx.value[order], grad.contiguous())
+        return None, None, spmm(transpose, value[order], grad.contiguous()), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        return _SparseMatMul.apply(ctx.pattern, ctx.value, tangents[2].contiguous())
+        (value,) = ctx.saved_tensors
+        return spmm(ctx.pattern, value, tangents[2].contiguous())
 
 
 def spmm(pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
     """``A @ dense`` for the matrix ``A`` with this pattern and these values (constants)."""
-    return _SparseMatMul.apply(pattern, value, dense)
+    return _SparseMatMul.apply(pattern, value, dense, torch.is_grad_enabled())
