@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, SGConv
+
+from ergnn.errors import InputError
+from ergnn.nn.backbones import BACKBONES, Backbone
+from graphs import random_graph
+from nn.cases import assert_near, model_of, randomize
+
+NAMES = BACKBONES.names()
+
+
+def test_all_backbones_are_registered_and_graphsage_is_an_alias() -> None:
+    assert set(NAMES) >= {"gat", "gcn", "gin", "mlp", "sage", "sgc"}
+    assert BACKBONES.get("GraphSAGE") is BACKBONES.get("sage")
+    with pytest.raises(InputError, match="unknown backbone 'gatt'"):
+        BACKBONES.get("gatt")
+
+
+def test_gat_is_set_as_in_its_paper() -> None:
+    model = BACKBONES.create("gat", in_channels=20, out_channels=3)
+    (conv,), head = model.convs, model.heads[0]
+    assert (conv.heads, conv.out_channels, conv.concat, conv.dropout, conv.negative_slope) == (8, 8, True, 0.6, 0.2)
+    assert (head.heads, head.in_channels, head.out_channels, head.concat, head.dropout) == (1, 64, 3, False, 0.6)
+    assert (model.dropout, model.lr, model.weight_decay, model.embedding_size) == (0.6, 0.005, 5e-4, 64)
+    assert model.activation is F.elu
+
+
+def test_gcn_is_set_as_in_its_paper() -> None:
+    model = BACKBONES.create("gcn", in_channels=20, out_channels=3)
+    assert isinstance(model.convs[0], GCNConv)
+    assert (len(model.convs), model.convs[0].out_channels, model.heads[0].out_channels) == (1, 16, 3)
+    assert (model.dropout, model.lr, model.weight_decay) == (0.5, 0.01, 5e-4)
+    assert model.activation is F.relu
+
+
+def test_graphsage_averages_neighbours_into_128_units() -> None:
+    model = BACKBONES.create("sage", in_channels=20, out_channels=3)
+    assert isinstance(model.convs[0], SAGEConv)
+    assert (len(model.convs), model.convs[0].aggr, model.convs[0].out_channels) == (1, "mean", 128)
+
+
+def test_gin_has_multilayer_perceptrons_with_epsilon_0() -> None:
+    model = BACKBONES.create("gin", in_channels=20, out_channels=3)
+    assert isinstance(model.convs[0], GINConv)
+    assert [type(layer) for layer in model.convs[0].nn] == [nn.Linear, nn.ReLU, nn.Linear]
+    assert [layer.out_features for layer in model.convs[0].nn[::2]] == [16, 16]
+    assert float(model.convs[0].eps) == 0
+    assert not any(name.endswith("eps") for name, _ in model.named_parameters())
+    assert (model.dropout, model.lr) == (0.5, 0.01)
+
+
+def test_sgc_is_set_as_in_its_paper() -> None:
+    model = BACKBONES.create("sgc", in_channels=20, out_channels=3)
+    assert (model.lr, model.weight_decay, model.dropout, model.convs[0].hops) == (0.2, 5e-6, 0.0, 2)
+    assert sum(value.numel() for value in model.parameters()) == 20 * 3 + 3
+
+
+def test_the_perceptron_has_two_hidden_layers_of_256_units() -> None:
+    model = BACKBONES.create("mlp", in_channels=20, out_channels=3)
+    assert [conv.out_features for conv in model.convs] == [256, 256]
+    assert model.dropout == 0
+    assert (len(BACKBONES.create("mlp", in_channels=20, layers=3).convs), model.embedding_size) == (3, 256)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_heads_are_of_the_widths_that_were_asked_for(name: str) -> None:
+    graph = random_graph()
+    model = BACKBONES.create(name, in_channels=8)
+    assert len(model.heads) == 0
+    for width in (2, 5):
+        model.add_head(width)
+    assert model.head_widths == [2, 5]
+    assert model(graph.x, graph.edge_index).shape == (40, 2)
+    assert model(graph.x, graph.edge_index, head=1).shape == (40, 5)
+    assert model.embed(graph.x, graph.edge_index).shape == (40, model.embedding_size)
+    assert BACKBONES.create(name, in_channels=8, out_channels=4).head_widths == [4]
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_sgc_is_pyg_s_sgconv(hops: int) -> None:
+    graph = random_graph(directed=True, self_loops=True, isolated=3, dtype=torch.float64)
+    model = BACKBONES.create("sgc", in_channels=8, out_channels=3, hops=hops).double()
+    theirs = SGConv(8, 3, K=hops).double()
+    theirs.lin.load_state_dict(model.heads[0].state_dict())
+    assert_near(model(graph.x, graph.edge_index), theirs(graph.x, graph.edge_index))
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin"])
+def test_two_layers_are_pyg_s_layers_one_after_another(name: str) -> None:
+    graph = random_graph(directed=True, dtype=torch.float64)
+    model = model_of(name, 8, [3], dropout=0.5).eval()
+    activation = F.elu if name == "gat" else F.relu
+    hidden = activation(model.convs[0](graph.x, graph.edge_index))
+    assert_near(model(graph.x, graph.edge_index), model.heads[0](hidden, graph.edge_index))
+
+
+def test_gat_is_a_stack_of_gatconvs_made_by_hand() -> None:
+    graph = random_graph(directed=True, dtype=torch.float64)
+    model = BACKBONES.create("gat", in_channels=8, out_channels=3).double().eval()
+    randomize(model)
+    first, second = GATConv(8, 8, heads=8).double(), GATConv(64, 3, heads=1).double()
+    first.load_state_dict(model.convs[0].state_dict())
+    second.load_state_dict(model.heads[0].state_dict())
+    expected = second(F.elu(first(graph.x, graph.edge_index)), graph.edge_index)
+    assert_near(model(graph.x, graph.edge_index), expected)
+
+
+def outputs(model: Backbone, seed: int) -> torch.Tensor:
+    graph = random_graph()
+    torch.manual_seed(seed)
+    return model(graph.x, graph.edge_index)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_acts_in_training_mode_only(name: str) -> None:
+    model = model_of(name, 8, [3], dropout=0.5, dtype=torch.float32)
+    model.eval()
+    assert torch.equal(outputs(model, 0), outputs(model, 1))
+    model.train()
+    assert torch.equal(outputs(model, 0), outputs(model, 0))
+    assert torch.equal(outputs(model, 0), outputs(model, 1)) == (name == "sgc")
+
+
+def test_what_a_layer_and_what_a_head_reads_is_dropped() -> None:
+    graph = random_graph(n=200)
+    model = model_of("mlp", 8, [3], dropout=0.5).train()
+    seen = []
+    for layer in (*model.convs, *model.heads):
+        layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    model(graph.x.double(), graph.edge_index)
+    assert len(seen) == 3
+    assert 0.4 < float((seen[0] == 0).double().mean()) < 0.6  # attributes are never 0 themselves
+    assert torch.allclose(seen[0][seen[0] != 0], 2 * graph.x.double()[seen[0] != 0])
+    for read in seen[1:]:
+        assert float((read == 0).double().mean()) > 0.5

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn.models import GCN as PyGGCN
+
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.examples import Examples
+from ergnn.nn.objective import make_objective
+from ergnn.nn.plain import PlainModel
+from ergnn.training import Training, train
+from graphs import random_graph
+from nn.cases import assert_near, labelled, model_of
+
+STEPS = 20
+SETTINGS = {
+    "adam with L2": Training(STEPS, lr=0.05, weight_decay=5e-2, optimizer="adam"),
+    "adamw": Training(STEPS, lr=0.05, weight_decay=5e-1, optimizer="adamw"),
+    "sgd with L2": Training(STEPS, lr=0.1, weight_decay=5e-2, optimizer="sgd"),
+}
+
+
+def examples_in(seed: int, dtype: torch.dtype = torch.float64, sparse: bool = False) -> Examples:
+    graph = random_graph(n=30, seed=seed, dtype=dtype, sparse=sparse, directed=seed % 2 == 1)
+    return labelled(graph, [0, 3, 8, 21, 8, 4 + seed], [[0]] * 6, [3, 3], seed)
+
+
+def plain_training(model: Backbone, examples: Examples, training: Training) -> None:
+    """The loop that anybody would write with PyG; the second head takes no part, so that it must not decay."""
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    optimizer = kinds[training.optimizer](model.parameters(), lr=training.lr, weight_decay=training.weight_decay)
+    x = examples.graph.dense_x().to(next(model.parameters()).dtype)
+    model.train()
+    for _ in range(training.epochs):
+        optimizer.zero_grad()
+        out = model(x, examples.graph.edge_index)[examples.nodes]
+        loss = F.cross_entropy(out, examples.targets, reduction="none")
+        (examples.weights * loss).sum().backward()
+        optimizer.step()
+
+
+def assert_same_parameters(one: torch.nn.Module, other: torch.nn.Module, tolerance: float) -> None:
+    expected = dict(other.named_parameters())
+    for name, value in one.named_parameters():
+        assert_near(value, expected[name], tolerance)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_training_is_what_a_plain_loop_on_pyg_does(name: str, settings: str) -> None:
+    examples = examples_in(1)
+    model = model_of(name, 8, [3, 3], seed=4)
+    start, plain = copy.deepcopy(model), copy.deepcopy(model)
+    train(make_objective([model], [examples]), SETTINGS[settings], seeds=[0], task=0)
+    plain_training(plain, examples, SETTINGS[settings])
+    assert_same_parameters(model, plain, 1e-7)
+    moved = torch.cat([(a - b).detach().flatten() for a, b in zip(model.parameters(), start.parameters(), strict=True)])
+    assert float(moved.abs().max()) > 0.1
+    for value, old in zip(model.heads[1].parameters(), start.heads[1].parameters(), strict=True):
+        assert torch.equal(value, old)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_training_in_single_precision_is_equal_to_1e_5(sparse: bool) -> None:
+    examples = examples_in(2, torch.float32, sparse)
+    model = model_of("gcn", 8, [3, 3], dtype=torch.float32)
+    plain = copy.deepcopy(model)
+    train(make_objective([model], [examples]), SETTINGS["sgd with L2"], seeds=[0], task=0)
+    plain_training(plain, examples, SETTINGS["sgd with L2"])
+    assert_same_parameters(model, plain, 1e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_models_trained_side_by_side_are_each_trained_alone(name: str, dropout: float) -> None:
+    parts = [examples_in(seed) for seed in range(3)]
+    models = [model_of(name, 8, [3, 3], seed=s, dropout=dropout) for s in range(3)]
+    alone = copy.deepcopy(models)
+    train(make_objective(models, parts), SETTINGS["adam with L2"], seeds=[7, 8, 9], task=2)
+    for model, part, seed, together in zip(alone, parts, [7, 8, 9], models, strict=True):
+        train(make_objective([model], [part]), SETTINGS["adam with L2"], seeds=[seed], task=2)
+        assert_same_parameters(together, model, 1e-7)
+
+
+def test_somebody_else_s_model_is_trained_by_the_same_loop() -> None:
+    examples = examples_in(0)
+    torch.manual_seed(0)
+    model = PlainModel(PyGGCN(8, 5, num_layers=2, out_channels=3)).double()
+    model.add_head(3)
+    plain = copy.deepcopy(model)
+    train(make_objective([model], [examples]), SETTINGS["adam with L2"], seeds=[0], task=0)
+    plain_training(plain, examples, SETTINGS["adam with L2"])  # type: ignore[arg-type]
+    assert_same_parameters(model, plain, 1e-9)
+
+
+def trained(seed: int, task: int = 0, plain: bool = False, others: int = 0) -> Tensor:
+    """Parameters after a training with heavy dropout, in the company of some other models."""
+    example = examples_in(0, torch.float32)
+    models = [model_of("gat", 8, [3], seed=s, dropout=0.8, dtype=torch.float32) for s in range(1 + others)]
+    model: torch.nn.Module = models[0]
+    if plain:
+        model = PlainModel(models[0])
+        model.add_head(3)
+        models = [model]  # type: ignore[list-item]
+    torch.rand(seed + 1)  # the global generator has no say
+    objective = make_objective(models, [example] * len(models))
+    train(objective, Training(STEPS, lr=0.05), seeds=[seed, *range(50, 50 + others)], task=task)
+    return torch.cat([value.detach().flatten() for value in model.parameters()])
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(plain: bool) -> None:
+    first = trained(0, plain=plain)
+    assert torch.equal(trained(0, plain=plain), first)
+    assert not torch.allclose(trained(1, plain=plain), first, atol=1e-2)
+    assert not torch.allclose(trained(0, task=1, plain=plain), first, atol=1e-2)
+
+
+def test_the_same_seeds_give_the_same_bits_side_by_side() -> None:
+    assert torch.equal(trained(3, others=2), trained(3, others=2))
+
+
+def test_every_epoch_is_reported_once() -> None:
+    calls = []
+    model = model_of("gcn", 8, [3])
+    train(make_objective([model], [examples_in(0)]), Training(7), [0], 0, on_epoch=lambda: calls.append(1))
+    assert len(calls) == 7
+
+
+def test_epochs_have_masks_of_their_own() -> None:
+    """With one mask for all, the entries that it drops would never be learnt from."""
+    model = BACKBONES.create("mlp", in_channels=8, out_channels=3, layers=0, dropout=0.9).double()
+    before = model.heads[0].weight.detach().clone()
+    train(make_objective([model], [examples_in(0)]), Training(60, lr=0.01, optimizer="sgd"), [0], 0)
+    assert bool((model.heads[0].weight != before).any(0).all())
+
+
+def test_only_a_coupled_decay_is_part_of_the_loss() -> None:
+    assert Training(weight_decay=0.1, optimizer="adam").l2 == 0.1
+    assert Training(weight_decay=0.1, optimizer="sgd").l2 == 0.1
+    assert Training(weight_decay=0.1, optimizer="adamw").l2 == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"lr": 0.0}, r"lr is 0\.0"),
+        ({"lr": -1.0}, r"lr is -1\.0"),
+        ({"lr": math.nan}, "lr is nan"),
+        ({"weight_decay": -0.1}, r"weight_decay is -0\.1"),
+        ({"weight_decay": math.nan}, "weight_decay is nan"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Training(**options)  # type: ignore[arg-type]
+
+
+def test_an_unknown_optimizer_is_refused_with_the_choices() -> None:
+    with pytest.raises(UnknownNameError, match="unknown optimizer 'lion'; choose one of: adam, adamw, sgd"):
+        Training(optimizer="lion")
