@@ -12,6 +12,7 @@ Third-party packages join by entry point (group ``ergnn.selectors``, ``ergnn.bac
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -43,6 +44,9 @@ class Registry(Generic[T]):
         """Class decorator that adds an entry; a name can be taken only once."""
 
         def decorate(entry: T) -> T:
+            wrong = [key for key in (name, *aliases) if key != key.lower() or key.split() != [key]]
+            if wrong:
+                raise InputError(f"{self.kind} {wrong[0]!r} cannot be found by that name: use one lower-case word")
             taken = [key for key in (name, *aliases) if key in self._entries or key in self._aliases]
             if taken:
                 raise InputError(f"{self.kind} {taken[0]!r} is already registered")
@@ -68,9 +72,10 @@ class Registry(Generic[T]):
     def create(self, name: str, **options: Any) -> Any:
         """Instantiate an entry; unknown options are named together with the allowed ones."""
         factory: Any = self.get(name)
-        allowed = set(inspect.signature(factory).parameters)
+        parameters = inspect.signature(factory).parameters.values()
+        allowed = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         unknown = sorted(set(options) - allowed)
-        if unknown:
+        if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
             choices = ", ".join(sorted(allowed)) or "none"
             raise InputError(f"{self.kind} {name!r} has no option {unknown[0]!r}; its options: {choices}")
         return factory(**options)
@@ -101,4 +106,11 @@ class Registry(Generic[T]):
         for module in iter_modules(package.__path__):
             import_module(f"{self.package}.{module.name}")
         for point in entry_points(group=f"ergnn.{self.kind.replace(' ', '')}s"):
-            point.load()
+            try:
+                point.load()
+            except Exception as error:  # somebody else's package; the rest must stay usable
+                warnings.warn(
+                    f"the {self.kind} {point.name!r} of another package ({point.value}) cannot be loaded: "
+                    f"{type(error).__name__}: {error}",
+                    stacklevel=2,
+                )

@@ -1,0 +1,646 @@
+"""The contract suite over everything that is registered, and over things that break it on purpose."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from ergnn import testing
+from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, Split, Task
+from ergnn.data.datasets import Dataset, DataUnavailable
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.learner import Learner
+from ergnn.methods import Method
+from ergnn.methods.finetune import Finetune
+from ergnn.methods.replay import Replay
+from ergnn.nn.backbones import GCN, SGC, Backbone
+from ergnn.nn.examples import Examples
+from ergnn.replay import Selection, SelectionContext, Selector
+from ergnn.replay.selectors import best_per_class
+from ergnn.replay.selectors.mean_of_feature import AttributeMean
+from ergnn.replay.selectors.random import Random
+from ergnn.testing import Check, Skipped, check_backbone, check_dataset, check_method, check_selector, checks
+
+CHECKS = {
+    "selector": check_selector,
+    "backbone": check_backbone,
+    "method": check_method,
+    "dataset": check_dataset,
+}
+
+
+# --- everything that is registered -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "name"),
+    [
+        pytest.param(check, name, id=f"{kind} {name}: {check}")
+        for kind, (registry, _) in testing.KINDS.items()
+        for name in registry
+        for check in checks(kind)
+    ],
+)
+def test_what_is_registered_keeps_its_contract(check: Check, name: str) -> None:
+    check(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("im", {"target": "test"}),
+        ("im", {"target": "train", "sign": "magnitude"}),
+        ("mf", {"distance": "cosine", "normalize": True}),
+        ("cm*", {"d": 3.0}),
+    ],
+)
+def test_selectors_keep_their_contract_with_other_options(name: str, options: dict[str, Any]) -> None:
+    check_selector(name, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replay": "isolated", "per_class": 2},
+        pytest.param(
+            {"replay": "ego", "selector": "random"},
+            marks=pytest.mark.xfail(reason="a stored neighbourhood keeps its test nodes' labels", strict=True),
+        ),
+        {"selector": "cm", "beta": 0.3},
+    ],
+    ids=str,
+)
+def test_replay_keeps_its_contract_with_other_options(options: dict[str, Any]) -> None:
+    check_method("replay", **options)
+
+
+# --- how the checks are called ---------------------------------------------------------------------------
+
+
+def test_a_check_takes_a_name_a_class_a_function_or_an_instance() -> None:
+    check = checks("selector")[2]
+    for thing in ("mf", AttributeMean, lambda: AttributeMean("cosine"), AttributeMean(normalize=True)):
+        check(thing)
+    check(AttributeMean, distance="cosine")
+
+
+def test_a_check_refuses_what_it_cannot_make() -> None:
+    with pytest.raises(UnknownNameError, match="unknown selector 'nope'"):
+        check_selector("nope")
+    with pytest.raises(InputError, match="check_backbone got GCN"):
+        check_backbone(GCN(testing.FEATURES))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="check_method got int"):
+        check_method(3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="already made"):
+        check_selector(AttributeMean(), distance="cosine")
+    with pytest.raises(InputError, match="unknown kind 'head'"):
+        checks("head")
+
+
+def test_checks_leave_the_callers_random_numbers_alone() -> None:
+    torch.manual_seed(0)
+    random.seed(0)
+    wanted = torch.rand(3), random.random()
+    torch.manual_seed(0)
+    random.seed(0)
+    check_selector("random")
+    assert torch.equal(torch.rand(3), wanted[0])
+    assert random.random() == wanted[1]
+
+
+def test_example_graphs_have_what_a_contract_must_survive() -> None:
+    graph = testing.example_graph()
+    assert bool((graph.edge_index[0] == graph.edge_index[1]).any())
+    assert graph.edge_index.unique().numel() < graph.num_nodes
+    assert testing.example_graph(sparse=True).is_sparse
+    assert torch.equal(graph.x, testing.example_graph().x)
+    assert not torch.equal(graph.x, testing.example_graph(seed=1).x)
+
+
+# --- selectors that break it -----------------------------------------------------------------------------
+
+
+class FromTest(Random):
+    def select(self, context: SelectionContext) -> Selection:
+        return Selection(context.task.test[: context.per_class], torch.zeros(context.per_class))
+
+
+class TooFew(Random):
+    def select(self, context: SelectionContext) -> Selection:
+        chosen = super().select(context)
+        return Selection(chosen.nodes[:-1], chosen.scores[:-1])
+
+
+class Twice(Random):
+    def select(self, context: SelectionContext) -> Selection:
+        chosen = super().select(context)
+        return Selection(chosen.nodes[:1].expand(chosen.nodes.numel()), chosen.scores)
+
+
+class Unfinished(Random):
+    def score(self, context: SelectionContext) -> Tensor:
+        return torch.full((context.nodes.numel(),), float("nan"))
+
+
+class Unsayable(Random):
+    def select(self, context: SelectionContext) -> Selection:
+        return replace(super().select(context), info={"nodes": context.nodes})
+
+
+class Asks(Random):
+    """Asks for the test split without saying that it is leaky."""
+
+    def score(self, context: SelectionContext) -> Tensor:
+        return torch.rand(context.nodes.numel()) + context.split("test").numel()
+
+
+class Peeks(Selector):
+    """Reads test labels behind the context's back."""
+
+    def score(self, context: SelectionContext) -> Tensor:
+        graph, test = context.graph, context.task.test
+        first = graph.rows(test[graph.y[test] == context.task.classes[0]]).mean(0)
+        return -(graph.rows(context.nodes) - first).norm(dim=1)
+
+
+class SaysMaybe(AttributeMean):
+    leaky = "sometimes"  # type: ignore[assignment]
+
+
+class Trains(AttributeMean):
+    def score(self, context: SelectionContext) -> Tensor:
+        with torch.no_grad():
+            next(context.model.parameters()).add_(1.0)
+        return super().score(context)
+
+
+class Writes(AttributeMean):
+    def score(self, context: SelectionContext) -> Tensor:
+        score = super().score(context)
+        if not context.graph.is_sparse:
+            context.graph.x.mul_(2.0)
+        return score
+
+
+class DrawsGlobally(Selector):
+    def score(self, context: SelectionContext) -> Tensor:
+        return torch.rand(context.nodes.numel())
+
+
+class DrawsFromNumpy(Selector):
+    def score(self, context: SelectionContext) -> Tensor:
+        return torch.from_numpy(np.random.rand(context.nodes.numel()))  # noqa: NPY002
+
+
+class DrawsWhenMade(AttributeMean):
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = torch.rand(1)
+
+
+class Reseeds(Selector):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def score(self, context: SelectionContext) -> Tensor:
+        self.calls += 1
+        return torch.rand(context.nodes.numel(), generator=torch.Generator().manual_seed(self.calls))
+
+
+class ByNumber(Selector):
+    """The smallest node ids."""
+
+    def score(self, context: SelectionContext) -> Tensor:
+        return -context.nodes.double()
+
+
+class FirstOfTies(AttributeMean):
+    """Lets the order of the list decide between equals."""
+
+    def select(self, context: SelectionContext) -> Selection:
+        order = -torch.arange(context.nodes.numel()).double()
+        return best_per_class(self.score(context).double() + 1e-9 * order, context)
+
+
+class NoSelector:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule", "seen"),
+    [
+        (FromTest, "chooses e different training nodes", "not a training node of the task (test)"),
+        (
+            TooFew,
+            "chooses e different training nodes",
+            "With e = 1 and classes (2, 3) the chosen nodes' classes are [2]",
+        ),
+        (Twice, "chooses e different training nodes", "A node was chosen twice"),
+        (Unfinished, "chooses e different training nodes", "raised InputError: a selector gave a score that is NaN"),
+        (Unsayable, "chooses e different training nodes", "raised TypeError"),
+        (Asks, "chooses e different training nodes", "raised LeakageError"),
+        (Peeks, "does not look at test labels unless it is leaky", "With other test labels"),
+        (SaysMaybe, "leaky is a bool", "leaky is 'sometimes'"),
+        (Trains, "leaves the model, the graph", "The model changed"),
+        (Writes, "leaves the model, the graph", "The graph changed"),
+        (DrawsGlobally, "leaves the model, the graph", "global random generator changed"),
+        (DrawsFromNumpy, "leaves the model, the graph", "global random generator changed"),
+        (DrawsWhenMade, "its constructor only stores", "drew random numbers"),
+        (Reseeds, "same choice for the same seed", "After another selection"),
+        (ByNumber, "does not depend on what nodes are numbered", "With nodes renumbered"),
+        (FirstOfTies, "breaks ties by seed", "eight seeds gave one choice"),
+        (NoSelector, "its constructor only stores", "does not derive from ergnn.replay.Selector"),
+    ],
+)
+def test_a_broken_selector_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
+    assert_broken("selector", broken, rule, seen)
+
+
+def test_the_same_peeking_is_allowed_to_a_selector_that_says_it_is_leaky() -> None:
+    class Leaky(Peeks):
+        leaky = True  # type: ignore[assignment]
+
+    check_selector(Leaky)
+
+
+def assert_broken(kind: str, broken: Callable[..., Any], rule: str, seen: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        CHECKS[kind](broken)
+    message = str(caught.value)
+    assert message.startswith(f"{kind} {broken.__name__} breaks the rule ")
+    assert rule in message
+    assert seen in message
+
+
+# --- backbones that break it -----------------------------------------------------------------------------
+
+
+class WrongSize(GCN):
+    def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
+        super().__init__(in_channels, out_channels)
+        self.embedding_size = 17
+
+    def make_head(self, out_channels: int) -> nn.Module:
+        return GCNConv(16, out_channels)
+
+
+class ForgetsWidths(GCN):
+    def add_head(self, out_channels: int) -> None:
+        self.heads.append(self.make_head(out_channels))
+
+
+class DividesByDegree(GCN):
+    def forward(self, x: Tensor, adj: Tensor, head: int = 0) -> Tensor:
+        degree = torch.bincount(adj[1], minlength=x.size(0)).unsqueeze(1)
+        return super().forward(x, adj, head) / degree
+
+
+class AlwaysDrops(GCN):
+    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
+        return F.dropout(super().embed(x, adj), 0.5, training=True)
+
+
+class Idle(GCN):
+    def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
+        super().__init__(in_channels, out_channels)
+        self.unused = nn.Parameter(torch.ones(3))
+
+
+class Positional(GCN):
+    """Adds a vector that depends on the node's number."""
+
+    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
+        return super().embed(x + torch.linspace(0, 1, x.size(0), dtype=x.dtype).unsqueeze(1), adj)
+
+
+class Centred(GCN):
+    """Subtracts the mean of the whole graph."""
+
+    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
+        return super().embed(x - x.mean(0), adj)
+
+
+class BatchNormed(Backbone):
+    def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
+        super().__init__(out_channels, [nn.Linear(in_channels, 8)], nn.BatchNorm1d(8), 0.0, 8)
+
+    def make_head(self, out_channels: int) -> nn.Module:
+        return nn.Linear(8, out_channels)
+
+
+class OtherOnFields(GCN):
+    """Claims to be the same function on receptive fields, and is not."""
+
+    runs_on_fields = True  # type: ignore[assignment]
+
+    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
+        return 2.0 * super().embed(x, adj)
+
+
+class Seedless(SGC):
+    def make_head(self, out_channels: int) -> nn.Module:
+        head = nn.Linear(self.embedding_size, out_channels)
+        nn.init.normal_(head.weight, generator=torch.Generator().manual_seed(random.SystemRandom().getrandbits(32)))
+        return head
+
+
+class NoBackbone(nn.Linear):
+    def __init__(self, in_channels: int, out_channels: int | None) -> None:
+        super().__init__(in_channels, out_channels or 1)
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule", "seen"),
+    [
+        (WrongSize, "gives scores [n, out_channels]", "embed() has shape (90, 16); embedding_size is 17"),
+        (ForgetsWidths, "gives scores [n, out_channels]", "head_widths are []"),
+        (DividesByDegree, "finite scores on isolated nodes", "With isolated nodes a score is not finite"),
+        (AlwaysDrops, "gives scores [n, out_channels]", "Head 0 is no default"),
+        (Idle, "sends a gradient to every parameter", "unused gets none"),
+        (Positional, "does not depend on what nodes are numbered", "With nodes renumbered"),
+        (Centred, "only on its own component", "In evaluation they change"),
+        (BatchNormed, "a forward pass changes nothing", "In training, parameters or buffers changed"),
+        (OtherOnFields, "the same function on receptive fields", "embed() differs"),
+        (Seedless, "drawn by torch's seed alone", "The same seed gave other parameters"),
+        (NoBackbone, "gives scores [n, out_channels]", "NoBackbone does not derive from Backbone"),
+    ],
+)
+def test_a_broken_backbone_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
+    assert_broken("backbone", broken, rule, seen)
+
+
+def test_a_backbone_with_a_layer_that_has_no_form_on_fields_keeps_the_contract() -> None:
+    class Scaled(GCNConv):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return 2.0 * super().forward(x, edge_index)
+
+    class Other(Backbone):
+        def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
+            super().__init__(out_channels, [Scaled(in_channels, 8)], nn.PReLU(), 0.5, 8)
+
+        def make_head(self, out_channels: int) -> nn.Module:
+            return Scaled(8, out_channels)
+
+    assert not Other(4, 2).runs_on_fields
+    check_backbone(Other)
+
+
+# --- methods that break it -------------------------------------------------------------------------------
+
+
+class BadWeights(Finetune):
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        return super().examples(learner, task, number).weighted(-1.0)
+
+
+class OldFirst(Replay):
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        given = super().examples(learner, task, number)
+        return given[torch.arange(len(given)).flip(0)]
+
+
+class LearnsFromVal(Finetune):
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        nodes = torch.cat([task.train, task.val])
+        return learner.examples(task.graph, nodes, number).weighted(1.0 / nodes.numel())
+
+
+class LearnsByTest(Finetune):
+    """Weighs training nodes by how many test nodes are of their class."""
+
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        y = task.graph.y
+        near = (y[task.train].unsqueeze(1) == y[task.test[:3]]).float().sum(1) + 1
+        return super().examples(learner, task, number).weighted(near / near.sum())
+
+
+class SharesMemory(Finetune):
+    seen: ClassVar[list[int]] = []
+
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        self.seen.append(number)
+        return super().examples(learner, task, number).weighted(1.0 / len(self.seen))
+
+
+class Counts(Finetune):
+    """Does otherwise at every task, without saving how many there were."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        self.count += 1
+        return super().examples(learner, task, number).weighted(0.1 * self.count)
+
+
+class GivesItsOwnList(Counts):
+    """Hands out its state by reference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list[int] = []
+
+    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+        self.counts.append(self.count)
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = list(state["counts"])
+        self.count = len(self.counts)
+
+
+class SavesAnObject(Finetune):
+    def state_dict(self) -> dict[str, Any]:
+        return {"object": Path("object")}
+
+
+class Noisy(Finetune):
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        given = super().examples(learner, task, number)
+        return given.weighted(torch.rand(len(given)))
+
+
+class SaysTensors(Finetune):
+    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+        return {"nodes": trained_on.nodes}
+
+
+class OneHead(Finetune):
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        given = super().examples(learner, task, number)
+        return replace(given, heads=given.heads[:, :1])
+
+
+class NoMethod:
+    leaky = from_scratch = False
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule", "seen"),
+    [
+        (BadWeights, "learns from weighted training nodes", "weights must be finite, 0 or more"),
+        (OldFirst, "learns from weighted training nodes", "the first examples are not the task's training nodes"),
+        (LearnsFromVal, "learns from weighted training nodes", "is not a training node of this or an earlier task"),
+        (LearnsByTest, "does not look at test labels", "With other test labels it ended otherwise"),
+        (SharesMemory, "gives the same bits for the same seed", "A second run with the same seed"),
+        (Counts, "its state_dict is a snapshot", "A resumed run ended otherwise"),
+        (GivesItsOwnList, "its state_dict is a snapshot", "changed while learning went on"),
+        (SavesAnObject, "its state_dict is a snapshot", "It raised UnpicklingError"),
+        (Noisy, "leaves global random generators alone", "global random generator changed"),
+        (SaysTensors, "learns three tasks with every kind of head", "It raised TypeError"),
+        (OneHead, "learns three tasks with every kind of head", "It raised"),
+        (NoMethod, "its constructor draws no random numbers", "does not derive from ergnn.methods.Method"),
+    ],
+)
+def test_a_broken_method_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
+    assert_broken("method", broken, rule, seen)
+
+
+def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
+    class Neighbour(Method):
+        """Weighs a task by what the last learner of this process was."""
+
+        last: ClassVar[list[int]] = [0]
+
+        def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+            weight = 1.0 + (self.last[0] != learner.seed)
+            self.last[0] = learner.seed
+            return learner.examples(task.graph, task.train, number).weighted(weight)
+
+    assert_broken("method", Neighbour, "shares nothing between learners", "when another one learnt beside it")
+
+
+# --- data sets -------------------------------------------------------------------------------------------
+
+
+class Ring(Dataset):
+    """A ring of 60 nodes, made on the spot."""
+
+    name = "ring"
+    title = "Ring"
+    nodes, features, classes, edges = 60, 3, 3, 60
+    bag_of_words = False
+    classes_per_task = 1
+
+    def load(self, split: str, root: Path | None = None) -> Graph:
+        if split == "public":
+            raise PublicSplitUnavailable("nobody published a split of the ring")
+        node = torch.arange(self.nodes)
+        there = torch.stack([node, (node + 1) % self.nodes])
+        y = node % 3
+        return Graph(F.one_hot(y, 3).float(), torch.cat([there, there.flip(0)], 1), y, name=self.name)
+
+    def location(self, root: Path | None = None) -> str:
+        return "made on the spot"
+
+    def seeded_split(self, graph: Graph, seed: int) -> Split:
+        order = torch.randperm(self.nodes, generator=torch.Generator().manual_seed(seed))
+        return Split(order[:20], order[20:30], order[30:])
+
+
+class Miscounted(Ring):
+    edges = 61
+
+
+class Unnamed(Ring):
+    class_names = ("a", "b")
+
+
+class Overlapping(Ring):
+    def seeded_split(self, graph: Graph, seed: int) -> Split:
+        given = super().seeded_split(graph, seed)
+        return Split(given.train, given.train, given.test)
+
+
+class SameForAllSeeds(Ring):
+    def seeded_split(self, graph: Graph, seed: int) -> Split:
+        return super().seeded_split(graph, 0)
+
+
+class PublicWithoutSaying(Ring):
+    def load(self, split: str, root: Path | None = None) -> Graph:
+        return super().load("seeded", root)
+
+
+class PublicInName(PublicWithoutSaying):
+    public_split = True
+
+
+class Fetches(Ring):
+    """Downloads although that is forbidden, and hides the failure."""
+
+    def load(self, split: str, root: Path | None = None) -> Graph:
+        try:
+            socket.create_connection(("data.example", 443))
+        except OSError as error:
+            raise DataUnavailable("no network") from error
+        return super().load(split, root)
+
+
+class Absent(Ring):
+    def load(self, split: str, root: Path | None = None) -> Graph:
+        if split == "public":
+            return super().load(split, root)
+        raise DataUnavailable("ring: the files are elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule", "seen"),
+    [
+        (Miscounted, "loads the graph that its facts describe", "edges is 61; the graph has 60"),
+        (Unnamed, "states its facts", "2 names for 3 classes"),
+        (Overlapping, "loads the graph that its facts describe", "train and val overlap"),
+        (SameForAllSeeds, "loads the graph that its facts describe", "Seeds 0 and 1 gave the same training nodes"),
+        (PublicWithoutSaying, "its public split", "load('public') did not refuse"),
+        (PublicInName, "its public split", "gave a graph without one"),
+        (Fetches, "loads the graph that its facts describe", "It tried to reach ('data.example', 443)"),
+    ],
+)
+def test_a_broken_data_set_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:
+    assert_broken("dataset", broken, rule, seen)
+
+
+def test_a_sound_data_set_of_ones_own_passes() -> None:
+    check_dataset(Ring)
+    check_dataset(Ring())
+
+
+def test_a_data_set_that_is_not_on_disk_is_skipped_with_the_reason() -> None:
+    with pytest.raises(Skipped, match=r"ring, seeded split: ring: the files are elsewhere"):
+        check_dataset(Absent)
+
+
+def test_facts_are_checked_even_where_the_files_are_not() -> None:
+    class AbsentAndWrong(Absent):
+        metric = "luck"
+
+    with pytest.raises(AssertionError, match="metric is 'luck'"):
+        check_dataset(AbsentAndWrong)
+
+
+def test_a_data_set_must_go_by_the_name_it_is_registered_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS._entries, "circle", Ring)
+    monkeypatch.setitem(DATASETS._help, "circle", "a ring")
+    with pytest.raises(AssertionError, match="registered as 'circle'; its name is 'ring'"):
+        check_dataset("circle")
+
+
+def test_an_entry_without_help_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS._entries, "ring", Ring)
+    monkeypatch.setitem(DATASETS._help, "ring", "")
+    with pytest.raises(AssertionError, match="help= is empty"):
+        check_dataset("ring")
