@@ -153,7 +153,7 @@ class Curvature:
     def self_influence(self, examples: Tensor) -> Tensor:
         """``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for some examples (by position): one solve each."""
         product = self.product()
-        losses, pull = vjp(self.objective.losses, self.params)
+        losses, pull = vjp(self.objective.losses, self.params)[:2]
         out = []
         for i in examples.tolist():
             one = torch.zeros_like(losses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError
+from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS, Method
 from ergnn.metrics import accuracy, micro_f1
 from ergnn.nn.backbones import BACKBONES
@@ -25,15 +26,17 @@ from ergnn.training import Training, train
 
 SCHEMA = 1
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
+SPLITS = ("train", "val", "test")
 CHUNK = 8192
 """Nodes scored at a time."""
+NOTHING_YET = "this learner has not observed a task yet; there is nothing to predict with"
 
 
 class Learner:
     """A graph neural network that learns one task after another (Algorithm 1, for ``method="replay"``).
 
     Args:
-        backbone: a name that is registered, or any module with ``forward(x, adj)``.
+        backbone: a name that is registered, or any module with ``forward(x, adj)``, of which a copy is trained.
         method: a name that is registered, or a :class:`Method`.
         head: ``shared``, ``per-task`` or ``growing``; see :mod:`ergnn.nn.heads`.
         epochs, lr, weight_decay, optimizer: see :class:`Training`; ``lr`` is by default the backbone's own.
@@ -78,6 +81,7 @@ class Learner:
         self.device = torch.device(device)
         self.model: nn.Module | None = None
         self.graph: Graph | None = None
+        self._num_features: int | None = None
         self.history: list[dict[str, Any]] = []
 
     def observe(self, task: Task, on_epoch: Callable[[], None] | None = None) -> Learner:
@@ -106,10 +110,10 @@ class Learner:
         model, graph = self._ready(graph)
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
             raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
-        place, _ = self.heads.columns(task, self.device)
+        place = self._columns(task)[0]
         nodes = nodes.to(self.device)
         out = []
-        for part in nodes.split(CHUNK):
+        for part in nodes.split(CHUNK) if nodes.numel() else ():
             heads = self.heads.heads_of(task or 0, part.numel(), self.device)
             blank = torch.zeros_like(part)
             objective = make_objective([model], [Examples(graph, part, heads, blank, blank.float())])
@@ -120,7 +124,7 @@ class Learner:
 
     def classes(self, task: int | None = None) -> Tensor:
         """The class that each column of :meth:`predict_proba` stands for."""
-        return self.heads.columns(task, self.device)[1]
+        return self._columns(task)[1]
 
     def predict(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
         """The most probable class of each node."""
@@ -138,6 +142,10 @@ class Learner:
         """
         if task.id >= self.num_tasks:
             raise InputError(f"{task.name} has not been learnt yet; {self.num_tasks} task(s) have")
+        if split not in SPLITS:
+            raise UnknownNameError("split", split, SPLITS)
+        if metric not in SCORES:
+            raise UnknownNameError("metric", metric, SCORES)
         nodes = getattr(task, split).to(self.device)
         known = self.heads.kind != "growing" if task_known is None else task_known
         predicted = self.predict(nodes, task.id if known else None)
@@ -169,12 +177,12 @@ class Learner:
         """All that is needed to go on: tensors, numbers and strings only."""
         return {
             "schema": SCHEMA,
-            "num_features": None if self.graph is None else self.graph.num_features,
+            "num_features": self._num_features,
             "head": self.heads.kind,
             "classes": [list(classes) for classes in self.heads.classes],
             "model": {} if self.model is None else {k: v.clone() for k, v in self.model.state_dict().items()},
             "method": self.method.state_dict(),
-            "history": self.history,
+            "history": deepcopy(self.history),
             "seed": self.seed,
         }
 
@@ -187,25 +195,40 @@ class Learner:
         self.heads.classes = []
         self.model = None
         self.seed = state["seed"]
-        if state["num_features"] is not None:
-            self.model = self._new_model(state["num_features"])
+        self._num_features = state["num_features"]
+        if self._num_features is not None:
+            self.model = self._new_model(self._num_features)
             for classes in state["classes"]:
-                self.heads.add_task(self.model, tuple(classes))  # type: ignore[arg-type]
+                self._add_head(tuple(classes))
             self.model.to(self.device).load_state_dict(state["model"])
         self.method.load_state_dict(state["method"])
-        self.history = list(state["history"])
+        self.history = deepcopy(state["history"])
         self.graph = None if graph is None else graph.to(self.device)
 
     def _ready(self, graph: Graph | None) -> tuple[nn.Module, Graph]:
         graph = self.graph if graph is None else graph.to(self.device)
-        if self.model is None or graph is None:
-            raise InputError("this learner has not observed a task yet; there is nothing to predict with")
+        if self.model is None:
+            raise InputError(NOTHING_YET)
+        if graph is None:
+            raise InputError("a state holds no graph; give one to load_state_dict, or to predict")
         return self.model, graph
+
+    def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
+        if self.model is None:
+            raise InputError(NOTHING_YET)
+        if task is not None and not 0 <= task < len(self.heads.classes):
+            raise InputError(f"task number {task} has not been learnt; {len(self.heads.classes)} task(s) have, from 0")
+        return self.heads.columns(task, self.device)
 
     def _new_model(self, num_features: int) -> nn.Module:
         """A model with parameters drawn by seed, still without heads."""
         if not isinstance(self.backbone, str):
-            return self.backbone if hasattr(self.backbone, "add_head") else PlainModel(self.backbone)
+            module = deepcopy(self.backbone)
+            if not hasattr(module, "add_head"):
+                return PlainModel(module)
+            if getattr(module, "head_widths", None):
+                raise InputError(f"{type(module).__name__} has a head already; make it without out_channels")
+            return module
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             return BACKBONES.create(self.backbone, in_channels=num_features, **self.backbone_options)
@@ -216,9 +239,10 @@ class Learner:
             raise InputError(f"{task.name} came as number {self.num_tasks + 1}; tasks are learnt in their order")
         self.method.check(task)
         task = _on_device(task, self.device)
-        if self.model is not None and task.graph.num_features != self.graph.num_features:  # type: ignore[union-attr]
+        if self._num_features not in (None, task.graph.num_features):
             raise InputError(
-                f"{task.name}: the graph has {task.graph.num_features} attributes; earlier tasks had another number"
+                f"{task.name}: the graph has {task.graph.num_features} attributes; earlier tasks had "
+                f"{self._num_features}"
             )
         earlier = self.heads.classes
         if self.model is None or self.method.from_scratch:
@@ -228,7 +252,7 @@ class Learner:
                 self._add_head(classes)
         number = self._add_head(task.classes)
         self.model.to(self.device)
-        self.graph = task.graph
+        self.graph, self._num_features = task.graph, task.graph.num_features
         return task, self.method.examples(self, task, number)
 
     def _add_head(self, classes: tuple[int, ...]) -> int:
@@ -256,17 +280,21 @@ def observe_together(
 ) -> None:
     """Let several learners learn a task each, side by side in one program where their models allow it.
 
-    They share backbone, head and training settings; seeds, tasks, selectors and buffers are each one's own, and so
-    is the result: the same as alone.
+    Those of one backbone, head, training and number of tasks so far stand side by side, the others one after
+    another; seeds, tasks, selectors and buffers are each one's own, and so is the result: the same as alone.
     """
     begun = [learner._begin(task) for learner, task in zip(learners, tasks, strict=True)]
     models = [learner.model for learner in learners if learner.model is not None]
-    together = can_stand_side_by_side(models) and all(
-        (learner.training, learner.backbone, learner.heads.kind)
-        == (learners[0].training, learners[0].backbone, learners[0].heads.kind)
-        for learner in learners
-    )
-    groups = [list(range(len(learners)))] if together else [[i] for i in range(len(learners))]
+    groups: list[list[int]] = []
+    for i in range(len(learners)):
+        alike = (
+            group
+            for group in groups
+            if can_stand_side_by_side([models[group[0]], models[i]])
+            and _shape(learners[group[0]], *begun[group[0]]) == _shape(learners[i], *begun[i])
+        )
+        match = next(alike, None)
+        groups.append([i]) if match is None else match.append(i)
     for group in groups:
         start = time.perf_counter()
         objective = make_objective([models[i] for i in group], [begun[i][1] for i in group])
@@ -280,6 +308,20 @@ def observe_together(
         seconds = (time.perf_counter() - start) / len(group)
         for i in group:
             learners[i]._finish(*begun[i], seconds)
+
+
+def _shape(learner: Learner, task: Task, trained_on: Examples) -> tuple[Any, ...]:
+    """What learners must have in common to stand side by side in one program."""
+    return (
+        learner.backbone,
+        learner.backbone_options,
+        learner.training,
+        learner.device,
+        learner.heads.kind,
+        [len(classes) for classes in learner.heads.classes],
+        torch.unique(trained_on.heads).tolist(),
+        task.graph.num_features,
+    )
 
 
 def _on_device(task: Task, device: torch.device) -> Task:
