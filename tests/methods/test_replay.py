@@ -1,0 +1,197 @@
+"""Algorithm 1: the weights of Eq. 2 and 3, and what happens in which order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.data import TaskStream
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.learner import Learner
+from ergnn.methods.replay import Replay, replay_weights
+from ergnn.replay.selectors import SelectionContext, Selector
+from graphs import random_graph
+
+sizes = st.integers(1, 200)
+
+
+@given(sizes, sizes)
+def test_on_sums_the_weights_are_literally_equations_1_to_3(task: int, buffer: int):
+    beta = buffer / (task + buffer)
+    losses = torch.linspace(0.1, 3.0, task + buffer, dtype=torch.float64)
+    literal = beta * losses[:task].sum() + (1 - beta) * losses[task:].sum()
+    got = (replay_weights(task, buffer, "sum").double() * losses).sum()
+    assert float(got) == pytest.approx(float(literal), rel=1e-5)
+
+
+@given(sizes, sizes)
+def test_on_sums_the_task_and_the_buffer_weigh_the_same_in_total(task: int, buffer: int):
+    weights = replay_weights(task, buffer, "sum").double()
+    assert float(weights[:task].sum()) == pytest.approx(task * buffer / (task + buffer), rel=1e-5)
+    assert float(weights[task:].sum()) == pytest.approx(task * buffer / (task + buffer), rel=1e-5)
+
+
+@given(sizes, sizes)
+def test_balanced_is_half_the_mean_of_each_set(task: int, buffer: int):
+    weights = replay_weights(task, buffer, "balanced")
+    assert weights[:task].tolist() == pytest.approx([0.5 / task] * task, rel=1e-4)
+    assert weights[task:].tolist() == pytest.approx([0.5 / buffer] * buffer, rel=1e-4)
+
+
+@given(sizes, sizes)
+def test_on_means_beta_is_what_the_task_weighs(task: int, buffer: int):
+    weights = replay_weights(task, buffer, "mean").double()
+    assert float(weights[:task].sum()) == pytest.approx(buffer / (task + buffer), rel=1e-4)
+    assert float(weights[task:].sum()) == pytest.approx(task / (task + buffer), rel=1e-4)
+
+
+@given(sizes, sizes, st.floats(0.05, 0.95))
+def test_a_fixed_beta_weighs_means_or_every_single_loss(task: int, buffer: int, beta: float):
+    assert float(replay_weights(task, buffer, "mean", beta)[:task].sum()) == pytest.approx(beta, rel=1e-4)
+    assert replay_weights(task, buffer, "sum", beta)[[0, -1]].tolist() == pytest.approx([beta, 1 - beta], rel=1e-4)
+    weights = replay_weights(task, buffer, "balanced", beta)
+    assert float(weights[0] / weights[-1]) == pytest.approx(beta / (1 - beta), rel=1e-4)
+
+
+@given(sizes, st.integers(0, 200), st.sampled_from(["balanced", "mean"]), st.none() | st.floats(0.05, 0.95))
+def test_balanced_and_mean_weights_are_positive_and_sum_to_one(task: int, buffer: int, scale: str, beta: float | None):
+    weights = replay_weights(task, buffer, scale, beta)
+    assert weights.numel() == task + buffer
+    assert float(weights.min()) > 0
+    assert float(weights.double().sum()) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", ["sum", "balanced", "mean"])
+@pytest.mark.parametrize("beta", [None, 0.3])
+def test_with_an_empty_buffer_the_loss_is_the_tasks_own_mean(scale: str, beta: float | None):
+    assert replay_weights(4, 0, scale, beta).tolist() == [0.25] * 4
+
+
+def test_bad_weights_are_refused_before_any_training():
+    with pytest.raises(UnknownNameError, match="balanced, mean, sum"):
+        Replay(loss_scale="median")
+    for beta in (0.0, 1.0, -0.1):
+        with pytest.raises(InputError, match="between 0 and 1"):
+            Replay(beta=beta)
+    with pytest.raises(InputError, match="at least 1"):
+        Replay(per_class=0)
+    with pytest.raises(InputError, match="already made"):
+        Replay(Spy(), selector_options={"d": 1.0})
+
+
+class Spy(Selector):
+    """Prefers the last of the list, and writes down what it saw."""
+
+    def __init__(self) -> None:
+        self.parameters: list[dict[str, Tensor]] = []
+        self.trained_on: list[tuple[list[int], list[float]]] = []
+
+    def score(self, context: SelectionContext) -> Tensor:
+        self.parameters.append({name: value.clone() for name, value in context.model.state_dict().items()})
+        self.trained_on.append((context.trained_on.nodes.tolist(), context.trained_on.weights.tolist()))
+        return torch.arange(context.nodes.numel()).float()
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+def test_nodes_are_selected_after_training_and_join_the_buffer_after_that(head: str):
+    stream = TaskStream.from_classes(random_graph(n=48, classes=6))
+    spy = Spy()
+    learner = Learner("gcn", Replay(spy, per_class=2), head=head, epochs=3)
+    remembered: list[int] = []
+    before: dict[str, Tensor] = {}
+    for task in stream:
+        learner.observe(task)
+        final = learner.model.state_dict()
+        seen = spy.parameters[-1]
+        assert all(torch.equal(seen[name], final[name]) for name in final), "selected with the trained parameters"
+        moved = [name for name in before if not torch.equal(before[name], seen[name])]
+        assert moved or not before
+        nodes, weights = spy.trained_on[-1]
+        assert nodes == task.train.tolist() + remembered, "the task's own, then those of earlier tasks only"
+        own, old = sum(weights[: task.train.numel()]), sum(weights[task.train.numel() :])
+        assert own == pytest.approx(old if remembered else 1.0, rel=1e-5), "both sets weigh the same in total"
+        remembered = learner.method.buffer.nodes.tolist()
+        before = seen
+        labels = task.graph.y[task.train]
+        best = [int(task.train[labels == c][i]) for c in task.classes for i in (-1, -2)]
+        assert remembered[-4:] == best, "the highest scores of each class"
+    assert len(remembered) == 12
+
+
+@pytest.mark.parametrize("replay", ["isolated", "ego"])
+def test_copies_are_trained_on_in_place_of_the_nodes_themselves(replay: str):
+    graph = random_graph(n=48, classes=6)
+    stream = TaskStream.from_classes(graph)
+    learner = Learner("gat", "replay", epochs=2, selector="mf", replay=replay)
+    for task in stream[:2]:
+        learner.observe(task)
+    examples = learner.method.examples(learner, stream[1], 1)
+    copies = examples.nodes[stream[1].train.numel() :]
+    assert bool((copies >= graph.num_nodes).all())
+    assert torch.equal(examples.graph.dense_x()[copies], graph.x[learner.method.buffer.nodes])
+
+
+def test_replayed_nodes_are_scored_by_the_head_of_their_own_task():
+    stream = TaskStream.from_classes(random_graph(n=48, classes=6))
+    learner = Learner("sgc", "replay", epochs=1, selector="mf")
+    learner.observe(stream[0]).observe(stream[1])
+    examples = learner._begin(stream[2])[1]
+    n = stream[2].train.numel()
+    assert examples.heads[:, 0].tolist() == [2] * n + [0, 0, 1, 1]
+    assert examples.targets[n:].tolist() == [0, 1, 0, 1]
+
+
+def test_too_few_training_nodes_stop_before_training():
+    stream = TaskStream.from_classes(random_graph(n=48, classes=6))
+    learner = Learner("sgc", "replay", selector="mf", per_class=40)
+    with pytest.raises(InputError, match=r"fewer than per_class \(e\) = 40"):
+        learner.observe(stream[0])
+    assert learner.model is None
+
+
+def test_finetune_learns_from_the_task_alone_and_goes_on_from_the_last_parameters():
+    stream = TaskStream.from_classes(random_graph(n=48, classes=6))
+    learner = Learner("gcn", "finetune", epochs=2).observe(stream[0])
+    encoder = learner.model.convs[0].lin.weight.detach().clone()
+    _, examples = learner._begin(stream[1])
+    assert examples.nodes.tolist() == stream[1].train.tolist()
+    assert examples.weights.tolist() == pytest.approx([1 / stream[1].train.numel()] * stream[1].train.numel())
+    assert torch.equal(learner.model.convs[0].lin.weight, encoder)
+    assert learner.method.buffer is None
+
+
+def test_joint_learns_all_nodes_seen_so_far_from_new_parameters():
+    stream = TaskStream.from_classes(random_graph(n=48, classes=6))
+    learner = Learner("gcn", "joint", epochs=2, seed=4)
+    first = Learner("gcn", "finetune", seed=4)
+    first._begin(stream[0])
+    fresh = first.model.convs[0].lin.weight
+    learner.observe(stream[0])
+    assert not torch.equal(learner.model.convs[0].lin.weight, fresh)
+    learner.observe(stream[1])
+    _, examples = learner._begin(stream[2])
+    assert torch.equal(learner.model.convs[0].lin.weight, fresh), "from scratch: the seed's own first parameters"
+    nodes = [stream[i].train for i in (2, 0, 1)]
+    assert examples.nodes.tolist() == torch.cat(nodes).tolist()
+    assert examples.heads[:, 0].tolist() == [i for i, part in zip((2, 0, 1), nodes, strict=True) for _ in part]
+    assert examples.weights.tolist() == pytest.approx([1 / len(examples)] * len(examples))
+
+
+def test_joint_starts_somebody_elses_module_anew_as_well():
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 6)
+
+        def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+            return self.linear(x)
+
+    stream, module = TaskStream.from_classes(random_graph(n=48, classes=6)), Module()
+    fresh = module.linear.weight.detach().clone()
+    learner = Learner(module, "joint", epochs=2).observe(stream[0])
+    assert not torch.equal(learner.model.module.linear.weight, fresh)
+    learner._begin(stream[1])
+    assert torch.equal(learner.model.module.linear.weight, fresh)

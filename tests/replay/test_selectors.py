@@ -1,0 +1,426 @@
+"""Every selector against its definition, written out as loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.data import Graph, Split, Task, TaskStream
+from ergnn.errors import InputError, LeakageError, UnknownNameError
+from ergnn.learner import Learner
+from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, best_per_class, check_per_class
+from graphs import random_graph
+
+NAMES = ("random", "mf", "mf*", "cm", "cm*", "im")
+
+
+def make_context(
+    graph: Graph | None = None,
+    *,
+    seed: int = 0,
+    per_class: int = 1,
+    backbone: str = "sgc",
+    head: str = "per-task",
+    tasks: int = 1,
+    weight_decay: float = 5e-4,
+    **options: object,
+) -> SelectionContext:
+    """What a selector sees after a few epochs on the last of some tasks."""
+    graph = random_graph(n=40, f=5, classes=4, p_edge=0.15, seed=3) if graph is None else graph
+    stream = TaskStream.from_classes(graph)
+    learner = Learner(
+        backbone,
+        "replay",
+        head=head,
+        epochs=3,
+        seed=seed,
+        weight_decay=weight_decay,
+        selector="random",
+        backbone_options=options,  # type: ignore[arg-type]
+    )
+    for task in stream[: tasks - 1]:
+        learner.observe(task)
+    task, examples = learner._begin(stream[tasks - 1])
+    return learner.selection_context(task, tasks - 1, examples, per_class, False)
+
+
+def vectors(context: SelectionContext, space: str) -> list[list[float]]:
+    if space == "attribute":
+        return context.graph.dense_x()[context.nodes].double().tolist()
+    with torch.no_grad():
+        h = context.model.eval().embed(context.graph.dense_x(), context.graph.edge_index)
+    return h[context.nodes].double().tolist()
+
+
+def normalized(rows: list[list[float]]) -> list[list[float]]:
+    return [[a / max(math.hypot(*row), 1e-12) for a in row] for row in rows]
+
+
+def euclidean(a: list[float], b: list[float]) -> float:
+    return math.dist(a, b)
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    lengths = max(math.hypot(*a), 1e-12) * max(math.hypot(*b), 1e-12)
+    return 1.0 - sum(p * q for p, q in zip(a, b, strict=True)) / lengths
+
+
+DISTANCES: dict[str, Callable[[list[float], list[float]], float]] = {"euclidean": euclidean, "cosine": cosine}
+
+
+def mean_of_feature(context: SelectionContext, rows: list[list[float]], distance: str) -> list[float]:
+    labels, out = context.labels.tolist(), []
+    for i, row in enumerate(rows):
+        members = [other for other, label in zip(rows, labels, strict=True) if label == labels[i]]
+        mean = [sum(column) / len(members) for column in zip(*members, strict=True)]
+        out.append(DISTANCES[distance](row, mean))
+    return out
+
+
+def coverage(
+    context: SelectionContext, rows: list[list[float]], distance: str, quantile: float, d: float | None
+) -> tuple[list[int], float]:
+    labels, between = context.labels.tolist(), []
+    for i in range(len(rows)):
+        for j in range(i + 1, len(rows)):
+            if labels[i] != labels[j]:
+                between.append(DISTANCES[distance](rows[i], rows[j]))
+    if d is None:
+        d = sorted(between)[min(int(quantile * len(between)), len(between) - 1)]
+    counts = []
+    for i, row in enumerate(rows):
+        near = [DISTANCES[distance](row, other) < d - 1e-9 for other in rows]
+        counts.append(sum(hit and labels[i] != label for hit, label in zip(near, labels, strict=True)))
+    return counts, d
+
+
+small_graphs = st.builds(
+    random_graph,
+    n=st.integers(24, 40),
+    f=st.integers(2, 5),
+    classes=st.just(4),
+    seed=st.integers(0, 10_000),
+    p_edge=st.sampled_from([0.0, 0.1, 0.3]),
+    sparse=st.booleans(),
+)
+spaces = st.sampled_from(["attribute", "embedding"])
+backbones = st.sampled_from(["gat", "gcn", "sgc"])
+name_of = {("mf", "attribute"): "mf", ("mf", "embedding"): "mf*", ("cm", "attribute"): "cm", ("cm", "embedding"): "cm*"}
+
+
+@given(small_graphs, spaces, backbones, st.sampled_from(sorted(DISTANCES)), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_mean_of_feature_equals_explicit_distances(graph, space, backbone, distance, normalize):
+    context = make_context(graph, backbone=backbone, per_class=2)
+    selector = SELECTORS.create(name_of["mf", space], distance=distance, normalize=normalize)
+    rows = vectors(context, space)
+    expected = mean_of_feature(context, normalized(rows) if normalize else rows, distance)
+    assert (-selector.score(context)).tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    chosen = selector.select(context)
+    where = {int(node): i for i, node in enumerate(context.nodes)}
+    for c in context.task.classes:
+        nearest = sorted(d for d, label in zip(expected, context.labels.tolist(), strict=True) if label == c)[:2]
+        picked = [expected[where[int(node)]] for node in chosen.nodes if int(context.graph.y[node]) == c]
+        assert picked == pytest.approx(nearest, rel=1e-4, abs=1e-5), "the most typical nodes, nearest first"
+
+
+@given(
+    small_graphs,
+    spaces,
+    backbones,
+    st.sampled_from(sorted(DISTANCES)),
+    st.booleans(),
+    st.sampled_from([0.1, 0.25, 0.5, 0.9]),
+)
+@settings(max_examples=25, deadline=None)
+def test_coverage_equals_an_explicit_double_loop(graph, space, backbone, distance, normalize, quantile):
+    context = make_context(graph, backbone=backbone)
+    name = name_of["cm", space]
+    rows = vectors(context, space)
+    rows = normalized(rows) if normalize else rows
+    # d from one distance to the next larger one gives the same counts; the middle is safe from rounding
+    _, d = coverage(context, rows, distance, quantile, None)
+    selector = SELECTORS.create(name, distance=distance, normalize=normalize, quantile=quantile)
+    assert selector.select(context).info["d"] == pytest.approx(d, rel=1e-4, abs=1e-5)
+    given_d = 1.0001 * d + 1e-4
+    selector = SELECTORS.create(name, distance=distance, normalize=normalize, d=given_d)
+    expected, _ = coverage(context, rows, distance, quantile, given_d)
+    assert (-selector.score(context)).tolist() == expected
+    chosen = selector.select(context)
+    where = {int(node): i for i, node in enumerate(context.nodes)}
+    for c in context.task.classes:
+        fewest = min(n for n, label in zip(expected, context.labels.tolist(), strict=True) if label == c)
+        (picked,) = [node for node in chosen.nodes.tolist() if int(context.graph.y[node]) == c]
+        assert expected[where[picked]] == fewest
+
+
+def line(places: list[float], labels: list[int]) -> SelectionContext:
+    """Nodes on a line, all of them for training, and one validation and one test node a class far away."""
+    n, classes = len(places), sorted(set(labels))
+    y = torch.tensor(labels + classes + classes)
+    x = torch.tensor(places + [1e3] * (2 * len(classes))).unsqueeze(1)
+    graph = Graph(x, torch.empty(2, 0, dtype=torch.long), y)
+    task = Task(0, graph, torch.arange(n), torch.arange(n, n + len(classes)), torch.arange(n + 2, len(y)), (0, 1))
+    context = make_context()
+    return replace(context, task=replace(task, classes=tuple(classes)))
+
+
+def test_mean_of_feature_on_a_line_worked_out_by_hand():
+    context = line([0.0, 1.0, 5.0, 10.0, 11.0, 18.0], [0, 0, 0, 1, 1, 1])
+    score = SELECTORS.create("mf").score(context)
+    assert (-score).tolist() == pytest.approx([2.0, 1.0, 3.0, 3.0, 2.0, 5.0])  # means 2 and 13
+    assert SELECTORS.create("mf").select(context).nodes.tolist() == [1, 4]
+
+
+def test_coverage_counts_strictly_within_d_and_only_other_classes():
+    context = line([0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1])
+    assert SELECTORS.create("cm", d=2.0).score(context).tolist() == [0, -1, -1, 0]
+    assert SELECTORS.create("cm", d=2.001).score(context).tolist() == [-1, -2, -2, -1]
+
+
+def test_the_quantile_is_taken_over_distances_between_classes_each_pair_once():
+    context = line([0.0, 1.0, 3.0, 7.0], [0, 0, 1, 1])  # between classes: 3, 7, 2, 6 → 2, 3, 6, 7
+    for quantile, d in ((0.1, 2.0), (0.25, 3.0), (0.5, 6.0), (0.99, 7.0)):
+        assert SELECTORS.create("cm", quantile=quantile).select(context).info["d"] == d
+    assert SELECTORS.create("cm", quantile=0.5).score(context).tolist() == [-1, -1, -2, 0]
+
+
+def tied(order: list[int], seed: int, per_class: int = 1) -> Selection:
+    """A choice among nodes 0-3 (class 0) and 4-7 (class 1), where 1, 2, 3 and 5, 6 tie for the best."""
+    score = torch.tensor([0.0, 1.0, 1.0, 1.0, -2.0, 7.0, 7.0, 3.0])
+    context = line([0.0] * 8, [0] * 4 + [1] * 4)
+    task = replace(context.task, train=torch.tensor(order))
+    return best_per_class(score[order], replace(context, task=task, seed=seed, per_class=per_class))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5, 6, 7], [7, 6, 5, 4, 3, 2, 1, 0]], ids=["ascending", "descending"])
+def test_ties_are_broken_by_seed_and_not_by_the_order_of_the_nodes(order: list[int]):
+    counts = torch.zeros(8)
+    for seed in range(300):
+        counts[tied(order, seed).nodes] += 1
+    assert counts[[0, 4, 7]].tolist() == [0, 0, 0]
+    assert counts[[1, 2, 3]].tolist() == pytest.approx([100] * 3, abs=40)
+    assert counts[[5, 6]].tolist() == pytest.approx([150] * 2, abs=45)
+
+
+def test_the_tie_rate_is_the_share_of_candidates_with_an_equal_in_their_class():
+    assert tied(list(range(8)), 0).info["tie_rate"] == 5 / 8
+
+
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=20), st.integers(0, 100))
+def test_the_tie_rate_equals_a_double_loop(values: list[int], seed: int):
+    labels = [i % 2 for i in range(len(values))]
+    context = replace(line([0.0] * len(values), labels), seed=seed)
+    expected = sum(
+        any(i != j and a == b and labels[i] == labels[j] for j, b in enumerate(values)) for i, a in enumerate(values)
+    )
+    assert best_per_class(torch.tensor(values), context).info["tie_rate"] == expected / len(values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(st.integers(1, 4), st.integers(0, 20), small_graphs)
+@settings(max_examples=5, deadline=None)
+def test_every_selector_gives_e_training_nodes_a_class_and_more_e_adds_to_them(name, e, seed, graph):
+    selector, context = SELECTORS.create(name), make_context(graph, seed=seed, per_class=1)
+    e = min(e, *(int((context.labels == c).sum()) for c in context.task.classes))
+    chosen = selector.select(replace(context, per_class=e))
+    assert chosen.nodes.unique().numel() == e * len(context.task.classes) == chosen.scores.numel()
+    assert torch.isin(chosen.nodes, context.task.train).all()
+    by_class = context.graph.y[chosen.nodes].tolist()
+    assert by_class == [c for c in context.task.classes for _ in range(e)]
+    for part in chosen.scores.view(-1, e):
+        assert part.tolist() == sorted(part.tolist(), reverse=True)
+    again = selector.select(replace(context, per_class=1))
+    assert torch.equal(again.nodes, chosen.nodes.view(-1, e)[:, 0]), "the first e are among the first e + 1"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_chooses_the_same_nodes(name: str):
+    a, b = (SELECTORS.create(name).select(make_context(seed=5)) for _ in range(2))
+    assert torch.equal(a.nodes, b.nodes)
+    assert torch.equal(a.scores, b.scores)
+
+
+def test_random_draws_every_node_equally_often_over_seeds():
+    context, counts = make_context(), torch.zeros(40)
+    for seed in range(400):
+        counts[SELECTORS.create("random").select(replace(context, seed=seed)).nodes] += 1
+    for c in context.task.classes:
+        members = context.nodes[context.labels == c]
+        assert counts[members].tolist() == pytest.approx(
+            [400 / len(members)] * len(members), abs=100 / len(members) + 30
+        )
+
+
+def test_random_draws_anew_for_every_task():
+    context = make_context()
+    draws = [SELECTORS.create("random").score(replace(context, number=k)) for k in range(2)]
+    assert not torch.equal(*draws)
+
+
+def influence_by_brute_force(context: SelectionContext, target: str, damping: float = 0.01) -> tuple[Tensor, Tensor]:
+    """``I(v)`` and ``gᵀH⁻¹g`` from per-node gradients of PyG's own forward and a dense solve, in float64."""
+    model, graph = context.model.double().eval(), context.graph
+    params, x = list(model.parameters()), graph.dense_x().double()
+
+    def flat(scalar: Tensor) -> Tensor:
+        found = torch.autograd.grad(scalar, params, retain_graph=True, allow_unused=True, materialize_grads=True)
+        return torch.cat([part.reshape(-1) for part in found])
+
+    def logit(node: int, head: int) -> Tensor:
+        return model(x, graph.edge_index, head)[node]
+
+    part, h = context.trained_on, torch.zeros(1, dtype=torch.float64)
+    gradients = []
+    for node, head, right, weight in zip(part.nodes, part.heads[:, 0], part.targets, part.weights, strict=True):
+        row = logit(int(node), int(head))
+        jacobian, p = torch.stack([flat(one) for one in row]), torch.softmax(row.detach(), 0)
+        h = h + weight.double() * jacobian.T @ (p.diag() - torch.outer(p, p)) @ jacobian
+        gradients.append(flat(F.cross_entropy(row, right)))
+    h = h + (damping + context.l2) * torch.eye(h.size(0), dtype=torch.float64)
+    nodes = getattr(context.task, target)
+    head = 0 if context.heads.kind == "shared" else context.number
+    aim = torch.stack([logit(int(node), head) for node in nodes])
+    goal = flat(F.cross_entropy(aim, context.task.targets(nodes), reduction="sum"))
+    g = torch.stack(gradients)[: context.nodes.numel()]
+    return -g @ torch.linalg.solve(h, goal), (g * torch.linalg.solve(h, g.T).T).sum(1)
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sgc"])
+@pytest.mark.parametrize("head", ["shared", "per-task"])
+@pytest.mark.parametrize("target", ["val", "train", "test"])
+def test_influence_scores_equal_brute_force_with_a_buffer(backbone: str, head: str, target: str):
+    options = {"gat": {"hidden": 2, "heads": 2, "dropout": 0.0}, "gcn": {"hidden": 3, "dropout": 0.0}, "sgc": {}}
+    context = make_context(backbone=backbone, head=head, tasks=2, **options[backbone])
+    assert len(context.trained_on) == len(context.nodes) + 2, "two remembered nodes are part of the loss"
+    context = replace(context, allow_test=target == "test")
+    expected, own = influence_by_brute_force(context, target)
+    plain = SELECTORS.create("im", target=target, tolerance=1e-10, max_iterations=500).score(context)
+    scaled = SELECTORS.create("im", target=target, normalize=True, tolerance=1e-10, max_iterations=500).score(context)
+    assert float((-plain - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
+    expected = expected / own.sqrt()
+    assert float((-scaled - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
+
+
+def test_influences_three_signs_are_one_another_negated_or_absolute():
+    context = make_context(backbone="gcn")
+    helpful, harmful, magnitude = (
+        SELECTORS.create("im", sign=s).score(context) for s in ("helpful", "harmful", "magnitude")
+    )
+    assert torch.equal(harmful, -helpful)
+    assert torch.equal(magnitude, helpful.abs())
+    assert (helpful < 0).any()
+    assert (helpful > 0).any(), "this context has nodes of both kinds"
+
+
+def test_the_most_helpful_node_is_one_whose_weight_lowers_the_targets_loss():
+    context = make_context(backbone="sgc")
+    influence, _ = influence_by_brute_force(context, "val")
+    chosen = SELECTORS.create("im", tolerance=1e-8).select(context)
+    for c, node in zip(context.task.classes, chosen.nodes.tolist(), strict=True):
+        members = context.nodes[context.labels == c].tolist()
+        scores = influence[context.labels == c].tolist()
+        assert node == members[scores.index(min(scores))]
+
+
+def test_influence_records_its_target_and_its_solve():
+    info = SELECTORS.create("im", target="train").select(make_context()).info
+    assert info["target"] == "train"
+    assert info["iterations"] >= 1
+    assert 0 <= info["residual"] <= 1e-3
+
+
+class Peeping(Selector):
+    """Asks for test labels and does not say so."""
+
+    def score(self, context: SelectionContext) -> Tensor:
+        return torch.zeros(context.nodes.numel()) + context.examples("test").targets.sum()
+
+
+def test_only_influence_on_test_nodes_is_leaky():
+    assert {name: SELECTORS.create(name).leaky for name in NAMES} == dict.fromkeys(NAMES, False)
+    leaky = [SELECTORS.create("im", target=target).leaky for target in ("val", "train", "test")]
+    assert leaky == [False, False, True]
+
+
+def test_a_selector_that_asks_for_test_labels_without_declaring_it_is_stopped():
+    with pytest.raises(LeakageError, match="leaky"):
+        Peeping().select(make_context())
+    learner = Learner("sgc", "replay", epochs=1, selector=Peeping())
+    with pytest.raises(LeakageError):
+        learner.observe(TaskStream.from_classes(random_graph())[0])
+
+
+def test_influence_without_validation_nodes_names_the_other_targets():
+    context = make_context()
+    context = replace(context, task=replace(context.task, val=context.task.val[:0]))
+    with pytest.raises(InputError, match=r"no val nodes.*train, val, test"):
+        SELECTORS.create("im").select(context)
+
+
+def test_coverage_of_one_class_has_nothing_to_keep_away_from():
+    graph = random_graph(n=40, f=5, classes=4)
+    one = TaskStream.from_classes(graph, classes_per_task=1)[0]
+    with pytest.raises(InputError, match="one class"):
+        SELECTORS.create("cm").select(replace(make_context(graph), task=one))
+
+
+def test_e_larger_than_a_class_is_refused_and_the_class_is_named():
+    y = torch.tensor([0, 0, 0, 1, 0, 1, 0, 1])
+    split = Split(torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5]), torch.tensor([6, 7]))
+    graph = Graph(torch.rand(8, 2), torch.empty(2, 0, dtype=torch.long), y, public_split=split)
+    task = TaskStream.from_classes(graph)[0]
+    check_per_class(task, 1)
+    with pytest.raises(InputError, match=r"class 1 has 1 training node\(s\).* = 2"):
+        check_per_class(task, 2)
+    with pytest.raises(InputError, match="at least 1"):
+        check_per_class(task, 0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_scores_that_are_not_numbers_are_refused(bad: float):
+    context = make_context()
+    scores = torch.zeros(context.nodes.numel())
+    scores[2] = bad
+    with pytest.raises(InputError, match="NaN or infinite"):
+        best_per_class(scores, context)
+
+
+def test_scores_of_the_wrong_shape_are_refused():
+    context = make_context()
+    with pytest.raises(InputError, match=r"\(3,\) scores"):
+        best_per_class(torch.zeros(3), context)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("im", {"target": "future"}),
+        ("im", {"sign": "best"}),
+        ("mf", {"distance": "manhattan"}),
+        ("cm", {"distance": "manhattan"}),
+        ("nearest", {}),
+    ],
+)
+def test_unknown_names_list_the_choices(name: str, options: dict):
+    with pytest.raises(UnknownNameError, match=r"choose one of: .+, .+"):
+        SELECTORS.create(name, **options)
+
+
+@pytest.mark.parametrize("options", [{"quantile": 0.0}, {"quantile": 1.0}, {"d": 0.0}, {"d": -1.0}, {"radius": 1.0}])
+def test_coverage_refuses_what_is_no_distance(options: dict):
+    with pytest.raises(InputError, match=r"quantile is|d is|no option 'radius'"):
+        SELECTORS.create("cm", **options)
+
+
+def test_the_starred_names_have_aliases_that_no_shell_expands():
+    assert SELECTORS.get("mf-star") is SELECTORS.get("mf*")
+    assert SELECTORS.get("cm-star") is SELECTORS.get("cm*")
