@@ -26,24 +26,28 @@ def examples() -> Examples:
     return Examples.join(parts)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)], ids=str)
 @pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin", "sgc"])
-def test_losses_and_gradients_on_cora_are_those_of_pyg(name: str, examples: Examples) -> None:
+def test_losses_and_gradients_on_cora_are_those_of_pyg(
+    name: str, dtype: torch.dtype, tolerance: float, examples: Examples
+) -> None:
     graph = examples.graph
     torch.manual_seed(0)
     model = BACKBONES.create(name, in_channels=graph.num_features)
     for _ in range(int(examples.heads.max()) + 1):
         model.add_head(2)
+    model = model.to(dtype)
     expected, gradient = reference_logits(model, examples).detach(), reference_gradient(model, examples)
     mine = copy.deepcopy(model)
     objective = make_objective([mine], [examples])
     assert isinstance(objective, FieldObjective)
     params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
     losses = objective.losses(params)
-    assert_near(losses, torch.nn.functional.cross_entropy(expected, examples.targets, reduction="none"), 1e-5)
+    assert_near(losses, torch.nn.functional.cross_entropy(expected, examples.targets, reduction="none"), tolerance)
     grads = torch.autograd.grad((objective.weights * losses).sum(), list(params.values()))
     objective.write_back(dict(zip(params, grads, strict=True)))
     for key, value in mine.named_parameters():
-        assert_near(value, gradient[key], 1e-5)
+        assert_near(value, gradient[key], tolerance)
     nodes = examples.nodes[:20]
-    embedding = model.eval().embed(graph.dense_x(), graph.edge_index)[nodes]
-    assert_near(embed(model, graph, nodes), embedding, 1e-5)
+    embedding = model.eval().embed(graph.dense_x().to(dtype), graph.edge_index)[nodes]
+    assert_near(embed(model, graph, nodes), embedding, tolerance)
