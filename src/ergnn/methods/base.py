@@ -32,7 +32,7 @@ class Method(ABC):
 
     @abstractmethod
     def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        """What to minimise: examples whose weights sum to 1, the task's own training nodes first."""
+        """What to minimise: weighted examples, the task's own training nodes first."""
 
     def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
         """What to do once the task has been learnt; returns what is worth recording."""

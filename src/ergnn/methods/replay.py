@@ -18,21 +18,26 @@ from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
 if TYPE_CHECKING:
     from ergnn.learner import Learner
 
-LOSS_SCALES = ("sum", "mean")
+LOSS_SCALES = ("sum", "balanced", "mean")
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: str = "sum", beta: float | None = None) -> Tensor:
-    """What each example's loss is multiplied with: the task's own first, then the remembered ones; sum 1.
+    """What each example's loss is multiplied with: the task's own first, then the remembered ones.
 
-    Eq. 2 and 3: ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)``. With L the *sum* of losses, as in
-    Eq. 1, a β that small for the large set makes both sets weigh the same in total. With L the *mean*, the same β
-    would leave the current task with next to nothing. The whole is divided by its total weight: with sums that
-    would otherwise grow with the buffer, and the step and the L2 term would change their meaning along the stream.
+    Eq. 3 is ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)`` (Eq. 2). What L adds up matters:
+
+    ``sum``
+        Eq. 1 as it stands, ``L(D) = Σ ℓ``. Both sets weigh the same in total, ``|D| |B| / (|D| + |B|)``, which grows
+        with the buffer: an L2 term counts for less from task to task.
+    ``balanced``
+        The same divided by its total weight, ``½ mean(D) + ½ mean(B)`` for the β of Eq. 2.
+    ``mean``
+        ``L(D) = mean ℓ``. The same β then leaves the current task with next to nothing.
 
     Args:
         task_size: |D|.
-        buffer_size: |B|; with none the loss is the task's own (β = 0 would make it vanish).
-        scale: ``sum`` or ``mean``.
+        buffer_size: |B|; with none the loss is the task's own mean (β = 0 would make it vanish).
+        scale: ``sum``, ``balanced`` or ``mean``.
         beta: a fixed β in place of Eq. 2.
     """
     if scale not in LOSS_SCALES:
@@ -42,9 +47,9 @@ def replay_weights(task_size: int, buffer_size: int, scale: str = "sum", beta: f
     if buffer_size == 0:
         return torch.full((task_size,), 1.0 / task_size)
     b = buffer_size / (task_size + buffer_size) if beta is None else beta
-    own, old = (b, 1.0 - b) if scale == "sum" else (b / task_size, (1.0 - b) / buffer_size)
+    own, old = (b / task_size, (1.0 - b) / buffer_size) if scale == "mean" else (b, 1.0 - b)
     weights = torch.cat([torch.full((task_size,), own), torch.full((buffer_size,), old)])
-    return weights / weights.sum()
+    return weights / weights.sum() if scale == "balanced" else weights
 
 
 @METHODS.register("replay", aliases=("er",), help="a few remembered nodes a class are learnt along (ER-GNN)")
@@ -55,7 +60,7 @@ class Replay(Method):
         selector: a name or a :class:`Selector`.
         per_class: e, how many nodes of each class are remembered.
         selector_options: for a selector given by name.
-        loss_scale: ``sum`` or ``mean``, see :func:`replay_weights`.
+        loss_scale: ``sum``, ``balanced`` or ``mean``, see :func:`replay_weights`.
         beta: a fixed β.
         replay, hops: see :class:`ExperienceBuffer`.
     """

@@ -1,0 +1,157 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from ergnn import __version__
+from ergnn.errors import ErgnnError, InputError
+from ergnn.experiments.config import RunConfig, check_settings, read_config
+
+CHOICES = {
+    "method": "replay|finetune|joint",
+    "protocol": "clean|paper",
+    "split": "auto|public|seeded",
+    "head": "shared|per-task|growing",
+    "edges": "all|seen|own",
+    "leftover": "context|drop",
+    "optimizer": "adam|adamw|sgd",
+    "loss_scale": "sum|balanced|mean",
+    "replay": "live|isolated|ego",
+    "denominator": "M-1|M",
+}
+"""What an option's value looks like in the help text; the values are checked where they are used."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 is success, 2 is bad input."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        return int(args.command(args))
+    except ErgnnError as error:
+        print(f"ergnn: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("ergnn: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ergnn", description="Graph neural networks that keep learning.")
+    parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="learn a stream of tasks and print how well, and how much was forgotten")
+    run.set_defaults(command=_run)
+    run.add_argument("dataset", metavar="DATASET", nargs="?", help="a name that `ergnn datasets` lists")
+    _add_settings(run)
+    run.add_argument("--config", metavar="FILE.toml", help="settings from a file; options given here win")
+    run.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    run.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    datasets = commands.add_parser("datasets", help="list the data sets, and where each one is")
+    datasets.set_defaults(command=_datasets)
+    selectors = commands.add_parser("selectors", help="list the ways of choosing what is remembered")
+    selectors.set_defaults(command=_selectors)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """One option for each field of :class:`RunConfig`, with the field's documentation as its help."""
+    texts = _argument_texts(RunConfig.__doc__ or "")
+    for f in fields(RunConfig):
+        if f.name == "dataset":
+            continue
+        flag, kind = "--" + f.name.replace("_", "-"), str(f.type).removesuffix(" | None")
+        default = "" if f.default in (None, "") or f.name.endswith("_options") else f" (default: {f.default})"
+        text = texts[f.name].replace("%", "%%") + default
+        if f.name.endswith("_options"):
+            parser.add_argument(flag, dest=f.name, metavar="KEY=VALUE,…", type=_key_values, help=text)
+        else:
+            metavar = CHOICES.get(f.name) or {"int": "N", "float": "X", "str": "NAME"}[kind]
+            convert = {"int": int, "float": float, "str": str}[kind]
+            parser.add_argument(flag, dest=f.name, metavar=metavar, type=convert, help=text)
+
+
+def _argument_texts(doc: str) -> dict[str, str]:
+    """Field → text, from the ``Args:`` of a docstring."""
+    section = doc.partition("Args:")[2]
+    found = re.findall(r"^\s{8}(\w+): (.+(?:\n\s{12,}.+)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def _key_values(text: str) -> dict[str, Any]:
+    """``a=1,b=x`` as a dictionary, with numbers and true/false read as such."""
+    options = {}
+    for part in filter(None, text.split(",")):
+        key, separator, value = part.partition("=")
+        if not separator or not key:
+            raise argparse.ArgumentTypeError(f"{part!r} is not KEY=VALUE")
+        try:
+            options[key.strip().replace("-", "_")] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key.strip().replace("-", "_")] = value
+    return options
+
+
+def _config(args: argparse.Namespace) -> RunConfig:
+    settings = read_config(args.config) if args.config else {}
+    names = [f.name for f in fields(RunConfig)]
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    settings.update(check_settings(given, "command line"))
+    if "dataset" not in settings:
+        raise InputError("no DATASET was named, on the command line or in the config; `ergnn datasets` lists them")
+    return RunConfig(**settings)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from ergnn.experiments.progress import progress_bar
+    from ergnn.experiments.run import run
+    from ergnn.report.tables import run_table
+
+    config = _config(args).resolved()
+    with progress_bar(config, enabled=not args.quiet) as progress:
+        result = run(config, progress)
+    print(json.dumps(result, ensure_ascii=False) if args.json else run_table(result))
+    return 0
+
+
+def _datasets(args: argparse.Namespace) -> int:
+    from ergnn.data import describe_datasets
+    from ergnn.report.tables import Table
+
+    rows = [
+        [
+            d.name,
+            f"{d.nodes:,}",
+            f"{d.features:,}",
+            str(d.classes),
+            f"{d.edges:,}",
+            f"{d.tasks} × {d.classes_per_task}",
+            "yes" if d.public_split else "no",
+            d.location,
+        ]
+        for d in describe_datasets()
+    ]
+    header = ["name", "nodes", "features", "classes", "edges", "tasks", "public split", "where"]
+    print(Table(header, rows, align="lrrrrrll").to_text())
+    return 0
+
+
+def _selectors(args: argparse.Namespace) -> int:
+    from ergnn.replay.selectors import SELECTORS
+    from ergnn.report.tables import Table
+
+    rows = [[name, ", ".join(SELECTORS.aliases(name)), SELECTORS.help(name)] for name in SELECTORS]
+    print(Table(["name", "alias", "remembers"], rows).to_text())
+    return 0

@@ -1,0 +1,187 @@
+"""One run's configuration: what the command line, a TOML file and Python all fill in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ergnn.data.datasets import DATASETS
+from ergnn.data.stream import EDGE_VIEWS, LEFTOVERS
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.methods import METHODS
+from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.heads import HEADS
+from ergnn.replay.selectors import SELECTORS
+from ergnn.training import OPTIMIZERS
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "clean": {"head": "per-task", "edges": "all", "optimizer": "adam", "weight_decay": 0.0},
+    "paper": {"head": "shared", "edges": "own", "optimizer": "adam", "weight_decay": None},
+}
+"""What a protocol decides where the user does not; a weight decay of None is the backbone's own.
+
+``clean`` is what we recommend: nothing leaks, one head a task, and no coupled weight decay, which by itself makes a
+network forget. ``paper`` is the reading of ER-GNN that comes nearest to its published baselines.
+"""
+
+SPLITS = ("auto", "public", "seeded")
+DENOMINATORS = ("M-1", "M")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run's numbers.
+
+    Args:
+        dataset: a name that ``ergnn datasets`` lists.
+        backbone: gat, gcn, sage, gin, sgc, mlp.
+        method: replay, finetune or joint.
+        selector: which nodes replay remembers; a name that ``ergnn selectors`` lists.
+        per_class: e, how many nodes of each class are remembered.
+        seeds: how many seeds to run, counted from first_seed.
+        first_seed: the first seed.
+        protocol: clean or paper; decides head, edges, optimizer and weight_decay where they are not given.
+        split: auto (public, or seeded where it is not to be had), public or seeded (drawn anew by each seed).
+        class_order: natural, shuffled (by order number), or every class once, as in 3,1,0,2.
+        orders: how many shuffled class orders to cross with the seeds.
+        head: shared, per-task or growing.
+        edges: which edges between tasks are visible: all, seen or own.
+        leftover: classes that fill no task: context or drop.
+        classes_per_task: classes a task; by default the data set's own.
+        epochs: full-batch steps a task.
+        lr: learning rate; by default the backbone's own.
+        weight_decay: L2 factor (decoupled with adamw).
+        optimizer: adam, adamw or sgd.
+        loss_scale: sum or mean, the losses that beta mixes.
+        beta: a fixed weight of the current task in place of |B| / (|D| + |B|).
+        replay: how a remembered node is shown again: live, isolated or ego.
+        hops: radius of a stored ego graph.
+        denominator: of the forgetting mean, M-1 or M.
+        device: cpu, cuda, cuda:1, ...
+        selector_options: of the selector, e.g. target=test.
+        backbone_options: of the backbone, e.g. hidden=32.
+    """
+
+    dataset: str = "cora"
+    backbone: str = "gat"
+    method: str = "replay"
+    selector: str = "mf*"
+    per_class: int = 1
+    seeds: int = 10
+    first_seed: int = 0
+    protocol: str = "clean"
+    split: str = "auto"
+    class_order: str = "natural"
+    orders: int = 1
+    head: str | None = None
+    edges: str | None = None
+    leftover: str = "context"
+    classes_per_task: int | None = None
+    epochs: int = 200
+    lr: float | None = None
+    weight_decay: float | None = None
+    optimizer: str | None = None
+    loss_scale: str = "sum"
+    beta: float | None = None
+    replay: str = "live"
+    hops: int = 2
+    denominator: str = "M-1"
+    device: str = "cpu"
+    selector_options: dict[str, Any] = field(default_factory=dict)
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+
+    def resolved(self) -> RunConfig:
+        """The same run with every name in full, every default filled in, and every value checked."""
+        if self.protocol not in PROTOCOLS:
+            raise UnknownNameError("protocol", self.protocol, PROTOCOLS)
+        preset = PROTOCOLS[self.protocol]
+        backbone = BACKBONES.resolve(self.backbone)
+        decay = preset["weight_decay"] if self.weight_decay is None else self.weight_decay
+        full = replace(
+            self,
+            dataset=DATASETS.resolve(self.dataset),
+            backbone=backbone,
+            method=METHODS.resolve(self.method),
+            selector=SELECTORS.resolve(self.selector),
+            head=self.head or preset["head"],
+            edges=self.edges or preset["edges"],
+            optimizer=self.optimizer or preset["optimizer"],
+            weight_decay=BACKBONES.get(backbone).weight_decay if decay is None else decay,
+            lr=BACKBONES.get(backbone).lr if self.lr is None else self.lr,
+        )
+        full._check()
+        return full
+
+    def _check(self) -> None:
+        for name, choices in (
+            ("head", HEADS),
+            ("edges", EDGE_VIEWS),
+            ("leftover", LEFTOVERS),
+            ("split", SPLITS),
+            ("denominator", DENOMINATORS),
+            ("optimizer", tuple(OPTIMIZERS)),
+        ):
+            if getattr(self, name) not in choices:
+                raise UnknownNameError(name, getattr(self, name), choices)
+        for name in ("per_class", "seeds", "orders", "epochs", "hops"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if self.first_seed < 0:
+            raise InputError(f"first_seed is {self.first_seed}; it must be 0 or more")
+        if self.orders > 1 and self.class_order != "shuffled":
+            raise InputError(
+                f"orders is {self.orders}, but class_order is {self.class_order!r}; only shuffled has several"
+            )
+        self.parsed_class_order()
+
+    def parsed_class_order(self) -> str | list[int]:
+        """``class_order`` as :meth:`TaskStream.from_classes` takes it."""
+        if self.class_order in ("natural", "shuffled"):
+            return self.class_order
+        try:
+            return [int(c) for c in self.class_order.split(",")]
+        except ValueError:
+            raise InputError(
+                f"class_order is {self.class_order!r}; choose natural, shuffled, or class numbers as in 3,1,0,2"
+            ) from None
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The settings in a TOML file, each a field of :class:`RunConfig`."""
+    path = Path(path)
+    tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not a TOML file ({error})") from None
+    return check_settings(settings, str(path))
+
+
+def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Settings with known names and values of the right type, or an error that names the source."""
+    kinds = {f.name: str(f.type) for f in fields(RunConfig)}
+    checked = {}
+    for name, value in settings.items():
+        key = name.replace("-", "_")
+        if key not in kinds:
+            raise InputError(f"{source}: unknown key {name!r}; choose among: {', '.join(sorted(kinds))}")
+        checked[key] = _typed(value, kinds[key], name, source)
+    return checked
+
+
+def _typed(value: Any, kind: str, name: str, source: str) -> Any:
+    base = kind.removesuffix(" | None")
+    if base == "float" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    right = {"str": str, "int": int, "float": float}.get(base, dict)
+    if not isinstance(value, right) or isinstance(value, bool):
+        raise InputError(f"{source}: {name} is {value!r}; it must be of type {right.__name__}")
+    return value
