@@ -73,10 +73,7 @@ def test_selectors_keep_their_contract_with_other_options(name: str, options: di
     "options",
     [
         {"replay": "isolated", "per_class": 2},
-        pytest.param(
-            {"replay": "ego", "selector": "random"},
-            marks=pytest.mark.xfail(reason="a stored neighbourhood keeps its test nodes' labels", strict=True),
-        ),
+        {"replay": "ego", "selector": "random"},
         {"selector": "cm", "beta": 0.3},
     ],
     ids=str,

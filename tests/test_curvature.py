@@ -295,7 +295,7 @@ def test_influence_equals_per_node_gradients_and_a_dense_solve(case: tuple):
     losses = F.cross_entropy(aim.logits(), target.targets, reduction="sum")
     found = torch.autograd.grad(losses, aim.params, allow_unused=True, materialize_grads=True)
     h = whole.gauss_newton()
-    h = h + (damping + l2) * torch.eye(h.size(0), dtype=torch.float64)
+    h = h + (damping * float(trained.weights.sum()) + l2) * torch.eye(h.size(0), dtype=torch.float64)
     g = whole.gradients()
     expected = -g @ torch.linalg.solve(h, torch.cat([part.reshape(-1) for part in found]))
     assert float((got - expected).abs().max()) <= 1e-4 * float(expected.abs().max())

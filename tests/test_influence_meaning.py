@@ -79,7 +79,7 @@ def test_influence_forecasts_leave_one_out_retraining_of_a_convex_model(task: Ta
     scores = SELECTORS.create("im", damping=0.0, tolerance=1e-8, max_iterations=1000).score(context)
 
     correlation = pearsonr(scores.numpy(), change).statistic
-    record_property("pearson", correlation)
+    record_property("pearson", float(correlation))
     assert correlation >= 0.95
     true = torch.tensor(change, dtype=torch.float64)
     size = float(scores @ true) / n / float(true @ true)
@@ -117,8 +117,8 @@ def test_the_same_correlation_is_measured_for_gat(task: Task, dropout: float, se
     change = torch.tensor(losses[:n]) - losses[n]
     scores = SELECTORS.create("im").score(learners[n].selection_context(task, 0, examples[n], 1, False))
     pearson, spearman = pearsonr(scores, change).statistic, spearmanr(scores, change).statistic
-    record_property("pearson", pearson)
-    record_property("spearman", spearman)
+    record_property("pearson", float(pearson))
+    record_property("spearman", float(spearman))
     print(f"GAT, Cora task 1, dropout {dropout}, seed {seed}: Pearson {pearson:.3f}, Spearman {spearman:.3f}")
     assert -1.0 <= pearson <= 1.0
     assert -1.0 <= spearman <= 1.0

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+import torch
+
 from ergnn import __version__
 from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments.config import RunConfig, check_settings, read_config
@@ -57,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(run)
     run.add_argument("--config", metavar="FILE.toml", help="settings from a file; options given here win")
     run.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    run.add_argument(
+        "--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1, the fastest for small graphs)"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress bar")
 
     datasets = commands.add_parser("datasets", help="list the data sets, and where each one is")
@@ -120,6 +125,9 @@ def _run(args: argparse.Namespace) -> int:
     from ergnn.report.tables import run_table
 
     config = _config(args).resolved()
+    if args.threads < 1:
+        raise InputError(f"threads is {args.threads}; it must be 1 or more")
+    torch.set_num_threads(args.threads)
     with progress_bar(config, enabled=not args.quiet) as progress:
         result = run(config, progress)
     print(json.dumps(result, ensure_ascii=False) if args.json else run_table(result))
@@ -153,5 +161,5 @@ def _selectors(args: argparse.Namespace) -> int:
     from ergnn.report.tables import Table
 
     rows = [[name, ", ".join(SELECTORS.aliases(name)), SELECTORS.help(name)] for name in SELECTORS]
-    print(Table(["name", "alias", "remembers"], rows).to_text())
+    print(Table(["name", "alias", "remembers"], rows, align="lll").to_text())
     return 0

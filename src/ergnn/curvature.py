@@ -80,7 +80,7 @@ class Solution:
     residual: float
 
 
-def conjugate_gradients(product: Product, b: Tensor, *, tolerance: float = 1e-3, max_iterations: int = 100) -> Solution:
+def conjugate_gradients(product: Product, b: Tensor, *, tolerance: float = 1e-3, max_iterations: int = 500) -> Solution:
     """Solve ``A x = b`` for a positive definite ``A``, to a relative residual.
 
     Raises:
@@ -112,13 +112,14 @@ def conjugate_gradients(product: Product, b: Tensor, *, tolerance: float = 1e-3,
 
 @dataclass(frozen=True)
 class Curvature:
-    """The matrix H of a trained objective, ``curvature + (l2 + damping) I``, and solves with it.
+    """The matrix H of a trained objective, ``curvature + (l2 + damping · Σ weights) I``, and solves with it.
 
     Args:
         objective: what was minimised; its examples' weights are those of the loss.
         params: the minimum.
         kind: ``gauss-newton`` or ``hessian``.
-        damping: added to the diagonal; the Gauss-Newton matrix of a large model is singular without.
+        damping: added to the diagonal, times the examples' total weight (1 for a mean of losses); the Gauss-Newton
+            matrix of a large model is singular without.
         l2: λ of the term λ/2 ‖θ‖² in the minimised loss.
     """
 
@@ -128,7 +129,7 @@ class Curvature:
     damping: float = 0.01
     l2: float = 0.0
     tolerance: float = 1e-3
-    max_iterations: int = 100
+    max_iterations: int = 500
 
     def __post_init__(self) -> None:
         if self.kind not in CURVATURES:
@@ -138,7 +139,7 @@ class Curvature:
 
     def product(self) -> Product:
         make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
-        inner, shift = make(self.objective, self.params), self.damping + self.l2
+        inner, shift = make(self.objective, self.params), self.damping * float(self.objective.weights.sum()) + self.l2
         return lambda vector: inner(vector) + shift * vector
 
     def solve(self, b: Tensor) -> Solution:

@@ -101,10 +101,14 @@ class Registry(Generic[T]):
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True
-        package = import_module(self.package)
-        for module in iter_modules(package.__path__):
-            import_module(f"{self.package}.{module.name}")
+        self._loaded = True  # while loading, too: an entry may look up another
+        try:
+            package = import_module(self.package)
+            for module in iter_modules(package.__path__):
+                import_module(f"{self.package}.{module.name}")
+        except BaseException:
+            self._loaded = False
+            raise
         for point in entry_points(group=f"ergnn.{self.kind.replace(' ', '')}s"):
             try:
                 point.load()

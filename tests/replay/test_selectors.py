@@ -175,22 +175,22 @@ def line(places: list[float], labels: list[int]) -> SelectionContext:
 
 def test_mean_of_feature_on_a_line_worked_out_by_hand():
     context = line([0.0, 1.0, 5.0, 10.0, 11.0, 18.0], [0, 0, 0, 1, 1, 1])
-    score = SELECTORS.create("mf").score(context)
+    score = SELECTORS.create("mf", normalize=False).score(context)
     assert (-score).tolist() == pytest.approx([2.0, 1.0, 3.0, 3.0, 2.0, 5.0])  # means 2 and 13
-    assert SELECTORS.create("mf").select(context).nodes.tolist() == [1, 4]
+    assert SELECTORS.create("mf", normalize=False).select(context).nodes.tolist() == [1, 4]
 
 
 def test_coverage_counts_strictly_within_d_and_only_other_classes():
     context = line([0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1])
-    assert SELECTORS.create("cm", d=2.0).score(context).tolist() == [0, -1, -1, 0]
-    assert SELECTORS.create("cm", d=2.001).score(context).tolist() == [-1, -2, -2, -1]
+    assert SELECTORS.create("cm", normalize=False, d=2.0).score(context).tolist() == [0, -1, -1, 0]
+    assert SELECTORS.create("cm", normalize=False, d=2.001).score(context).tolist() == [-1, -2, -2, -1]
 
 
 def test_the_quantile_is_taken_over_distances_between_classes_each_pair_once():
     context = line([0.0, 1.0, 3.0, 7.0], [0, 0, 1, 1])  # between classes: 3, 7, 2, 6 → 2, 3, 6, 7
     for quantile, d in ((0.1, 2.0), (0.25, 3.0), (0.5, 6.0), (0.99, 7.0)):
-        assert SELECTORS.create("cm", quantile=quantile).select(context).info["d"] == d
-    assert SELECTORS.create("cm", quantile=0.5).score(context).tolist() == [-1, -1, -2, 0]
+        assert SELECTORS.create("cm", normalize=False, quantile=quantile).select(context).info["d"] == d
+    assert SELECTORS.create("cm", normalize=False, quantile=0.5).score(context).tolist() == [-1, -1, -2, 0]
 
 
 def tied(order: list[int], seed: int, per_class: int = 1) -> Selection:
@@ -285,7 +285,7 @@ def influence_by_brute_force(context: SelectionContext, target: str, damping: fl
         jacobian, p = torch.stack([flat(one) for one in row]), torch.softmax(row.detach(), 0)
         h = h + weight.double() * jacobian.T @ (p.diag() - torch.outer(p, p)) @ jacobian
         gradients.append(flat(F.cross_entropy(row, right)))
-    h = h + (damping + context.l2) * torch.eye(h.size(0), dtype=torch.float64)
+    h = h + (damping * float(context.trained_on.weights.sum()) + context.l2) * torch.eye(h.size(0), dtype=torch.float64)
     nodes = getattr(context.task, target)
     head = 0 if context.heads.kind == "shared" else context.number
     aim = torch.stack([logit(int(node), head) for node in nodes])

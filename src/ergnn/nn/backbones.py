@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
+from ergnn.errors import InputError
 from ergnn.nn.layers import Propagate, has_form
 from ergnn.registry import Registry
 
@@ -49,6 +50,8 @@ class Backbone(nn.Module):
         embedding_size: int,
     ) -> None:
         super().__init__()
+        if not 0.0 <= dropout < 1.0:
+            raise InputError(f"dropout is {dropout}; it must be 0 or more and below 1")
         self.convs = nn.ModuleList(convs)
         self.heads = nn.ModuleList()
         self.head_widths: list[int] = []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.data.graph import Graph
+from ergnn.data.graph import UNLABELLED, Graph
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.adjacency import adjacency_of
 
@@ -129,11 +129,12 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     edges = place[graph.edge_index]
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
     x = graph.rows(kept)
+    y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELLED)])  # neighbours' labels are nobody's business
     return replace(
         graph,
         x=x.to_sparse_csr() if graph.is_sparse else x,
         edge_index=edges,
-        y=graph.y[kept],
+        y=y,
         public_split=None,
     )
 

@@ -27,7 +27,7 @@ class Influence(Selector):
         sign: ``helpful`` (most negative I first), ``harmful`` (most positive, the literal "largest value"),
             ``magnitude``.
         curvature: ``gauss-newton``, or ``hessian``, which stops where curvature is negative.
-        damping: added to H's diagonal, beside the L2 term of the loss.
+        damping: added to H's diagonal, beside the L2 term of the loss; relative to the loss's total weight.
         normalize: divide by ``√(∇ℓ_vᵀ H⁻¹ ∇ℓ_v)``, so that a large gradient alone does not win.
         tolerance, max_iterations: of conjugate gradients.
     """
@@ -40,7 +40,7 @@ class Influence(Selector):
         damping: float = 0.01,
         normalize: bool = False,
         tolerance: float = 1e-3,
-        max_iterations: int = 100,
+        max_iterations: int = 500,
     ) -> None:
         if target not in TARGETS:
             raise UnknownNameError("target", target, TARGETS)

@@ -33,9 +33,12 @@ class MeanOfFeature(Selector):
 
 @SELECTORS.register("mf", help="nearest to the class mean of attributes (mean of feature)")
 class AttributeMean(MeanOfFeature):
-    """MF: nearest to the class mean of attributes."""
+    """MF: nearest to the class mean of attributes.
 
-    def __init__(self, distance: str = "euclidean", normalize: bool = False) -> None:
+    Attribute vectors are brought to length 1 first: of raw bags of words, the nearest to the mean are the shortest.
+    """
+
+    def __init__(self, distance: str = "euclidean", normalize: bool = True) -> None:
         super().__init__("attribute", distance, normalize)
 
 
