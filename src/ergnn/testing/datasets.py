@@ -1,0 +1,118 @@
+"""What every data set promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ergnn.data import UNLABELLED, Graph, Split, TaskStream, splits
+from ergnn.data.datasets import Dataset, DataUnavailable, PublicSplitUnavailable
+from ergnn.data.datasets.storage import OFFLINE_VARIABLE
+from ergnn.data.stream import METRICS
+from ergnn.testing.rules import Skipped, Subject, rule, run
+from ergnn.testing.watching import Broken, offline, random_state, require, same, unchanged
+
+
+def check_dataset(dataset: str | Dataset | Callable[..., Dataset], **options: Any) -> None:
+    """Run every rule for data sets, with downloads forbidden.
+
+    Raises:
+        Skipped: the files are not on disk, so that only the facts could be checked.
+    """
+    run("dataset", dataset, options)
+
+
+def _dataset(subject: Subject) -> Dataset:
+    dataset = subject.make()
+    require(isinstance(dataset, Dataset), f"{type(dataset).__name__} does not derive from Dataset.")
+    return dataset
+
+
+def _load(dataset: Dataset, split: str) -> Graph:
+    """The graph, if its files are here."""
+    with offline() as attempts:
+        try:
+            return dataset.load(split)
+        except DataUnavailable as error:
+            raise Skipped(f"{dataset.name}, {split} split: {error}") from error
+        finally:
+            require(not attempts, f"It tried to reach {attempts[0] if attempts else ''} with {OFFLINE_VARIABLE}=1.")
+
+
+def _check_nodes(split: Split, graph: Graph) -> None:
+    splits.check_split(split, graph.num_nodes)
+    for part in ("train", "val", "test"):
+        nodes = getattr(split, part)
+        require(bool((graph.y[nodes] != UNLABELLED).all()), f"A {part} node has no label.")
+        require(part == "val" or nodes.numel() > 0, f"There are no {part} nodes.")
+
+
+@rule("states its facts: names, counts, tasks and metric, without loading anything", "dataset")
+def _dataset_facts(subject: Subject) -> None:
+    dataset = _dataset(subject)
+    require(
+        subject.name in (None, dataset.name), f"It is registered as {subject.name!r}; its name is {dataset.name!r}."
+    )
+    require(bool(dataset.title.strip()), "title is empty.")
+    for fact in ("nodes", "features", "classes"):
+        value = getattr(dataset, fact)
+        require(isinstance(value, int) and value > 0, f"{fact} is {value!r}.")
+    require(isinstance(dataset.edges, int) and dataset.edges >= 0, f"edges is {dataset.edges!r}.")
+    names = dataset.class_names
+    require(names is None or len(names) == dataset.classes, f"{len(names or ())} names for {dataset.classes} classes.")
+    per_task = dataset.classes_per_task
+    require(1 <= per_task <= dataset.classes, f"classes_per_task is {per_task}; there are {dataset.classes} classes.")
+    require(dataset.metric in METRICS, f"metric is {dataset.metric!r}; choose one of: {', '.join(METRICS)}.")
+    with offline() as attempts:
+        require(bool(dataset.location().strip()), "location() says nothing.")
+    require(not attempts, "location() tried to reach a host.")
+
+
+@rule("loads the graph that its facts describe, and splits it by seed into disjoint, labelled parts", "dataset")
+def _dataset_graph(subject: Subject) -> None:
+    dataset = _dataset(subject)
+    graph = _load(dataset, "seeded").validate()
+    source, target = graph.edge_index
+    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    pairs = (low * graph.num_nodes + high)[low != high]
+    counts = {
+        "nodes": graph.num_nodes,
+        "features": graph.num_features,
+        "classes": graph.num_classes,
+        "edges": pairs.unique().numel(),
+    }
+    for fact, count in counts.items():
+        require(count == getattr(dataset, fact), f"{fact} is {getattr(dataset, fact)}; the graph has {count}.")
+    missing = set(range(dataset.classes)) - set(graph.y.unique().tolist())
+    require(not missing, f"No node is of class {min(missing, default=0)}.")
+    require(graph.name == dataset.name, f"The graph is called {graph.name!r}.")
+    _check_seeded_split(dataset, graph)
+
+
+def _check_seeded_split(dataset: Dataset, graph: Graph) -> None:
+    with unchanged("The state of a global random generator", random_state):
+        split = dataset.seeded_split(graph, 0)
+    _check_nodes(split, graph)
+    again, other = dataset.seeded_split(graph, 0), dataset.seeded_split(graph, 1)
+    require(same(split.train, again.train) and same(split.test, again.test), "Seed 0 gave two splits.")
+    require(not same(split.train, other.train), "Seeds 0 and 1 gave the same training nodes.")
+    TaskStream.from_classes(graph, classes_per_task=dataset.classes_per_task, split=split, metric=dataset.metric)
+
+
+@rule("its public split is there and disjoint if it has one, and refused with PublicSplitUnavailable if not", "dataset")
+def _dataset_public(subject: Subject) -> None:
+    dataset = _dataset(subject)
+    if dataset.public_split:
+        graph = _load(dataset, "public")
+        require(graph.public_split is not None, "public_split is True, but load('public') gave a graph without one.")
+        assert graph.public_split is not None
+        _check_nodes(graph.public_split, graph)
+        return
+    try:
+        with offline():
+            dataset.load("public")
+    except PublicSplitUnavailable:
+        return
+    raise Broken("public_split is False, but load('public') did not refuse.")

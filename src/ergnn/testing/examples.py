@@ -1,0 +1,84 @@
+"""Small, synthetic, seeded inputs for checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ergnn.data import Graph, TaskStream, splits
+from ergnn.learner import Learner
+from ergnn.replay import SelectionContext
+
+FEATURES = 12
+EPOCHS = 5
+
+
+def example_graph(*, classes: int = 6, per_class: int = 15, sparse: bool = False, seed: int = 0) -> Graph:
+    """A random graph with self-loops and isolated nodes; class means are well apart.
+
+    Args:
+        classes: how many, of ``per_class`` nodes each.
+        sparse: attributes as CSR, about half of them zeros.
+        seed: of everything.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    n = classes * per_class
+    y = torch.arange(n)[torch.randperm(n, generator=generator)] % classes
+    x = 2 * torch.randn(classes, FEATURES, generator=generator)[y] + torch.randn(n, FEATURES, generator=generator)
+    alike = (y.unsqueeze(0) == y.unsqueeze(1)).float()
+    linked = torch.rand(n, n, generator=generator) < 0.01 + 0.1 * alike
+    linked = linked.triu() | linked.triu().T
+    alone = torch.randperm(n, generator=generator)[: n // 10]
+    linked[alone], linked[:, alone] = False, False
+    edges = linked.nonzero().T.contiguous()
+    return Graph(x.clamp(min=0).to_sparse_csr() if sparse else x, edges, y, name="example").validate()
+
+
+def example_stream(*, sparse: bool = False, classes_per_task: int = 2, seed: int = 0) -> TaskStream:
+    """:func:`example_graph`, cut into tasks: 6 training, 4 validation and 5 test nodes a class."""
+    graph = example_graph(sparse=sparse, seed=seed)
+    split = splits.per_class(graph.y, train=6, val=4, seed=seed)
+    return TaskStream.from_classes(graph, classes_per_task=classes_per_task, split=split)
+
+
+def example_context(
+    *,
+    per_class: int = 1,
+    sparse: bool = False,
+    classes_per_task: int = 2,
+    head: str = "per-task",
+    seed: int = 0,
+    allow_test: bool = False,
+) -> SelectionContext:
+    """What a selector is given after the second task of :func:`example_stream`, learnt by a small GCN."""
+    learner = Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
+    for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
+        learner.observe(task)
+    trained_on = learner.method.examples(learner, task, task.id)
+    return learner.selection_context(task, task.id, trained_on, per_class, allow_test)
+
+
+def scrambled(stream: TaskStream) -> TaskStream:
+    """The same stream with every test label wrong."""
+    y = stream[0].graph.y.clone()
+    for task in stream:
+        y[task.test] = torch.tensor(task.classes).roll(1)[task.targets(task.test)]
+    graph = replace(stream[0].graph, y=y)
+    return TaskStream([replace(task, graph=graph) for task in stream], name=stream.name)
+
+
+def in_graph(context: SelectionContext, graph: Graph) -> SelectionContext:
+    return replace(
+        context, task=replace(context.task, graph=graph), trained_on=replace(context.trained_on, graph=graph)
+    )
+
+
+def relabelled(context: SelectionContext, place: Tensor) -> SelectionContext:
+    """Node v is called ``place[v]``; candidates are listed in the order they were."""
+    order, graph, task = place.argsort(), context.graph, context.task
+    moved = replace(graph, x=graph.x[order], y=graph.y[order], edge_index=place[graph.edge_index])
+    task = replace(task, graph=moved, train=place[task.train], val=place[task.val], test=place[task.test])
+    trained_on = replace(context.trained_on, graph=moved, nodes=place[context.trained_on.nodes])
+    return replace(context, task=task, trained_on=trained_on)

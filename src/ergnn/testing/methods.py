@@ -1,0 +1,156 @@
+"""What every method promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from ergnn.data import Task, TaskStream
+from ergnn.learner import Learner
+from ergnn.methods import Method
+from ergnn.nn.examples import Examples
+from ergnn.nn.heads import HEADS
+from ergnn.replay import ExperienceBuffer
+from ergnn.testing.examples import EPOCHS, example_stream, scrambled
+from ergnn.testing.rules import Subject, rule, run
+from ergnn.testing.watching import random_state, require, same, through_a_file, unchanged
+
+
+def check_method(method: str | Method | Callable[..., Method], **options: Any) -> None:
+    """Run every rule for methods; ``options`` go to the constructor."""
+    run("method", method, options)
+
+
+def _method(subject: Subject) -> Method:
+    method = subject.make()
+    require(isinstance(method, Method), f"{type(method).__name__} does not derive from ergnn.methods.Method.")
+    return method
+
+
+def _learner(method: Method, head: str = "per-task", seed: int = 0) -> Learner:
+    return Learner("gcn", method, head=head, epochs=EPOCHS, seed=seed, backbone_options={"hidden": 8})
+
+
+def _learnt(subject: Subject, stream: TaskStream, head: str = "per-task", seed: int = 0) -> Learner:
+    learner = _learner(_method(subject), head, seed)
+    for task in stream:
+        learner.observe(task)
+    return learner
+
+
+def _bits(learner: Learner) -> dict[str, Any]:
+    """All that learning has made, less the times."""
+    state = learner.state_dict()
+    return {key: state[key] for key in ("model", "method", "classes")}
+
+
+@rule("its constructor draws no random numbers; leaky and from_scratch are bools, buffer is a buffer", "method")
+def _method_constructor(subject: Subject) -> None:
+    with unchanged("Constructing it drew random numbers: the state of a global generator", random_state):
+        method = _method(subject)
+    for name in ("leaky", "from_scratch"):
+        require(isinstance(getattr(method, name), bool), f"{name} is {getattr(method, name)!r}.")
+    buffer = method.buffer
+    require(buffer is None or isinstance(buffer, ExperienceBuffer), f"buffer is {type(buffer).__name__}.")
+
+
+@rule("learns from weighted training nodes: the task's own first, none unseen, no weight below 0", "method")
+def _method_examples(subject: Subject) -> None:
+    method, stream = _method(subject), example_stream()
+    learner, given = _learner(method), method.examples
+    seen = torch.empty(0, dtype=torch.long)
+
+    def watched(learner: Learner, task: Task, number: int) -> Examples:
+        examples = given(learner, task, number)
+        _check_examples(examples, task, torch.cat([seen, task.train]))
+        return examples
+
+    with mock.patch.object(method, "examples", watched):
+        for task in stream:
+            learner.observe(task)
+            seen = torch.cat([seen, task.train])
+
+
+def _check_examples(examples: Examples, task: Task, allowed: Tensor) -> None:
+    own = examples.nodes[: task.train.numel()]
+    require(torch.equal(own, task.train), f"{task.name}: the first examples are not the task's training nodes.")
+    live = examples.nodes[examples.nodes < task.graph.num_nodes]
+    stray = live[~torch.isin(live, allowed)].tolist()
+    require(not stray, f"{task.name}: node {stray[:1]} is not a training node of this or an earlier task.")
+    weights = examples.weights
+    require(weights.shape == examples.nodes.shape, f"{task.name}: weights have shape {tuple(weights.shape)}.")
+    fit = bool(torch.isfinite(weights).all()) and float(weights.min()) >= 0 and float(weights.sum()) > 0
+    require(fit, f"{task.name}: weights must be finite, 0 or more, and not all 0; they are {weights.tolist()[:5]}….")
+
+
+@rule("learns three tasks with every kind of head, on dense and on sparse attributes", "method")
+def _method_heads(subject: Subject) -> None:
+    for sparse in (False, True):
+        stream = example_stream(sparse=sparse)
+        for head in HEADS:
+            learner = _learnt(subject, stream, head)
+            for task in stream:
+                score = learner.evaluate(task)
+                require(0.0 <= score <= 1.0, f"With head {head!r} {task.name} scores {score}.")
+            json.dumps(learner.history)
+
+
+@rule("gives the same bits for the same seed, and leaves global random generators alone", "method")
+def _method_deterministic(subject: Subject) -> None:
+    stream = example_stream()
+    torch.manual_seed(1)
+    with unchanged("The state of a global random generator", random_state):
+        first = _bits(_learnt(subject, stream))
+    torch.manual_seed(2)
+    require(same(first, _bits(_learnt(subject, stream))), "A second run with the same seed ended otherwise.")
+
+
+@rule("shares nothing between learners, and does not change the tasks", "method")
+def _method_apart(subject: Subject) -> None:
+    stream = example_stream()
+    alone = _bits(_learnt(subject, stream))
+    one, two = _learner(_method(subject)), _learner(_method(subject), seed=1)
+    graph = stream[0].graph
+    with unchanged(
+        "The graph or a task",
+        lambda: [graph.x, graph.edge_index, graph.y, [[task.train, task.val, task.test] for task in stream]],
+    ):
+        for task in stream:
+            two.observe(task)
+            one.observe(task)
+    require(same(alone, _bits(one)), "A learner ended otherwise when another one learnt beside it.")
+
+
+@rule(
+    "its state_dict is a snapshot of tensors, numbers and strings from which learning goes on to the same bits",
+    "method",
+)
+def _method_resumes(subject: Subject) -> None:
+    for sparse in (False, True):
+        stream = example_stream(sparse=sparse)
+        unbroken = _learner(_method(subject))
+        for task in stream[:2]:
+            unbroken.observe(task)
+        kept = unbroken.method.state_dict()
+        state = through_a_file(unbroken.state_dict())
+        unbroken.observe(stream[2])
+        require(same(kept, state["method"]), "What state_dict() gave changed while learning went on.")
+        resumed = _learner(_method(subject))
+        resumed.load_state_dict(state)
+        require(same(resumed.method.state_dict(), state["method"]), "load_state_dict() did not restore the state.")
+        resumed.observe(stream[2])
+        require(same(_bits(unbroken), _bits(resumed)), "A resumed run ended otherwise than an unbroken one.")
+
+
+@rule("does not look at test labels unless it is leaky", "method")
+def _method_leakage(subject: Subject) -> None:
+    if _method(subject).leaky:
+        return
+    stream = example_stream()
+    a, b = (_bits(_learnt(subject, each)) for each in (stream, scrambled(stream)))
+    require(same(a, b), "With other test labels it ended otherwise.")

@@ -1,0 +1,140 @@
+"""What a rule is, how it is run, and the rules that hold for everything that is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest import SkipTest
+
+from torch import nn
+
+from ergnn.data import DATASETS
+from ergnn.data.datasets import Dataset
+from ergnn.errors import InputError
+from ergnn.methods import METHODS, Method
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.registry import Registry
+from ergnn.replay import SELECTORS, Selector
+from ergnn.testing.watching import Broken, global_state_restored, require
+
+KINDS: dict[str, tuple[Registry[Any], type]] = {
+    "selector": (SELECTORS, Selector),
+    "backbone": (BACKBONES, Backbone),
+    "method": (METHODS, Method),
+    "dataset": (DATASETS, Dataset),
+}
+"""Kind → where its names are registered, and the class that its instances derive from."""
+
+
+class Skipped(SkipTest):
+    """A rule that cannot be checked here, and why; pytest and unittest show it as a skipped test."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The thing under test: what to call it, how to make one, and the name it is registered by, if any."""
+
+    label: str
+    make: Callable[..., Any]
+    registry: Registry[Any]
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule of a contract. Call it with what :func:`check_selector` and its kin take.
+
+    Attributes:
+        kind: ``selector``, ``backbone``, ``method`` or ``dataset``.
+        rule: what is promised; also how the check prints.
+    """
+
+    kind: str
+    rule: str
+    function: Callable[[Subject], None]
+
+    def __str__(self) -> str:
+        return self.rule
+
+    def __call__(self, thing: Any, **options: Any) -> None:
+        subject = make_subject(self.kind, thing, options)
+        with global_state_restored():
+            try:
+                self.function(subject)
+            except SkipTest:
+                raise
+            except Exception as error:
+                said = str(error) if isinstance(error, Broken) else f"It raised {type(error).__name__}: {error}"
+                raise AssertionError(f"{subject.label} breaks the rule {self.rule!r}. {said}") from error
+
+
+_CHECKS: list[Check] = []
+
+
+def rule(rule: str, *kinds: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    def add(function: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        _CHECKS.extend(Check(kind, rule, function) for kind in kinds)
+        return function
+
+    return add
+
+
+def checks(kind: str) -> list[Check]:
+    """The rules of a kind, in an order in which the first one broken says most.
+
+    ``@pytest.mark.parametrize("check", checks("selector"), ids=str)`` makes one test of each.
+    """
+    if kind not in KINDS:
+        raise InputError(f"unknown kind {kind!r}; choose one of: {', '.join(KINDS)}")
+    return [check for check in _CHECKS if check.kind == kind]
+
+
+def run(kind: str, thing: Any, options: dict[str, Any]) -> None:
+    skipped: SkipTest | None = None
+    for check in checks(kind):
+        try:
+            check(thing, **options)
+        except SkipTest as reason:
+            skipped = skipped or reason
+    if skipped is not None:
+        raise skipped
+
+
+def make_subject(kind: str, thing: Any, options: dict[str, Any]) -> Subject:
+    registry, base = KINDS[kind]
+    if isinstance(thing, str):
+        name = registry.resolve(thing)
+        return Subject(f"{kind} {name!r}", partial(registry.create, name, **options), registry, name)
+    if isinstance(thing, base) and kind != "backbone":
+        if options:
+            raise InputError(f"option {min(options)!r} goes with a name or a class; this {kind} is already made")
+        return Subject(f"{kind} {type(thing).__name__}", lambda: deepcopy(thing), registry)
+    if isinstance(thing, nn.Module) or not callable(thing):
+        raise InputError(f"check_{kind} got {type(thing).__name__}; give a name, a class or a function that makes one")
+    return Subject(f"{kind} {getattr(thing, '__name__', thing)}", partial(thing, **options), registry)
+
+
+@rule("is registered by a lower-case name, with a help text", *KINDS)
+def _registered(subject: Subject) -> None:
+    if subject.name is None:
+        return
+    registry, name = subject.registry, subject.name
+    for key in (name, *registry.aliases(name)):
+        require(key == key.lower() and key.split() == [key], f"{key!r} is not one lower-case word.")
+        require(registry.resolve(key) == name, f"{key!r} stands for {registry.resolve(key)!r}.")
+    require(bool(registry.help(name).strip()), "help= is empty, and so is the docstring.")
+
+
+@rule("refuses an unknown option with an InputError that lists its options", *KINDS)
+def _unknown_option(subject: Subject) -> None:
+    if subject.name is None:
+        return
+    try:
+        subject.registry.create(subject.name, no_such_option=1)
+    except InputError as error:
+        require("no_such_option" in str(error), f"The message does not name the option: {error}")
+    else:
+        raise Broken("It took no_such_option=1.")
