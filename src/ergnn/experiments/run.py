@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,21 +33,32 @@ class SeedResult:
     buffer_ids: list[int]
     buffer_bytes: int
     history: list[dict[str, Any]]
+    split: str = "public"
+    notes: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
+    leaky: bool = False
+    seconds: float = 0.0
+    """A member's share of its batch."""
 
 
-def streams_of(config: RunConfig) -> list[tuple[int, int, PresetStream]]:
-    """Seed, class order and stream of every member of a run; equal streams are one object."""
+def members_of(config: RunConfig) -> list[tuple[int, int]]:
+    """Seed and class order of every member of a run."""
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    return [(seed, order) for order in range(config.orders) for seed in seeds]
+
+
+def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[PresetStream]:
+    """The stream of each member; equal streams are one object."""
     made: dict[tuple[int, int], PresetStream] = {}
-    members = []
-    for order in range(config.orders):
-        for seed in range(config.first_seed, config.first_seed + config.seeds):
-            probe = made.get((0, order)) or make_config_stream(config, 0, order)
-            made[0, order] = probe
-            key = (seed if probe.split == "seeded" else 0, order)
-            if key not in made:
-                made[key] = make_config_stream(config, *key)
-            members.append((seed, order, made[key]))
-    return members
+    streams = []
+    for seed, order in members:
+        probe = made.get((0, order)) or make_config_stream(config, 0, order)
+        made[0, order] = probe
+        key = (seed if probe.split == "seeded" else 0, order)
+        if key not in made:
+            made[key] = make_config_stream(config, *key)
+        streams.append(made[key])
+    return streams
 
 
 def make_config_stream(config: RunConfig, split_seed: int, order: int) -> PresetStream:
@@ -107,60 +118,75 @@ def learn_streams(
 
 
 def run_members(
-    config: RunConfig, progress: Progress | None = None, batch: int = 10
-) -> tuple[list[SeedResult], list[PresetStream]]:
-    """Every seed and class order of a resolved configuration, ``batch`` of them at a time."""
-    members = streams_of(config)
-    for _, _, preset in members:
+    config: RunConfig,
+    members: Sequence[tuple[int, int]] | None = None,
+    progress: Progress | None = None,
+    batch: int = 10,
+) -> Iterator[list[SeedResult]]:
+    """Members of a resolved configuration (by default all), ``batch`` of them side by side, given as they are done."""
+    members = members_of(config) if members is None else members
+    presets = streams_of(config, members)
+    for preset in {id(preset): preset for preset in presets}.values():
         for task in preset.stream:
             make_learner(config, 0).method.check(task)
-    results = []
     on_device: dict[int, TaskStream] = {}
-    for start in range(0, len(members), batch):
-        part = members[start : start + batch]
-        learners = [make_learner(config, seed) for seed, _, _ in part]
+    for at in range(0, len(members), batch):
+        start = time.perf_counter()
+        part = presets[at : at + batch]
+        learners = [make_learner(config, seed) for seed, _ in members[at : at + batch]]
         streams = []
-        for _, _, preset in part:
+        for preset in part:
             if id(preset) not in on_device:
                 on_device[id(preset)] = preset.stream.to(config.device)
             streams.append(on_device[id(preset)])
         matrices = learn_streams(learners, streams, progress)
-        for (seed, order, preset), learner, matrix in zip(part, learners, matrices, strict=True):
-            buffer = learner.method.buffer
-            results.append(
-                SeedResult(
-                    seed,
-                    order,
-                    [list(task.classes) for task in preset.stream],
-                    matrix,
-                    buffer.nodes.tolist() if buffer else [],
-                    buffer.nbytes if buffer else 0,
-                    learner.history,
-                )
-            )
-    return results, [preset for _, _, preset in members]
+        seconds = (time.perf_counter() - start) / len(part)
+        yield [
+            _seed_result(member, preset, learner, matrix, seconds)
+            for member, preset, learner, matrix in zip(members[at : at + batch], part, learners, matrices, strict=True)
+        ]
+
+
+def _seed_result(
+    member: tuple[int, int], preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, seconds: float
+) -> SeedResult:
+    buffer, names = learner.method.buffer, preset.stream[0].graph.class_names
+    return SeedResult(
+        *member,
+        classes=[list(task.classes) for task in preset.stream],
+        matrix=matrix,
+        buffer_ids=buffer.nodes.tolist() if buffer else [],
+        buffer_bytes=buffer.nbytes if buffer else 0,
+        history=learner.history,
+        split=preset.split,
+        notes=preset.notes,
+        class_names=None if names is None else tuple(names),
+        leaky=learner.leaky,
+        seconds=seconds,
+    )
 
 
 def run(config: RunConfig, progress: Progress | None = None) -> dict[str, Any]:
     """Run a configuration and sum it up: the object that ``ergnn run --json`` prints."""
     config = config.resolved()
     start = time.perf_counter()
-    results, presets = run_members(config, progress)
-    return summary(config, results, presets[0], time.perf_counter() - start)
+    results = [result for done in run_members(config, None, progress) for result in done]
+    return summary(config, results, time.perf_counter() - start, peak_memory_mb(config.device))
 
 
-def summary(config: RunConfig, results: list[SeedResult], preset: PresetStream, seconds: float) -> dict[str, Any]:
+def summary(config: RunConfig, results: list[SeedResult], seconds: float, memory_mb: float) -> dict[str, Any]:
+    """All members of a configuration in one object, in the order of :func:`members_of`."""
     matrices = [result.matrix for result in results]
-    learner = make_learner(config, 0)
+    first = results[0]
     replay = config.method == "replay"
-    notes = list(preset.notes)
+    notes = list(first.notes)
     if config.orders > 1 or config.class_order == "shuffled":
         notes.append(f"class orders: {config.orders} shuffled × {config.seeds} seed(s); tasks differ between orders")
     ties = [h["selection"]["tie_rate"] for r in results for h in r.history if h["selection"].get("tie_rate")]
     if ties and replay:
         notes.append(f"ties among candidates, broken by seed: {100 * sum(ties) / len(ties):.0f} % on average")
     fm = [metrics.forgetting_mean(matrix, config.denominator) for matrix in matrices]  # type: ignore[arg-type]
-    names = preset.stream[0].graph.class_names
+    names = first.class_names
     published = paper_result(config.dataset, config.backbone, config.method, config.selector, config.per_class)
     return {
         "dataset": config.dataset,
@@ -170,7 +196,7 @@ def summary(config: RunConfig, results: list[SeedResult], preset: PresetStream, 
         "selector_options": config.selector_options if replay else {},
         "per_class": config.per_class if replay else None,
         "protocol": config.protocol,
-        "split": preset.split,
+        "split": first.split,
         "head": config.head,
         "edges": config.edges,
         "optimizer": config.optimizer,
@@ -180,7 +206,7 @@ def summary(config: RunConfig, results: list[SeedResult], preset: PresetStream, 
         "class_order": config.class_order,
         "orders": config.orders,
         "seeds": list(range(config.first_seed, config.first_seed + config.seeds)),
-        "metric": preset.stream.metric,
+        "metric": first.matrix.metric,
         "pm": summarize([metrics.performance_mean(m) for m in matrices]).to_dict(),
         "fm": {**summarize(fm).to_dict(), "denominator": config.denominator},
         "aa": summarize([metrics.average_accuracy(m) for m in matrices]).to_dict(),
@@ -195,17 +221,17 @@ def summary(config: RunConfig, results: list[SeedResult], preset: PresetStream, 
             }
             for r in results
         ],
-        "tasks": [[names[c] if names else f"class {c}" for c in group] for group in results[0].classes]
+        "tasks": [[names[c] if names else f"class {c}" for c in group] for group in first.classes]
         if config.orders == 1
         else None,
         "buffer": {
-            "nodes": len(results[0].buffer_ids),
-            "bytes": results[0].buffer_bytes,
+            "nodes": len(first.buffer_ids),
+            "bytes": first.buffer_bytes,
             "ids": [r.buffer_ids for r in results],
         },
         "seconds": seconds,
-        "peak_memory_mb": peak_memory_mb(config.device),
-        "leaky": learner.leaky,
+        "peak_memory_mb": memory_mb,
+        "leaky": first.leaky,
         "notes": notes,
         "paper": published,
     }

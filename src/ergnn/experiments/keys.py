@@ -1,0 +1,74 @@
+"""Which settings decide a run's numbers, and the hash by which a finished run is found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from ergnn.errors import InputError
+from ergnn.experiments.config import RunConfig
+
+STORE_SCHEMA = 1
+"""Part of every key: raised when the meaning or the default of an existing setting changes."""
+
+WHICH_MEMBERS = ("seeds", "first_seed", "orders")
+ONLY_SHOWN = ("denominator",)
+"""Settings that decide how results are shown, not what they are."""
+
+ALWAYS = (
+    *("dataset", "backbone", "method", "protocol", "split", "class_order", "head", "edges", "leftover"),
+    *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "device", "backbone_options"),
+)
+REMEMBERING = ("selector", "per_class", "loss_scale", "beta", "replay", "hops", "selector_options")
+"""Settings of methods that remember nodes."""
+
+NOT_REMEMBERING = ("finetune", "joint", "ewc", "nearest-mean")
+
+
+def member_config(config: RunConfig) -> dict[str, Any]:
+    """All that decides the numbers of a resolved configuration's members, but for seed and class order.
+
+    Settings that the method does not look at are left out, and so are settings that came after the first version
+    of the store while they have their default: a later version of the package finds earlier runs again.
+    """
+    kept: dict[str, Any] = {}
+    for f in fields(config):
+        if f.name in WHICH_MEMBERS or f.name in ONLY_SHOWN:
+            continue
+        if f.name in REMEMBERING and config.method in NOT_REMEMBERING:
+            continue
+        value = getattr(config, f.name)
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        if f.name in ALWAYS or f.name in REMEMBERING or value != default:
+            kept[f.name] = value
+    return kept
+
+
+def member_key(config: RunConfig, seed: int, order: int) -> str:
+    """SHA-256 of the canonical JSON of a member: its settings, seed, class order and the store's schema."""
+    member = {"schema": STORE_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
+    return hashlib.sha256(canonical_json(member).encode()).hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """One text for equal values: keys sorted, no spaces, whole numbers without a fraction.
+
+    >>> canonical_json({"b": 1.0, "a": (0.5, None)})
+    '{"a":[0.5,null],"b":1}'
+    """
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(inner) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InputError(f"{value!r} cannot be part of a stored configuration; use numbers, texts, lists and mappings")
