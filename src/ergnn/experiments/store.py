@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -70,43 +71,22 @@ class RunStore:
         self, config: RunConfig, result: SeedResult, *, seconds: float | None = None, memory_mb: float | None = None
     ) -> bool:
         """Keep a finished member; False where it was kept before, which changes nothing."""
-        remembers = config.method == "replay"
-        row = {
-            "key": member_key(config, result.seed, result.order),
-            "config": member_config(config),
-            "dataset": config.dataset,
-            "backbone": config.backbone,
-            "method": config.method,
-            "selector": config.selector if remembers else None,
-            "per_class": config.per_class if remembers else None,
-            "protocol": config.protocol,
-            "head": config.head,
-            "edges": config.edges,
-            "seed": result.seed,
-            "class_order": result.order,
-            "split": result.split,
-            "classes": result.classes,
-            "class_names": result.class_names,
-            "matrix": result.matrix.to_list(),
-            "metric": result.matrix.metric,
-            "buffer_ids": result.buffer_ids,
-            "buffer_bytes": result.buffer_bytes,
-            "history": result.history,
-            "leaky": result.leaky,
-            "notes": result.notes,
-            "seconds": result.seconds if seconds is None else seconds,
-            "peak_memory_mb": peak_memory_mb(config.device) if memory_mb is None else memory_mb,
-            "code_version": code_version(),
-            "machine": machine_facts(config.device),
-            "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        }
-        row.update(
-            {name: None if row[name] is None else json.dumps(row[name], default=_plain) for name in JSON_COLUMNS}
-        )
+        given = result if seconds is None else replace(result, seconds=seconds)
+        return self.put_all(config, [given], memory_mb=memory_mb) == 1
+
+    def put_all(self, config: RunConfig, results: Sequence[SeedResult], *, memory_mb: float | None = None) -> int:
+        """Keep finished members, all or none of them; how many were not there before.
+
+        Members that were trained side by side belong together: where a batch is kept whole, what a killed program
+        left undone is done later in the same batches, to the same last digit.
+        """
+        memory = peak_memory_mb(config.device) if memory_mb is None else memory_mb
+        rows = [_row(config, result, memory) for result in results]
         marks = ", ".join(f":{name}" for name in COLUMNS)
-        with self._errors():
-            done = self._db.execute(f"INSERT OR IGNORE INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})", row)
-            return done.rowcount == 1
+        with self._errors(), self._transaction():
+            before = self._db.total_changes
+            self._db.executemany(f"INSERT OR IGNORE INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})", rows)
+            return self._db.total_changes - before
 
     def runs(self, **filters: Any) -> list[StoredRun]:
         """Stored runs, sorted; each filter is a column or a field of the configuration, with a value or several.
@@ -168,16 +148,25 @@ class RunStore:
     def _prepare(self) -> None:
         _write_ahead(self._db)
         self._db.execute("PRAGMA synchronous = NORMAL")
+        with self._transaction():
+            self._db.execute("CREATE TABLE IF NOT EXISTS store (schema INTEGER NOT NULL)")
+            schema = self._db.execute("SELECT schema FROM store").fetchone()
+            if schema is None:
+                columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+                self._db.execute(f"CREATE TABLE runs ({columns})")
+                self._db.execute("INSERT INTO store VALUES (?)", (STORE_SCHEMA,))
+            elif schema[0] != STORE_SCHEMA:
+                raise InputError(f"{self.path}: a run store of schema {schema[0]}; this version reads {STORE_SCHEMA}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; waits for whoever writes."""
         self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("CREATE TABLE IF NOT EXISTS store (schema INTEGER NOT NULL)")
-        schema = self._db.execute("SELECT schema FROM store").fetchone()
-        if schema is None:
-            columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-            self._db.execute(f"CREATE TABLE runs ({columns})")
-            self._db.execute("INSERT INTO store VALUES (?)", (STORE_SCHEMA,))
-        elif schema[0] != STORE_SCHEMA:
+        try:
+            yield
+        except BaseException:
             self._db.execute("ROLLBACK")
-            raise InputError(f"{self.path}: a run store of schema {schema[0]}; this version reads {STORE_SCHEMA}")
+            raise
         self._db.execute("COMMIT")
 
     @contextmanager
@@ -199,6 +188,41 @@ def _write_ahead(db: sqlite3.Connection) -> None:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+def _row(config: RunConfig, result: SeedResult, memory_mb: float) -> dict[str, Any]:
+    remembers = config.method == "replay"
+    row = {
+        "key": member_key(config, result.seed, result.order),
+        "config": member_config(config),
+        "dataset": config.dataset,
+        "backbone": config.backbone,
+        "method": config.method,
+        "selector": config.selector if remembers else None,
+        "per_class": config.per_class if remembers else None,
+        "protocol": config.protocol,
+        "head": config.head,
+        "edges": config.edges,
+        "seed": result.seed,
+        "class_order": result.order,
+        "split": result.split,
+        "classes": result.classes,
+        "class_names": result.class_names,
+        "matrix": result.matrix.to_list(),
+        "metric": result.matrix.metric,
+        "buffer_ids": result.buffer_ids,
+        "buffer_bytes": result.buffer_bytes,
+        "history": result.history,
+        "leaky": result.leaky,
+        "notes": result.notes,
+        "seconds": result.seconds,
+        "peak_memory_mb": memory_mb,
+        "code_version": code_version(),
+        "machine": machine_facts(config.device),
+        "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    texts = {name: json.dumps(row[name], default=_plain) for name in JSON_COLUMNS if row[name] is not None}
+    return {**row, **texts}
 
 
 def _value(run: StoredRun, name: str) -> Any:
