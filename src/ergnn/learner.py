@@ -39,7 +39,7 @@ class Learner:
         backbone: a name that is registered, or any module with ``forward(x, adj)``, of which a copy is trained.
         method: a name that is registered, or a :class:`Method`.
         head: ``shared``, ``per-task`` or ``growing``; see :mod:`ergnn.nn.heads`.
-        epochs, lr, weight_decay, optimizer: see :class:`Training`; ``lr`` is by default the backbone's own.
+        epochs, lr, weight_decay, optimizer, batch_size: see :class:`Training`; ``lr`` is by default the backbone's own.
         seed: decides initial parameters, dropout and every random choice.
         device: where to compute.
         backbone_options: for a backbone given by name.
@@ -56,6 +56,7 @@ class Learner:
         lr: float | None = None,
         weight_decay: float = 0.0,
         optimizer: str = "adam",
+        batch_size: int | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
         backbone_options: dict[str, Any] | None = None,
@@ -76,9 +77,9 @@ class Learner:
         self.backbone, self.backbone_options = backbone, backbone_options or {}
         self.method = made
         self.heads = HeadPolicy(head)
-        self.training = Training(epochs, default_lr if lr is None else lr, weight_decay, optimizer)
+        self.training = Training(epochs, default_lr if lr is None else lr, weight_decay, optimizer, batch_size)
         self.seed = int(seed)
-        self.device = torch.device(device)
+        self.device = _device(device)
         self.model: nn.Module | None = None
         self.graph: Graph | None = None
         self._num_features: int | None = None
@@ -133,7 +134,7 @@ class Learner:
     def evaluate(
         self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
     ) -> float:
-        """Score on a task that has been learnt, in the graph of the latest one.
+        """Score on a task that has been learnt, in the graph of the latest one (or its own, see :class:`Task`).
 
         Args:
             split: ``train``, ``val`` or ``test``.
@@ -148,7 +149,7 @@ class Learner:
             raise UnknownNameError("metric", metric, SCORES)
         nodes = getattr(task, split).to(self.device)
         known = self.heads.kind != "growing" if task_known is None else task_known
-        predicted = self.predict(nodes, task.id if known else None)
+        predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)
         return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
 
     def examples(self, graph: Graph, nodes: Tensor, number: int) -> Examples:
@@ -206,12 +207,12 @@ class Learner:
         self.graph = None if graph is None else graph.to(self.device)
 
     def _ready(self, graph: Graph | None) -> tuple[nn.Module, Graph]:
-        graph = self.graph if graph is None else graph.to(self.device)
+        graph = self.graph if graph is None else graph
         if self.model is None:
             raise InputError(NOTHING_YET)
         if graph is None:
             raise InputError("a state holds no graph; give one to load_state_dict, or to predict")
-        return self.model, graph
+        return self.model, graph if graph.device == self.device else graph.to(self.device)
 
     def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
         if self.model is None:
@@ -280,8 +281,9 @@ def observe_together(
 ) -> None:
     """Let several learners learn a task each, side by side in one program where their models allow it.
 
-    Those of one backbone, head, training and number of tasks so far stand side by side, the others one after
-    another; seeds, tasks, selectors and buffers are each one's own, and so is the result: the same as alone.
+    Those of one backbone, head, training and number of tasks so far stand side by side; the others, and those that
+    train in mini-batches or whose method guides each step, one after another. Seeds, tasks, selectors and buffers are
+    each one's own, and so is the result: the same as alone.
     """
     begun = [learner._begin(task) for learner, task in zip(learners, tasks, strict=True)]
     models = [learner.model for learner in learners if learner.model is not None]
@@ -290,7 +292,8 @@ def observe_together(
         alike = (
             group
             for group in groups
-            if can_stand_side_by_side([models[group[0]], models[i]])
+            if not (_goes_alone(learners[group[0]]) or _goes_alone(learners[i]))
+            and can_stand_side_by_side([models[group[0]], models[i]])
             and _shape(learners[group[0]], *begun[group[0]]) == _shape(learners[i], *begun[i])
         )
         match = next(alike, None)
@@ -298,16 +301,24 @@ def observe_together(
     for group in groups:
         start = time.perf_counter()
         objective = make_objective([models[i] for i in group], [begun[i][1] for i in group])
+        lead = learners[group[0]]
+        guide = lead.method.guide(lead, begun[group[0]][0], objective) if lead.method.guided else None
         train(
             objective,
-            learners[group[0]].training,
+            lead.training,
             [learners[i].seed for i in group],
             begun[group[0]][0].id,
             on_epoch,
+            own=begun[group[0]][0].train.numel(),
+            guide=guide,
         )
         seconds = (time.perf_counter() - start) / len(group)
         for i in group:
             learners[i]._finish(*begun[i], seconds)
+
+
+def _goes_alone(learner: Learner) -> bool:
+    return learner.method.guided or learner.training.batch_size is not None
 
 
 def _shape(learner: Learner, task: Task, trained_on: Examples) -> tuple[Any, ...]:
@@ -322,6 +333,17 @@ def _shape(learner: Learner, task: Task, trained_on: Examples) -> tuple[Any, ...
         torch.unique(trained_on.heads).tolist(),
         task.graph.num_features,
     )
+
+
+def _device(device: torch.device | str) -> torch.device:
+    """A device that is there, or an error before anything is computed."""
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:  # a name torch does not know; a build or machine without it
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"device {str(device)!r} cannot be used ({reason}); cpu always can") from None
+    return found
 
 
 def _on_device(task: Task, device: torch.device) -> Task:

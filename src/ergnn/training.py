@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
-from ergnn.nn.objective import Objective
+from ergnn.nn.objective import Objective, ParamDict
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
@@ -19,31 +19,80 @@ class Training:
     """How a task is learnt.
 
     Args:
-        epochs: full-batch steps a task.
+        epochs: passes over the task's training nodes; with full batches, steps.
         lr: learning rate.
         weight_decay: of ``adam`` and ``sgd`` coupled (an L2 term in the gradient), of ``adamw`` decoupled.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state starts afresh with every task.
+        batch_size: of the task's own examples a step, joined by as many of the others (see :class:`MiniBatches`);
+            None is all of them.
     """
 
     epochs: int = 200
     lr: float = 0.005
     weight_decay: float = 0.0
     optimizer: str = "adam"
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise UnknownNameError("optimizer", self.optimizer, OPTIMIZERS)
         if self.epochs < 1:
             raise InputError(f"epochs is {self.epochs}; at least 1 is needed")
-        if not self.lr > 0:
+        if not 0 < self.lr < float("inf"):
             raise InputError(f"lr is {self.lr}; it must be above 0")
-        if not self.weight_decay >= 0:
+        if not 0 <= self.weight_decay < float("inf"):
             raise InputError(f"weight_decay is {self.weight_decay}; it must be 0 or more")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(f"batch_size is {self.batch_size}; it must be 1 or more, or None for full batches")
 
     @property
     def l2(self) -> float:
         """λ of the term λ/2 ‖θ‖² that is part of the minimised loss (a decoupled decay is not)."""
         return 0.0 if self.optimizer == "adamw" else self.weight_decay
+
+
+class Guide:
+    """What a method does around every step of one task; both hooks do nothing unless overridden."""
+
+    def before_step(self, params: ParamDict) -> None:
+        """Gradients are there (``params[…].grad``) and may be changed in place."""
+
+    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
+        """The step has been made; parameters may be changed in place (under ``torch.no_grad``)."""
+
+
+class MiniBatches:
+    """The batches of an epoch; iterating again gives those of the next one.
+
+    A batch is ``size`` of the first ``own`` examples, each of which comes up once an epoch in an order drawn by seed,
+    and up to ``size`` of the others, drawn anew for every batch (those of weight 0 are never drawn). With n own and m
+    other examples the batch's loss is
+
+        n/|batch| Σ_batch weight · loss + m/|drawn| Σ_drawn weight · loss,
+
+    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch.
+    """
+
+    def __init__(self, objective: Objective, size: int, own: int, seed: int) -> None:
+        weights = objective.weights
+        self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
+        self.size, self.own = size, own
+        self.others = own + weights[own:].nonzero().flatten()
+        self.generator = torch.Generator().manual_seed(seed % 2**63)
+
+    def __len__(self) -> int:
+        return -(-self.own // self.size)
+
+    def __iter__(self) -> Iterator[Objective]:
+        weights, device = self.objective.weights, self.objective.weights.device
+        count = self.others.numel()
+        for index in torch.randperm(self.own, generator=self.generator).to(device).split(self.size):
+            scaled = weights[index] * (self.own / index.numel())
+            if count:
+                drawn = self.others[torch.randperm(count, generator=self.generator)[: self.size].to(device)]
+                index = torch.cat([index, drawn])
+                scaled = torch.cat([scaled, weights[drawn] * (count / drawn.numel())])
+            yield self.objective.batch(index, scaled)
 
 
 def train(
@@ -52,25 +101,42 @@ def train(
     seeds: list[int],
     task: int,
     on_epoch: Callable[[], None] | None = None,
+    *,
+    own: int | None = None,
+    guide: Guide | None = None,
 ) -> None:
     """Minimise ``Σ weight · loss`` from the models' present parameters, and write the result into them.
 
     Models that stand side by side share no parameter, so that the gradient of the total is each one's own.
 
     Args:
-        seeds: one a model; with the task's number they decide the dropout masks.
+        seeds: one a model; with the task's number they decide the dropout masks and the batches.
+        own: how many examples, the first ones, are the task's own (by default all); for batches.
+        guide: what is done around each step.
     """
+    batches: list[Objective] | MiniBatches = [objective]
+    if training.batch_size is not None:
+        if len(seeds) != 1:
+            raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
+        count = objective.weights.numel() if own is None else own
+        batches = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29)
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     optimizer = OPTIMIZERS[training.optimizer](
         list(params.values()), lr=training.lr, weight_decay=training.weight_decay, fused=True
     )
     device = objective.targets.device
-    keys = dropout_keys(seeds, task, training.epochs, objective.dropout_sites, device)
-    for epoch in range(training.epochs):
-        optimizer.zero_grad()
-        loss = (objective.weights * objective.losses(params, keys[epoch])).sum()
-        loss.backward()
-        optimizer.step()
+    steps = training.epochs * len(batches)
+    keys = iter(dropout_keys(seeds, task, steps, objective.dropout_sites, device))
+    for _ in range(training.epochs):
+        for batch in batches:
+            optimizer.zero_grad()
+            loss = (batch.weights * batch.losses(params, next(keys))).sum()
+            loss.backward()
+            if guide is not None:
+                guide.before_step(params)
+            optimizer.step()
+            if guide is not None:
+                guide.after_step(params, optimizer)
         if on_epoch is not None:
             on_epoch()
     objective.write_back(params)

@@ -30,11 +30,13 @@ class Task:
 
     Args:
         id: its place in the stream, from 0.
-        graph: what is visible when the task is learnt; the node ids are those of every other task.
+        graph: what is visible when the task is learnt; the node ids are those of every other task (but see own_graph).
         train: training nodes; like ``val`` and ``test``, ids of nodes of this task's classes.
         val: validation nodes; there may be none.
         test: test nodes.
         classes: the task's global class ids, in the task's own order.
+        own_graph: whether node ids and attributes are this task's alone, as where tasks differ in their domain: it is
+            scored in its own graph at any time, and what is to be remembered of it must be stored.
     """
 
     id: int
@@ -43,6 +45,7 @@ class Task:
     val: Tensor
     test: Tensor
     classes: tuple[int, ...]
+    own_graph: bool = False
 
     @property
     def name(self) -> str:

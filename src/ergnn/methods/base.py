@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.data.stream import Task
 from ergnn.nn.examples import Examples
+from ergnn.nn.objective import Objective
 from ergnn.replay.buffer import ExperienceBuffer
+from ergnn.training import Guide
 
 if TYPE_CHECKING:
     from ergnn.learner import Learner
@@ -19,11 +21,13 @@ class Method(ABC):
     Attributes:
         from_scratch: whether every task starts from new parameters.
         leaky: whether test labels are used.
+        guided: whether :meth:`guide` has a say in every step; such a learner is trained on its own.
         buffer: what is remembered, for methods that remember nodes.
     """
 
     from_scratch: bool = False
     leaky: bool = False
+    guided: bool = False
     buffer: ExperienceBuffer | None = None
 
     def check(self, task: Task) -> None:
@@ -33,6 +37,10 @@ class Method(ABC):
     @abstractmethod
     def examples(self, learner: Learner, task: Task, number: int) -> Examples:
         """What to minimise: weighted examples, the task's own training nodes first."""
+
+    def guide(self, learner: Learner, task: Task, objective: Objective) -> Guide | None:
+        """What to do around each step of training on ``objective`` (made of :meth:`examples`); asked if ``guided``."""
+        return None
 
     def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
         """What to do once the task has been learnt; returns what is worth recording."""

@@ -6,14 +6,11 @@ Training, Hessian products, influence and other methods' gradients all use ``log
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ergnn.data.graph import Graph
 from ergnn.errors import InputError
@@ -22,43 +19,9 @@ from ergnn.nn.examples import Examples
 from ergnn.nn.features import DenseFeatures
 from ergnn.nn.field import join_fields, make_field
 from ergnn.nn.layers import DropoutStream, form_of
-from ergnn.nn.plain import PlainModel
-
-MASKED = -1e9
-"""Score of an output that a head does not have (heads of unequal width are padded)."""
-
-ParamDict = dict[str, Tensor]
-
-
-class Objective(ABC):
-    """Cross-entropy of a set of examples as a function of parameters.
-
-    Attributes:
-        targets, weights: of the examples, all models' one after another.
-        heads: the heads in use.
-        dropout_sites: how many dropout keys a forward pass uses.
-    """
-
-    targets: Tensor
-    weights: Tensor
-    heads: list[int]
-    dropout_sites: int = 1
-
-    @abstractmethod
-    def parameters(self) -> ParamDict:
-        """A copy of the parameters that the examples' scores depend on."""
-
-    @abstractmethod
-    def write_back(self, params: ParamDict) -> None:
-        """Copy parameters into the models."""
-
-    @abstractmethod
-    def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        """Scores ``[n, outputs]``; ``keys`` are dropout keys ``[sites, models]``, None is evaluation."""
-
-    def losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        """Cross-entropy of each example, ``[n]`` (one term of Eq. 1 a node)."""
-        return F.cross_entropy(self.logits(params, keys), self.targets, reduction="none")
+from ergnn.nn.losses import MASKED, Objective, ParamDict, places
+from ergnn.nn.plain import PlainObjective
+from ergnn.nn.rows import RowObjective, can_be_rows
 
 
 def make_objective(
@@ -111,11 +74,11 @@ class FieldObjective(Objective):
     def __init__(
         self, models: Sequence[Backbone], examples: Sequence[Examples], heads: list[int] | None = None
     ) -> None:
-        self.models = list(models)
+        self.models, self.examples = list(models), list(examples)
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         fields = []
         for model, part in zip(models, examples, strict=True):
-            local = _places(self.heads, part.heads)
+            local = places(self.heads, part.heads)
             fields.append(make_field(model, part.graph, part.nodes, local, len(self.heads)))
         self.field = join_fields(fields)
         self.targets = torch.cat([part.targets for part in examples])
@@ -140,8 +103,7 @@ class FieldObjective(Objective):
             for prefix, layers in self._layers():
                 for name, _ in layers[0].named_parameters():
                     parts = [_flip(layer.get_parameter(name)) for layer in layers]
-                    shape = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
-                    stacked[prefix + name] = torch.stack([_pad(part, shape) for part in parts])
+                    stacked[prefix + name] = _stack(parts)
         return stacked
 
     def write_back(self, params: ParamDict) -> None:
@@ -151,6 +113,44 @@ class FieldObjective(Objective):
                     for layer, value in zip(layers, params[prefix + name], strict=True):
                         own = _flip(layer.get_parameter(name))
                         own.copy_(value[tuple(slice(size) for size in own.shape)])
+
+    def by_name(self, params: ParamDict) -> ParamDict:
+        out = {}
+        for (prefix, layers), names in zip(self._layers(), self._own_prefixes(), strict=True):
+            for name, _ in layers[0].named_parameters():
+                for layer, value, own in zip(layers, params[prefix + name], names, strict=True):
+                    shape = _flip(layer.get_parameter(name)).shape
+                    out[own + name] = _flip(value[tuple(slice(size) for size in shape)])
+        return out
+
+    def from_names(self, values: ParamDict) -> ParamDict:
+        stacked = {}
+        for (prefix, layers), names in zip(self._layers(), self._own_prefixes(), strict=True):
+            for name, _ in layers[0].named_parameters():
+                parts = []
+                for layer, own in zip(layers, names, strict=True):
+                    like = layer.get_parameter(name).detach()
+                    parts.append(_flip(values[own + name] if own + name in values else torch.zeros_like(like)))
+                stacked[prefix + name] = _stack(parts)
+        return stacked
+
+    def _own_prefixes(self) -> list[list[str]]:
+        """What stands before a parameter's name in the model itself, for each of :meth:`_layers`."""
+        encoder = [[f"convs.{i}."] for i in range(len(self._only.convs))]
+        return [*encoder, [f"heads.{head}." for head in self.heads]]
+
+    @property
+    def _only(self) -> Backbone:
+        if len(self.models) != 1:
+            raise InputError(f"{len(self.models)} models stand side by side; this is for one")
+        return self.models[0]
+
+    def batch(self, index: Tensor, weights: Tensor | None = None) -> Objective:
+        part = self.examples[0][index]
+        part = part if weights is None else part.weighted(weights)
+        if can_be_rows(self._only) and len(self.heads) == 1 and isinstance(self.field.features, DenseFeatures):
+            return RowObjective(self, self._only, part)
+        return FieldObjective([self._only], [part], self.heads)
 
     def _layers(self) -> list[tuple[str, list[nn.Module]]]:
         """Prefix of the stacked names → the layers that are stacked under it."""
@@ -198,66 +198,6 @@ def _embed_on_field(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
         return _Encoder(model)(params, field, DropoutStream(None))
 
 
-class PlainObjective(Objective):
-    """On the whole graph, for any module with ``forward(x, adj)``.
-
-    A :class:`Backbone` is called once for each head in use. Of a :class:`PlainModel` the outputs of head k are columns
-    ``k · width`` to ``(k + 1) · width``.
-    """
-
-    def __init__(self, model: nn.Module, examples: Examples) -> None:
-        self.model, self.examples = model, examples
-        self.targets, self.weights = examples.targets, examples.weights
-        self.heads = torch.unique(examples.heads).tolist()
-
-    def parameters(self) -> ParamDict:
-        return {name: value.detach().clone() for name, value in self.model.named_parameters()}
-
-    def write_back(self, params: ParamDict) -> None:
-        with torch.no_grad():
-            for name, value in self.model.named_parameters():
-                value.copy_(params[name])
-
-    def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        self.model.train(keys is not None)
-        with torch.random.fork_rng(enabled=keys is not None):
-            if keys is not None:
-                torch.manual_seed(int(keys[0, 0]) & 0x7FFFFFFF)
-            scores = self._scores(params)
-        part = self.examples
-        local = _places(self.heads, part.heads)
-        return scores[part.nodes.unsqueeze(1), local].flatten(1)
-
-    def _scores(self, params: ParamDict) -> Tensor:
-        """``[nodes of the graph, heads in use, width]``."""
-        graph = self.examples.graph
-        x = graph.dense_x().to(next(iter(params.values())).dtype)
-        if isinstance(self.model, Backbone):
-            widths = self.model.head_widths
-            parts = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]
-            width = max(widths[head] for head in self.heads)
-            return torch.stack([F.pad(part, (0, width - part.size(1)), value=MASKED) for part in parts], dim=1)
-        assert isinstance(self.model, PlainModel)
-        out, width = functional_call(self.model, params, (x, graph.edge_index)), self.model.head_width
-        needed = (max(self.heads) + 1) * width
-        if out.size(1) < needed:
-            raise InputError(
-                f"{type(self.model.module).__name__} has {out.size(1)} outputs, but {needed} are needed for "
-                f"{max(self.heads) + 1} head(s) of {width}; build it wider, or use head='shared'"
-            )
-        return torch.stack([out[:, head * width : (head + 1) * width] for head in self.heads], dim=1)
-
-
-def _places(heads: list[int], used: Tensor) -> Tensor:
-    """Where each head stands in ``heads`` (ascending)."""
-    known = used.new_tensor(heads)
-    place = torch.searchsorted(known, used.contiguous()).clamp(max=len(heads) - 1)
-    wrong = used[known[place] != used]
-    if wrong.numel():
-        raise InputError(f"examples are scored by head {int(wrong[0])}; the heads in use are {heads}")
-    return place
-
-
 def _plain_call(model: nn.Module, function: Any, graph: Graph) -> Tensor:
     model.eval()
     dtype = next((p.dtype for p in model.parameters()), torch.float32)
@@ -270,6 +210,11 @@ def _under(prefix: str, params: ParamDict) -> ParamDict:
 
 def _flip(value: Tensor) -> Tensor:
     return value.t() if value.dim() == 2 else value
+
+
+def _stack(parts: list[Tensor]) -> Tensor:
+    shape = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
+    return torch.stack([_pad(part, shape) for part in parts])
 
 
 def _pad(value: Tensor, shape: list[int]) -> Tensor:
