@@ -18,8 +18,11 @@ PROBE_SECONDS = 5
 
 
 def cache_root() -> Path:
-    from platformdirs import user_cache_dir
-
+    """The platform's cache folder; without platformdirs, the usual one on Linux."""
+    try:
+        from platformdirs import user_cache_dir
+    except ModuleNotFoundError:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ergnn"
     return Path(user_cache_dir("ergnn"))
 
 
