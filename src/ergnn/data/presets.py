@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ergnn.data.datasets import DATASETS, load_graph
+from ergnn.data.datasets.base import PublicSplitUnavailable, StreamDataset
 from ergnn.data.stream import TaskStream
+from ergnn.errors import InputError
 
 
 class PresetStream(NamedTuple):
@@ -31,6 +33,7 @@ def make_stream(
     num_tasks: int | None = None,
     normalize: bool | None = None,
     root: str | Path | None = None,
+    dataset_options: dict[str, Any] | None = None,
 ) -> PresetStream:
     """The stream of a data set by name.
 
@@ -45,8 +48,19 @@ def make_stream(
         classes_per_task: by default the data set's own (Cora and Citeseer 2, Reddit 5).
         normalize: divide attributes by their row sum; by default where they are bags of words.
         root: where raw files lie, by default ``ERGNN_DATA``.
+        dataset_options: for the data set, e.g. ``train=500`` images a task for ``permuted-mnist``.
     """
-    spec = DATASETS.get(dataset)()
+    spec = DATASETS.create(dataset, **(dataset_options or {}))
+    if isinstance(spec, StreamDataset):
+        if class_order != "natural" or classes_per_task is not None or normalize is not None:
+            raise InputError(
+                f"class_order, classes_per_task and normalize are for graphs cut into tasks by class; {spec.name}'s "
+                "tasks are not"
+            )
+        if split == "public":
+            raise PublicSplitUnavailable(f"{spec.name}: its tasks are drawn by seed; use split='seeded'")
+        stream, notes = spec.stream(split_seed, num_tasks, None if root is None else Path(root))
+        return PresetStream(stream, "seeded", notes)
     graph, used, note = load_graph(dataset, split=split, root=root)
     if spec.bag_of_words if normalize is None else normalize:
         graph = graph.row_normalized()

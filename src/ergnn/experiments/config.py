@@ -40,7 +40,7 @@ class RunConfig:
     Args:
         dataset: a name that ``ergnn datasets`` lists.
         backbone: gat, gcn, sage, gin, sgc, mlp.
-        method: replay, finetune or joint.
+        method: replay, finetune, joint, ewc, gem or agem.
         selector: which nodes replay remembers; a name that ``ergnn selectors`` lists.
         per_class: e, how many nodes of each class are remembered.
         seeds: how many seeds to run, counted from first_seed.
@@ -53,7 +53,8 @@ class RunConfig:
         edges: which edges between tasks are visible: all, seen or own.
         leftover: classes that fill no task: context or drop.
         classes_per_task: classes a task; by default the data set's own.
-        epochs: full-batch steps a task.
+        epochs: passes over a task's training nodes (steps, with full batches).
+        batch_size: of a task's training nodes a step, joined by as many remembered ones; by default all of them.
         lr: learning rate; by default the backbone's own.
         weight_decay: L2 factor (decoupled with adamw).
         optimizer: adam, adamw or sgd.
@@ -63,6 +64,8 @@ class RunConfig:
         hops: radius of a stored ego graph.
         denominator: of the forgetting mean, M-1 or M.
         device: cpu, cuda, cuda:1, ...
+        dataset_options: of the data set, e.g. tasks=10 for permuted-mnist.
+        method_options: of the method, beyond the settings above, e.g. lam=10 for ewc.
         selector_options: of the selector, e.g. target=test.
         backbone_options: of the backbone, e.g. hidden=32.
     """
@@ -83,6 +86,7 @@ class RunConfig:
     leftover: str = "context"
     classes_per_task: int | None = None
     epochs: int = 200
+    batch_size: int | None = None
     lr: float | None = None
     weight_decay: float | None = None
     optimizer: str | None = None
@@ -92,6 +96,8 @@ class RunConfig:
     hops: int = 2
     denominator: str = "M-1"
     device: str = "cpu"
+    dataset_options: dict[str, Any] = field(default_factory=dict)
+    method_options: dict[str, Any] = field(default_factory=dict)
     selector_options: dict[str, Any] = field(default_factory=dict)
     backbone_options: dict[str, Any] = field(default_factory=dict)
 
@@ -131,6 +137,8 @@ class RunConfig:
         for name in ("per_class", "seeds", "orders", "epochs", "hops"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(f"batch_size is {self.batch_size}; it must be 1 or more")
         if self.first_seed < 0:
             raise InputError(f"first_seed is {self.first_seed}; it must be 0 or more")
         if self.orders > 1 and self.class_order != "shuffled":

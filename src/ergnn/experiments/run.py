@@ -71,6 +71,7 @@ def make_config_stream(config: RunConfig, split_seed: int, order: int) -> Preset
         inter_task_edges=config.edges or "all",
         leftover=config.leftover,
         classes_per_task=config.classes_per_task,
+        dataset_options=config.dataset_options,
     )
 
 
@@ -87,6 +88,8 @@ def make_learner(config: RunConfig, seed: int) -> Learner:
             "replay": config.replay,
             "hops": config.hops,
         }
+    elif config.method in ("gem", "agem"):
+        options = {"per_class": config.per_class, "replay": config.replay, "hops": config.hops}
     return Learner(
         config.backbone,
         config.method,
@@ -95,10 +98,11 @@ def make_learner(config: RunConfig, seed: int) -> Learner:
         lr=config.lr,
         weight_decay=config.weight_decay or 0.0,
         optimizer=config.optimizer or "adam",
+        batch_size=config.batch_size,
         seed=seed,
         device=config.device,
         backbone_options=config.backbone_options,
-        **options,
+        **{**options, **config.method_options},
     )
 
 

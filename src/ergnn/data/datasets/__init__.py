@@ -88,7 +88,7 @@ def _describe(name: str, dataset: Dataset, root: Path | None) -> DatasetInfo:
         features=dataset.features,
         classes=dataset.classes,
         edges=dataset.edges,
-        tasks=dataset.classes // dataset.classes_per_task,
+        tasks=dataset.num_tasks,
         classes_per_task=dataset.classes_per_task,
         metric=dataset.metric,
         public_split=dataset.public_split,

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.stream import TaskStream
 from ergnn.errors import InputError
 
 SPARSE_BELOW = 0.10
+Notes = tuple[str, ...]
 
 
 class DataUnavailable(InputError):
@@ -64,6 +66,11 @@ class Dataset(ABC):
     def location(self, root: Path | None = None) -> str:
         """Where the files are, in words for a list."""
 
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of the preset stream."""
+        return self.classes // self.classes_per_task
+
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """20 training and 30 validation nodes a class, the rest for test (Shchur et al., 2018)."""
         return splits.per_class(graph.y, train=20, val=30, seed=seed, nodes=self.labelled(graph))
@@ -71,6 +78,14 @@ class Dataset(ABC):
     def labelled(self, graph: Graph) -> Tensor:
         """The nodes that a seeded split may draw."""
         return (graph.y != UNLABELLED).nonzero().flatten()
+
+
+class StreamDataset(Dataset):
+    """A data set whose stream is its own, not cut from one graph by class."""
+
+    @abstractmethod
+    def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
+        """The stream of a seed, with notes to show with results; ``num_tasks`` is by default :attr:`num_tasks`."""
 
 
 def with_compact_x(graph: Graph) -> Graph:
