@@ -1,0 +1,85 @@
+"""Gradients in the first layer's weights W1, one example at a time.
+
+W1 are the matrices that read the attributes: ``lin.weight`` of GAT and GCN, ``lin_l`` and ``lin_r`` of GraphSAGE, the
+first matrix of GIN's MLP and of any other layer or module. Where nothing is learnt before the output layer (SGC), it
+is the output layer's own matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import SAGEConv
+
+from ergnn.errors import InputError
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
+from ergnn.nn.objective import FieldObjective, Objective, make_objective
+
+CHUNK = 64
+"""Examples whose receptive fields are joined into one."""
+
+Values = Callable[[Tensor, Tensor], Tensor]
+"""``(logits [n, outputs], targets [n]) → one number an example, [n]``."""
+
+
+def first_layer_names(model: nn.Module, objective: Objective) -> list[str]:
+    """What W1 is called among ``objective.parameters()``."""
+    if not isinstance(model, Backbone):
+        return _matrices(model, "")
+    for i, conv in enumerate(model.convs):
+        found = _matrices(conv, f"convs.{i}.", required=False)
+        if found:
+            return found
+    if isinstance(objective, FieldObjective):
+        return _matrices(model.heads[objective.heads[0]], "head.")
+    inner = [name for name, value in model.named_parameters() if value.dim() == 2 and not name.startswith("heads.")]
+    if inner:
+        return inner[:1]
+    return [name for head in objective.heads for name in _matrices(model.heads[head], f"heads.{head}.")]
+
+
+def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]:
+    names = [prefix + name for name, value in layer.named_parameters() if value.dim() == 2]
+    if required and not names:
+        raise InputError(f"{type(layer).__name__} has no matrix among its parameters; there is no first layer's weight")
+    return names if isinstance(layer, SAGEConv) else names[:1]
+
+
+def gradients(model: nn.Module, examples: Examples, values: Values, chunk: int = CHUNK) -> Iterator[Tensor]:
+    """``∇_{W1} value_i`` of every example, in evaluation, one vector after another."""
+    for index in torch.arange(len(examples), device=examples.nodes.device).split(chunk):
+        value, weights = _values(model, examples[index], values)
+        for one in value:
+            yield _gradient(one, weights)
+
+
+def summed_gradient(model: nn.Module, examples: Examples, values: Values, chunk: int = CHUNK) -> Tensor:
+    """``Σ_i ∇_{W1} value_i``, ``[size of W1]``."""
+    parts = []
+    for index in torch.arange(len(examples), device=examples.nodes.device).split(chunk):
+        value, weights = _values(model, examples[index], values)
+        parts.append(_gradient(value.sum(), weights))
+    return torch.stack(parts).sum(0)
+
+
+def first_layer_size(model: nn.Module, examples: Examples) -> int:
+    """How many numbers W1 has (that some examples' scores depend on)."""
+    objective = make_objective([model], [examples])
+    params = objective.parameters()
+    return sum(params[name].numel() for name in first_layer_names(model, objective))
+
+
+def _values(model: nn.Module, examples: Examples, values: Values) -> tuple[Tensor, list[Tensor]]:
+    objective = make_objective([model], [examples])
+    params = objective.parameters()
+    weights = [params[name].requires_grad_() for name in first_layer_names(model, objective)]
+    with torch.enable_grad():
+        return values(objective.logits(params), objective.targets), weights
+
+
+def _gradient(value: Tensor, weights: list[Tensor]) -> Tensor:
+    found = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+    return torch.cat([part.reshape(-1) for part in found]) if len(found) > 1 else found[0].reshape(-1)

@@ -1,0 +1,94 @@
+"""LA-ridge: ridge regression on the trained model, linearised in its first layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from ergnn.errors import InputError
+from ergnn.nn.examples import Examples
+from ergnn.replay.selectors import SELECTORS
+from ergnn.replay.selectors.base import SelectionContext
+from ergnn.replay.selectors.first_layer import CHUNK, Values, first_layer_size, gradients
+from ergnn.replay.selectors.ridge import Ridge
+
+
+def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
+    """How far class ``c`` is ahead of the task's other classes: its log-odds, ``z_c − log Σ_{j≠c} exp z_j``.
+
+    Of two classes this is the difference of their scores; of one class, its score.
+    """
+    z = logits[:, columns]
+    if columns.numel() == 1:
+        return z[:, 0]
+    rest = torch.arange(columns.numel(), device=z.device) != c
+    return z[:, c] - torch.logsumexp(z[:, rest], dim=1)
+
+
+@SELECTORS.register("la-ridge", help="nodes whose replay, linearised in the first layer, keeps the task's labels best")
+class LinearisedRidge(Ridge):
+    """The best set for ``k(u, v) = ⟨∂m_u/∂W1, ∂m_v/∂W1⟩``, m the margin, W1 the first layer's weights, in evaluation.
+
+    To first order, learning the nodes S again moves the margins of all others by ``f_S``. Two classes share one margin
+    (that of the second class); with more, each class has its own, and with it a kernel of its own.
+
+    Args:
+        pool, targets, restarts, ridge, sharpness: see :class:`Ridge`.
+        memory: MiB of candidates' gradients that are held at once; with less, the others' are computed again.
+    """
+
+    def __init__(
+        self,
+        pool: int = 100,
+        targets: int = 2000,
+        restarts: int = 8,
+        ridge: float = 0.1,
+        sharpness: float = 4.0,
+        memory: int = 1024,
+    ) -> None:
+        if memory < 1:
+            raise InputError(f"memory is {memory} MiB; at least 1 is needed")
+        super().__init__(pool, targets, restarts, ridge, sharpness)
+        self.memory = memory
+
+    def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
+        columns = context.heads.columns(context.number, candidates.device)[0]
+        size = first_layer_size(context.model, _examples(context, candidates[:1]))
+        blocks = candidates.split(max(1, self.memory * 2**20 // (8 * size)))
+        functions = range(columns.numel()) if columns.numel() > 2 else [columns.numel() - 1]
+        kernels = []
+        for c in functions:
+            margin = partial(margins, columns=columns, c=c)
+            kernels.append(torch.cat([_products(context, margin, block, blocks, others) for block in blocks]))
+        return torch.stack(kernels)
+
+
+def _products(
+    context: SelectionContext, margin: Values, block: Tensor, blocks: Sequence[Tensor], others: Tensor
+) -> Tensor:
+    """The kernel of one block of candidates with all of them and the others.
+
+    Attributes that no candidate's neighbourhood has leave most of a gradient zero: only the rest is held.
+    """
+    held = torch.stack(list(gradients(context.model, _examples(context, block), margin)))
+    kept = held.any(0).nonzero().flatten()
+    held = held[:, kept].double()
+    products = []
+    for part in (*blocks, others):
+        if part is block:
+            products.append(held @ held.T)
+            continue
+        streamed = (g[kept] for g in gradients(context.model, _examples(context, part), margin))
+        while batch := list(islice(streamed, CHUNK)):
+            products.append(held @ torch.stack(batch).double().T)
+    return torch.cat(products, dim=1)
+
+
+def _examples(context: SelectionContext, nodes: Tensor) -> Examples:
+    heads = context.heads.heads_of(context.number, nodes.numel(), nodes.device)
+    blank = torch.zeros_like(nodes)
+    return Examples(context.graph, nodes, heads, blank, blank.float())

@@ -1,0 +1,31 @@
+"""MF in the space of S²X: the control that tells s2-ridge's space from its choice."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ergnn.replay.selectors import SELECTORS
+from ergnn.replay.selectors.base import SelectionContext, Selector
+from ergnn.replay.selectors.smoothed import HOPS, check_hops, labelled, smoothed
+
+
+@SELECTORS.register("mf-s2", help="nearest to the class mean of normalised S²X over train and val nodes (model-free)")
+class SmoothedMean(Selector):
+    """Nodes closest to ``c_l = 1/|T_l| Σ_{u∈T_l} g_u``, ``g_u = (S²X)_u / ‖·‖``, T the task's train and val nodes.
+
+    Args:
+        hops: how often S is applied.
+    """
+
+    def __init__(self, hops: int = HOPS) -> None:
+        check_hops(hops)
+        self.hops = hops
+
+    def score(self, context: SelectionContext) -> Tensor:
+        nodes = labelled(context)
+        vectors, labels = smoothed(context.graph, nodes, self.hops), context.graph.y[nodes]
+        own, classes = vectors[: context.nodes.numel()], context.labels
+        scores = own.new_empty(own.size(0))
+        for c in context.task.classes:
+            scores[classes == c] = -(own[classes == c] - vectors[labels == c].mean(0)).norm(dim=1)
+        return scores

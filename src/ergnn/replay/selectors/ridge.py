@@ -1,0 +1,219 @@
+"""Choosing nodes together: the set from which kernel ridge regression best tells the task's labels."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.errors import InputError
+from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
+from ergnn.replay.selectors.smoothed import labelled
+
+TIE = 1e-9
+"""Qualities that differ by less are equal; which of them is taken is up to the seed."""
+ENTRIES = 1 << 22
+"""Predictions that are held at once."""
+
+
+class RidgeProblem:
+    """The quality ``Q(S)`` of a set of candidates.
+
+    One function a task of two classes, one a class where there are more (one class against the rest): with
+    ``s_v = ±1`` and ``α = (K_SS + λI)⁻¹ s_S`` it is ``f_S(u) = Σ_{v∈S} α_v k(v, u)``. Over the targets T,
+
+        Q(S) = mean_{u∈T} log σ(τ s_u f_S(u)),                        one function (one class or two),
+        Q(S) = mean_{u∈T} log softmax(τ/2 · f_S(u))_{y_u},            one a class,
+
+    which are the same for two classes, where the two functions are each other's negative.
+
+    Args:
+        kernel: ``[1 or functions, candidates, nodes]``; the first nodes are the candidates.
+        classes: class of each node, ``[nodes]``, as a place in the task.
+        num_classes: how many there are.
+        targets: places of T among the nodes.
+        ridge: λ is so many times the mean of ``k(v, v)`` over the candidates.
+        sharpness: τ.
+    """
+
+    def __init__(
+        self,
+        kernel: Tensor,
+        classes: Tensor,
+        num_classes: int,
+        targets: Tensor,
+        ridge: float = 0.1,
+        sharpness: float = 4.0,
+    ) -> None:
+        hit = F.one_hot(classes, num_classes).T
+        self.signs = 2.0 * (hit if num_classes > 2 else hit[-1:]).to(kernel.dtype) - 1.0
+        self.kernel, self.targets, self.sharpness = kernel, targets, sharpness
+        self.right = classes[targets]
+        size = kernel.diagonal(dim1=1, dim2=2).mean(1)
+        self.penalty = torch.where(size > 0, ridge * size, 1.0).unsqueeze(1)
+
+    def qualities(self, chosen: Sequence[int], extra: Tensor) -> Tensor:
+        """``Q(S ∪ {v})`` for every ``v`` of ``extra`` (none of them in S), from one solve with S.
+
+        With ``R = K − K_{·S} (K_SS + λI)⁻¹ K_{S·}`` the function grows by
+        ``(s_v − f_S(v)) / (R_vv + λ) · R_{v·}``.
+        """
+        inside = torch.tensor(list(chosen), dtype=torch.long, device=extra.device)
+        rows = self.kernel[:, inside]
+        diagonal = torch.diag_embed(self.penalty.expand(-1, inside.numel()))
+        solved = torch.linalg.solve(rows[:, :, inside] + diagonal, rows)
+        f = (self.signs[:, inside].unsqueeze(1) @ solved).squeeze(1)
+        step = max(1, ENTRIES // f.numel())
+        return torch.cat([self._grown(f, solved, inside, part) for part in extra.split(step)])
+
+    def quality(self, chosen: Sequence[int]) -> float:
+        """``Q(S)``."""
+        if not chosen:
+            return float(self._mean_log(self.signs.new_zeros(self.signs.size(0), 1, self.targets.numel())))
+        last = torch.tensor(chosen[-1:], device=self.kernel.device)
+        return float(self.qualities(chosen[:-1], last))
+
+    def _grown(self, f: Tensor, solved: Tensor, inside: Tensor, part: Tensor) -> Tensor:
+        rows = self.kernel[:, part]
+        left = rows - rows[:, :, inside] @ solved
+        pivot = left[:, torch.arange(part.numel(), device=part.device), part] + self.penalty
+        step = (self.signs[:, part] - f[:, part]) / pivot
+        grown = f[:, self.targets].unsqueeze(1) + step.unsqueeze(2) * left[:, :, self.targets]
+        return self._mean_log(grown)
+
+    def _mean_log(self, f: Tensor) -> Tensor:
+        if f.size(0) == 1:
+            return F.logsigmoid(self.sharpness * self.signs[0, self.targets] * f[0]).mean(1)
+        log = F.log_softmax(self.sharpness / 2 * f, dim=0)
+        right = self.right.expand(1, f.size(1), -1)
+        return log.gather(0, right)[0].mean(1)
+
+
+def choose_one_each(
+    problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator
+) -> list[int]:
+    """The best set of one candidate a class.
+
+    With one class or two all sets are tried. With more, one class's candidate at a time is exchanged for the best one
+    until none helps, from a greedy start and from ``restarts`` random ones.
+    """
+    if len(members) == 1:
+        return [int(members[0][_first_best(problem.qualities([], members[0]))])]
+    if len(members) == 2:
+        values = torch.stack([problem.qualities([int(v)], members[1]) for v in members[0]])
+        i, j = divmod(_first_best(values.flatten()), members[1].numel())
+        return [int(members[0][i]), int(members[1][j])]
+    greedy: list[int] = []
+    for part in members:
+        greedy.append(int(part[_first_best(problem.qualities(greedy, part))]))
+    starts = [greedy]
+    for _ in range(restarts):
+        starts.append([int(p[int(torch.randint(p.numel(), (1,), generator=generator))]) for p in members])
+    found = [_ascend(problem, members, start) for start in starts]
+    return found[_first_best(torch.tensor([problem.quality(chosen) for chosen in found], dtype=torch.double))]
+
+
+def _ascend(problem: RidgeProblem, members: Sequence[Tensor], start: list[int]) -> list[int]:
+    chosen, best, unchanged = list(start), problem.quality(start), 0
+    while unchanged < len(members):
+        for c, part in enumerate(members):
+            values = problem.qualities(chosen[:c] + chosen[c + 1 :], part)
+            i = _first_best(values)
+            unchanged += 1
+            if float(values[i]) > best + TIE:
+                chosen[c], best, unchanged = int(part[i]), float(values[i]), 1
+            if unchanged == len(members):
+                break
+    return chosen
+
+
+def _first_best(values: Tensor) -> int:
+    """The first of the best; candidates stand in an order drawn by seed."""
+    return int((values >= values.max() - TIE).int().argmax())
+
+
+class Ridge(Selector):
+    """Chooses the set with the highest ``Q(S)`` (see :class:`RidgeProblem`), over train and val nodes of the task.
+
+    The first node of every class is chosen together; then each class in turn gets one more, the one that raises Q
+    most, until all have e. A node's score is what Q owed to it when it was added.
+
+    Args:
+        pool: at most so many candidates a class (but e at least), drawn by seed where there are more.
+        targets: at most so many targets, drawn by seed where there are more.
+        restarts: random starts of the search, for more than two classes.
+        ridge, sharpness: λ (relative) and τ of :class:`RidgeProblem`.
+    """
+
+    def __init__(
+        self, pool: int = 100, targets: int = 2000, restarts: int = 8, ridge: float = 0.1, sharpness: float = 4.0
+    ) -> None:
+        for option, value, least in (("pool", pool, 1), ("targets", targets, 1), ("restarts", restarts, 0)):
+            if value < least:
+                raise InputError(f"{option} is {value}; it must be {least} or more")
+        for option, number in (("ridge", ridge), ("sharpness", sharpness)):
+            if not number > 0:
+                raise InputError(f"{option} is {number}; it must be above 0")
+        self.pool, self.targets, self.restarts = pool, targets, restarts
+        self.ridge, self.sharpness = ridge, sharpness
+
+    @abstractmethod
+    def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
+        """``k(v, u)`` of candidates v with ``candidates`` and ``others`` u, ``[1 or classes, v, u]``, as doubles.
+
+        One for all functions, or (with more than two classes) one for each.
+        """
+
+    def score(self, context: SelectionContext) -> Tensor:
+        """``Q({v})`` of every candidate by itself; λ is that of ``pool`` candidates at a time."""
+        scores = []
+        for part in torch.arange(context.nodes.numel(), device=context.nodes.device).split(self.pool):
+            problem = self.problem(context, context.nodes[part])
+            scores.append(problem.qualities([], torch.arange(part.numel(), device=part.device)))
+        return torch.cat(scores)
+
+    def select(self, context: SelectionContext) -> Selection:
+        generator = context.generator()
+        shuffle = torch.randperm(context.nodes.numel(), generator=generator).to(context.nodes.device)
+        labels = context.labels[shuffle]
+        parts = [shuffle[labels == c][: max(self.pool, context.per_class)] for c in context.task.classes]
+        candidates = context.nodes[torch.cat(parts)]
+        problem = self.problem(context, candidates)
+        members = torch.arange(candidates.numel(), device=candidates.device).split([len(p) for p in parts])
+        first = choose_one_each(problem, members, self.restarts, generator)
+        quality = problem.quality(first)
+        gains = [[quality - problem.quality(first[:c] + first[c + 1 :])] for c in range(len(first))]
+        chosen, rows = list(first), [[v] for v in first]
+        for _ in range(context.per_class - 1):
+            for c, part in enumerate(members):
+                free = part[~torch.isin(part, torch.tensor(rows[c], device=part.device))]
+                values = problem.qualities(chosen, free)
+                i = _first_best(values)
+                gains[c].append(float(values[i]) - quality)
+                rows[c].append(int(free[i]))
+                chosen.append(int(free[i]))
+                quality = float(values[i])
+        index = torch.tensor(rows, device=candidates.device).flatten()
+        info = {"quality": quality, "candidates": candidates.numel(), "targets": problem.targets.numel()}
+        return Selection(candidates[index], torch.tensor(gains).flatten(), info)
+
+    def problem(self, context: SelectionContext, candidates: Tensor) -> RidgeProblem:
+        """The choice among some candidates."""
+        targets = labelled(context)
+        if targets.numel() > self.targets:
+            drawn = torch.randperm(targets.numel(), generator=context.generator())[: self.targets]
+            targets = targets[drawn.to(targets.device)]
+        others = targets[~torch.isin(targets, candidates)]
+        nodes = torch.cat([candidates, others])
+        place = torch.isin(nodes, targets).nonzero().flatten()
+        return RidgeProblem(
+            self.kernel(context, candidates, others),
+            context.task.targets(nodes),
+            len(context.task.classes),
+            place,
+            self.ridge,
+            self.sharpness,
+        )

@@ -1,0 +1,43 @@
+"""RIM: influence with its two faults repaired."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.errors import UnknownNameError
+from ergnn.replay.selectors import SELECTORS
+from ergnn.replay.selectors.base import SelectionContext, Selector
+from ergnn.replay.selectors.first_layer import gradients, summed_gradient
+
+TARGETS = ("val", "train")
+
+
+@SELECTORS.register("rim", help="gradient most in line with a target set's, in the first layer (repaired influence)")
+class RepairedInfluence(Selector):
+    """Ranks training nodes by ``cos(∇_{W1} ℓ_v, Σ_{t∈T} ∇_{W1} ℓ_t)``, W1 the first layer's weights.
+
+    Plain influence multiplies with a node's own residual and gradient norm, so that confident, typical nodes score
+    about 0 and outliers win. Without the norm, and in the first layer only, no Hessian is needed. A positive score is
+    helpful: a step on v's loss lowers the target's.
+
+    Args:
+        target: ``val`` or ``train``.
+    """
+
+    def __init__(self, target: str = "val") -> None:
+        if target not in TARGETS:
+            raise UnknownNameError("target", target, TARGETS)
+        self.target = target
+
+    def score(self, context: SelectionContext) -> Tensor:
+        goal = summed_gradient(context.model, context.examples(self.target), _losses)
+        tiny = torch.finfo(goal.dtype).tiny
+        goal = goal / goal.norm().clamp(min=tiny)
+        own = gradients(context.model, context.examples("train"), _losses)
+        return torch.stack([(g / g.norm().clamp(min=tiny)) @ goal for g in own])
+
+
+def _losses(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits, targets, reduction="none")

@@ -1,0 +1,38 @@
+"""S2-ridge: ridge regression on S²X, without a model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ergnn.replay.selectors import SELECTORS
+from ergnn.replay.selectors.base import SelectionContext
+from ergnn.replay.selectors.ridge import Ridge
+from ergnn.replay.selectors.smoothed import HOPS, check_hops, smoothed
+
+
+@SELECTORS.register("s2-ridge", help="nodes from which ridge regression on S²X tells the task's labels best")
+class SmoothedRidge(Ridge):
+    """The best set for ``k(u, v) = ⟨g_u, g_v⟩``, ``g_u = (S²X)_u / ‖·‖``, ``S = D̃^-½ (A + I) D̃^-½``.
+
+    Args:
+        hops: how often S is applied.
+        pool, targets, restarts, ridge, sharpness: see :class:`Ridge`.
+    """
+
+    def __init__(
+        self,
+        hops: int = HOPS,
+        pool: int = 100,
+        targets: int = 2000,
+        restarts: int = 8,
+        ridge: float = 0.1,
+        sharpness: float = 4.0,
+    ) -> None:
+        check_hops(hops)
+        super().__init__(pool, targets, restarts, ridge, sharpness)
+        self.hops = hops
+
+    def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
+        vectors = smoothed(context.graph, torch.cat([candidates, others]), self.hops)
+        return (vectors[: candidates.numel()] @ vectors.T).unsqueeze(0)

@@ -1,0 +1,42 @@
+"""Attributes averaged over the neighbourhood, S^K X, for selectors that need no model."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.errors import InputError
+from ergnn.nn.adjacency import Block, adjacency_of, make_block
+from ergnn.replay.selectors.base import SelectionContext
+
+HOPS = 2
+
+
+def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
+    """``(S^K X)_u / ‖(S^K X)_u‖`` with ``S = D̃^-½ (A + I) D̃^-½``, for some nodes, as doubles.
+
+    Only the nodes' own receptive field is touched; rows of zeros stay zeros.
+    """
+    adj = adjacency_of(graph)
+    blocks: list[Block] = []
+    dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
+    for _ in range(hops):
+        block, nodes = make_block(adj, "gcn", nodes, torch.zeros_like(nodes), 1, dtype)
+        blocks.insert(0, block)
+    value = graph.rows(nodes).to(dtype)
+    for block in blocks:
+        value = block.aggregate(value)
+    return F.normalize(value.double(), dim=1)
+
+
+def check_hops(hops: int) -> None:
+    if hops < 0:
+        raise InputError(f"hops is {hops}; it must be 0 (attributes as they are) or more")
+
+
+def labelled(context: SelectionContext) -> Tensor:
+    """The nodes of the task whose labels are known: train ∪ val (there may be no validation nodes)."""
+    train = context.split("train")
+    return torch.cat([train, context.split("val")]) if context.task.val.numel() else train
