@@ -1,0 +1,265 @@
+"""Figures as inline SVG: no image library, a few kilobytes each, and coloured by the page's own style sheet.
+
+A figure names classes (``c-mf``, ``axis``, ``mark`` …), never colours, so that one SVG serves light, dark and
+paper. Every mark carries its value as ``data-tip`` (shown on hover and by the arrow keys), and the whole figure a
+text for those who do not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from math import ceil, floor, log, log10
+
+import numpy as np
+from numpy.typing import NDArray
+
+FAMILIES = {
+    "finetune": "none",
+    "joint": "all",
+    "random": "random",
+    "mf": "mf",
+    "cm": "cm",
+    "im": "im",
+    "rim": "im",
+    "s2-ridge": "s2",
+    "la-ridge": "la",
+    "ewc": "cm",
+    "gem": "s2",
+    "agem": "la",
+    "a-gem": "la",
+}
+"""Hue by family, so that a selector looks the same in every figure."""
+SPARE = ("s2", "la", "mf", "cm", "im")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value, half of its 95 % interval where there is one, and what hovering says."""
+
+    x: float
+    y: float
+    half: float | None = None
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one row under one name; ``look`` is the style sheet's class for it."""
+
+    label: str
+    look: str
+    points: Sequence[Point]
+
+
+def look_of(name: str) -> str:
+    """Style class of a selector or method: hue by family, ``alt`` (hollow, dashed) for a variant of it.
+
+    >>> look_of("mf"), look_of("mf*")
+    ('c-mf', 'c-mf alt')
+    """
+    stem = name.rstrip("*")
+    alt = " alt" if stem != name or name in ("rim", "a-gem", "agem") else ""
+    return f"c-{FAMILIES.get(stem) or SPARE[sum(map(ord, stem)) % len(SPARE)]}{alt}"
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions as near as can be to the wanted ones, in the same order, ``gap`` apart, within low … high.
+
+    Labels at the ends of lines go through this. Overlapping ones form a block around their mean.
+
+    >>> spread([10, 11, 50], gap=10, low=0, high=100)
+    [5.5, 15.5, 50.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    blocks: list[list[float]] = []  # each: sum of (wanted − offset), number of labels
+    for i in order:
+        blocks.append([wanted[i], 1])
+        while len(blocks) > 1 and _start(blocks[-2], gap) + blocks[-2][1] * gap > _start(blocks[-1], gap):
+            total, number = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += number
+    placed: list[float] = []
+    for block in blocks:
+        first = _start(block, gap)
+        placed += [first + k * gap for k in range(int(block[1]))]
+    for k in range(len(placed)):
+        placed[k] = max(placed[k], low if k == 0 else placed[k - 1] + gap)
+    for k in reversed(range(len(placed))):
+        placed[k] = min(placed[k], high if k == len(placed) - 1 else placed[k + 1] - gap)
+    result = [0.0] * len(placed)
+    for position, i in zip(placed, order, strict=True):
+        result[i] = position
+    return result
+
+
+def _start(block: Sequence[float], gap: float) -> float:
+    total, number = block
+    return total / number - gap * (number - 1) / 2
+
+
+def ticks(low: float, high: float, number: int = 5) -> list[float]:
+    """Round numbers that cover low … high, about so many.
+
+    >>> ticks(0, 37)
+    [0, 10, 20, 30, 40]
+    """
+    raw = max(high - low, 1e-9) / number
+    power = 10 ** floor(log10(raw))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
+    return [round(k * step, 10) + 0 for k in range(floor(low / step + 1e-9), ceil(high / step - 1e-9) + 1)]
+
+
+def line_chart(
+    series: Sequence[Series], *, label: str, x_name: str, y_name: str, x_ticks: Sequence[float], log_x: bool = False
+) -> str:
+    """Lines with 95 % bars, each named at its right end."""
+    width, height, left, right, top, bottom = 560, 340, 46, 128, 26, 42
+    means = [point.y for one in series for point in one.points]
+    bars = [point.half for one in series for point in one.points if point.half is not None]
+    room = min(float(np.median(bars)) if bars else 0.0, max(max(means) - min(means), 1.0))
+    y_ticks = ticks(min(means) - room, max(means) + room)
+    low, high = y_ticks[0], y_ticks[-1]
+    first, last = (log(t) if log_x else t for t in (min(x_ticks), max(x_ticks)))
+
+    def sx(x: float) -> float:
+        place = ((log(x) if log_x else x) - first) / ((last - first) or 1)
+        return left + 12 + place * (width - left - right - 24)
+
+    def sy(y: float) -> float:
+        return top + (high - min(max(y, low), high)) / (high - low) * (height - top - bottom)
+
+    parts = [_text(left - 8, sy(t) + 4, f"{t:g}", "tick end") for t in y_ticks]
+    parts += [f'<path class="grid" d="M{left} {sy(t):.1f}H{width - right}"/>' for t in y_ticks]
+    parts += [_text(sx(t), height - bottom + 20, f"{t:g}", "tick mid") for t in x_ticks]
+    parts.append(_text((left + width - right) / 2, height - 4, x_name, "name mid"))
+    parts.append(_text(4, 13, y_name, "name"))
+    ends = [one.points[-1] for one in series]
+    names = spread([sy(end.y) for end in ends], 14.5, top, height - bottom)
+    for number, (one, end, name_y) in enumerate(zip(series, ends, names, strict=True)):
+        shift = (number - (len(series) - 1) / 2) * min(2.4, 14 / len(series))
+        places = [(sx(p.x) + shift, sy(p.y), p) for p in one.points]
+        body = ['<path class="line" d="M' + "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in places) + '"/>']
+        for x, y, p in places:
+            if p.half is not None:
+                body.append(f'<path class="bar" d="M{x:.1f} {sy(p.y - p.half):.1f}V{sy(p.y + p.half):.1f}"/>')
+            body.append(_mark(x, y, 3.4, p.tip))
+        x = sx(end.x) + shift
+        body.append(f'<path class="lead" d="M{x + 5:.1f} {sy(end.y):.1f}L{width - right + 8} {name_y:.1f}h4"/>')
+        body.append(_text(width - right + 15, name_y + 4, one.label, "label"))
+        parts.append(f'<g class="series {one.look}">{"".join(body)}</g>')
+    return _svg(width, height, label, "".join(parts))
+
+
+def heat_map(matrix: NDArray[np.float64], *, low: float, high: float, label: str, tips: Sequence[Sequence[str]]) -> str:
+    """Cells from low to high (fractions), a row after each task; numbers inside where they fit."""
+    tasks = len(matrix)
+    cell = 44 if tasks <= 5 else max(9, 240 // tasks)
+    left, top, size = 30, 26, cell * tasks
+    every = 1 if cell >= 22 else ceil(22 / cell)
+    parts = [_text(left, 11, "accuracy on task", "name"), f'<g class="name"><text x="{left - 22}" y="{top + 12}">']
+    parts = [_text(left + size / 2, 10, "on task", "tick mid")]
+    for i in range(0, tasks, every):
+        parts.append(_text(left + (i + 0.5) * cell, top - 4, str(i + 1), "tick mid"))
+        parts.append(_text(left - 6, top + (i + 0.5) * cell + 4, str(i + 1), "tick end"))
+    for i in range(tasks):
+        for j in range(tasks):
+            value = matrix[i, j]
+            if np.isnan(value):
+                continue
+            depth = float(np.clip((value - low) / ((high - low) or 1), 0, 1))
+            x, y = left + j * cell, top + i * cell
+            parts.append(
+                f'<rect class="cell mark" x="{x}" y="{y}" width="{cell - 1}" height="{cell - 1}" '
+                f'fill-opacity="{0.06 + 0.94 * depth:.2f}" data-tip="{escape(tips[i][j])}"/>'
+            )
+            if cell >= 30:
+                kind = "value mid deep" if depth > 0.52 else "value mid"
+                parts.append(_text(x + cell / 2 - 0.5, y + cell / 2 + 4, f"{100 * value:.1f}", kind))
+    return _svg(left + size + 2, top + size + 2, label, "".join(parts), "heat")
+
+
+def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
+    """A line a row; each point carries its number (the task), so that colour is not needed to read it."""
+    step, left, width, top, bottom = 30, 132, 560, 26, 22
+    values = [point.y for row in rows for point in row.points]
+    x_ticks = ticks(min(0.0, *values), max(1.0, *values), 6)
+    low, high = x_ticks[0], x_ticks[-1]
+    height = top + step * len(rows) + bottom
+
+    def sx(value: float) -> float:
+        return left + 14 + (min(max(value, low), high) - low) / (high - low) * (width - left - 28)
+
+    parts = [_text(sx(t), height - 4, f"{t:g}", "tick mid") for t in x_ticks]
+    parts += [f'<path class="grid" d="M{sx(t):.1f} {top}V{height - bottom}"/>' for t in x_ticks]
+    parts.append(f'<path class="zero" d="M{sx(0):.1f} {top - 4}V{height - bottom}"/>')
+    parts.append(_text(4, 13, x_name, "name"))
+    for number, row in enumerate(rows):
+        y = top + (number + 0.5) * step
+        numbered = len(row.points) <= 9
+        body = [_text(left, y + 4, row.label, "label end")]
+        body.append(f'<path class="rail" d="M{left + 14} {y}H{width - 14}"/>')
+        for p in row.points:
+            x = sx(p.y)
+            if p.half is not None and numbered:
+                body.append(f'<path class="bar" d="M{sx(p.y - p.half):.1f} {y}H{sx(p.y + p.half):.1f}"/>')
+            body.append(_mark(x, y, 8 if numbered else 3.4, p.tip))
+            if numbered:
+                body.append(_text(x, y + 3.6, f"{p.x:g}", "number mid"))
+        parts.append(f'<g class="series {row.look}">{"".join(body)}</g>')
+    return _svg(width, height, label, "".join(parts))
+
+
+def class_map(
+    all_nodes: NDArray[np.float64],
+    candidates: NDArray[np.float64],
+    chosen: Sequence[tuple[str, str, float, float, str]],
+    *,
+    label: str,
+) -> str:
+    """A class in two dimensions: all nodes faint, the candidates ringed, the chosen ones marked and named.
+
+    Args:
+        all_nodes, candidates: ``[n, 2]`` coordinates.
+        chosen: name, style class, x, y and what hovering says, one for each choice.
+    """
+    width, height, right, pad = 300, 210, 86, 10
+    both = np.concatenate([all_nodes, candidates])
+    low, high = both.min(axis=0), both.max(axis=0)
+    scale = np.where(high > low, high - low, 1.0)
+
+    def place(points: NDArray[np.float64]) -> NDArray[np.float64]:
+        unit = (points - low) / scale
+        return np.column_stack(
+            [pad + unit[:, 0] * (width - right - 2 * pad), height - pad - unit[:, 1] * (height - 2 * pad)]
+        )
+
+    parts = [_dots(place(all_nodes), "faint"), _dots(place(candidates), "candidate")]
+    spots = place(np.array([[x, y] for _, _, x, y, _ in chosen]).reshape(-1, 2))
+    names = spread([float(y) for _, y in spots], 13, pad + 2, height - pad)
+    for (name, look, _, _, tip), (x, y), name_y in zip(chosen, spots, names, strict=True):
+        body = f'<path class="lead" d="M{x:.1f} {y:.1f}L{width - right + 4} {name_y:.1f}h5"/>'
+        body += _mark(float(x), float(y), 4.4, tip) + _text(width - right + 12, name_y + 4, name, "label")
+        parts.append(f'<g class="series {look}">{body}</g>')
+    return _svg(width, height, label, "".join(parts))
+
+
+def _dots(points: NDArray[np.float64], kind: str) -> str:
+    """Round dots as one path of zero-length strokes, a few bytes a node."""
+    return f'<path class="{kind}" d="' + "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points) + '"/>'
+
+
+def _mark(x: float, y: float, radius: float, tip: str) -> str:
+    return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius}" data-tip="{escape(tip)}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _svg(width: float, height: float, label: str, body: str, kind: str = "") -> str:
+    return (
+        f'<svg class="figure {kind}" role="img" tabindex="0" viewBox="0 0 {width:g} {height:g}" '
+        f'style="max-width:{width:g}px" aria-label="{escape(label)}">{body}</svg>'
+    )

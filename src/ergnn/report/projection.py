@@ -1,0 +1,113 @@
+"""Where chosen nodes lie: a class in two dimensions.
+
+Nodes are compared as a two-layer network sees them without weights: rows of S²X, S = D̃^−½ (A + I) D̃^−½, each
+divided by its length. The first two principal components of a class's rows make its map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+
+MOST_EDGES = 2_000_000
+MOST_NODES = 250
+"""Nodes of a class that are drawn, of its training nodes and of the others."""
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """One class: node ids and their coordinates, and which of them are training nodes.
+
+    ``explained`` is the part of the variance that the two dimensions hold.
+    """
+
+    task: int
+    label: int
+    nodes: NDArray[np.int64]
+    points: NDArray[np.float64]
+    is_training: NDArray[np.bool_]
+    explained: float
+
+    def at(self, node: int) -> NDArray[np.float64] | None:
+        """Coordinates of a node, None where it is not of this class."""
+        found = np.flatnonzero(self.nodes == node)
+        return self.points[found[0]] if found.size else None
+
+
+def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[NDArray[np.float64], float]:
+    """Coordinates of the rows along their first principal components, and the part of the variance in them.
+
+    With rows centred to R = U Σ Vᵀ the coordinates are U Σ. A component's sign is chosen so that its largest
+    coordinate is positive; components that are not there are zero.
+    """
+    centred = rows - rows.mean(axis=0)
+    gram = centred @ centred.T if len(rows) <= rows.shape[1] else None
+    if gram is not None:  # fewer rows than columns: the eigenvectors of R Rᵀ are U, its eigenvalues Σ²
+        values, vectors = np.linalg.eigh(gram)
+        sigma = np.sqrt(np.clip(values[::-1], 0, None))
+        points = vectors[:, ::-1] * sigma
+    else:
+        u, sigma, _ = np.linalg.svd(centred, full_matrices=False)
+        points = u * sigma
+    total = float((sigma**2).sum())
+    points = points[:, :number]
+    points = np.pad(points, ((0, 0), (0, number - points.shape[1])))
+    heights = points[np.abs(points).argmax(axis=0), range(number)]
+    part = float((sigma[:number] ** 2).sum() / total) if total > 0 else 0.0
+    return points * np.where(heights < 0, -1.0, 1.0), part
+
+
+def smoothed_attributes(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows of S²X for some nodes, divided by their length."""
+    n = graph.num_nodes
+    source, target = graph.edge_index.cpu().numpy()
+    adjacency = sp.csr_matrix((np.ones(len(source)), (target, source)), shape=(n, n)) + sp.identity(n, format="csr")
+    degree = np.asarray(adjacency.sum(axis=1)).ravel() ** -0.5
+    s = sp.diags(degree) @ adjacency @ sp.diags(degree)
+    x = graph.x.cpu()
+    if graph.is_sparse:
+        parts = (x.values().double().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
+        features = sp.csr_matrix(parts, shape=tuple(x.shape))
+    else:
+        features = sp.csr_matrix(x.double().numpy())
+    rows = (s.tocsr()[nodes] @ (s @ features)).toarray()
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[ClassMap]:
+    """A map of each class of a task: its training nodes first, then its others.
+
+    Of many nodes only some are drawn, by seed, but all of those in ``keep``.
+    """
+    rng = np.random.default_rng(seed)
+    labels = task.graph.y.cpu().numpy()
+    training = task.train.cpu().numpy()
+    maps = []
+    for label in task.classes:
+        all_own = training[labels[training] == label]
+        own = _some(all_own, keep, rng)
+        others = _some(np.setdiff1d(np.flatnonzero(labels == label), all_own), keep, rng)
+        nodes = np.concatenate([own, others])
+        points, explained = principal_components(smoothed_attributes(task.graph, nodes))
+        maps.append(ClassMap(task.id, label, nodes, points, np.arange(len(nodes)) < len(own), explained))
+    return maps
+
+
+def _some(nodes: NDArray[np.int64], keep: Collection[int], rng: np.random.Generator) -> NDArray[np.int64]:
+    if len(nodes) <= MOST_NODES:
+        return nodes
+    wanted = np.isin(nodes, list(keep))
+    return np.union1d(nodes[wanted], rng.choice(nodes, MOST_NODES, replace=False))
+
+
+def can_be_drawn(graph: Graph) -> bool:
+    """Whether S²X is cheap enough for a page."""
+    return graph.num_edges <= MOST_EDGES and graph.x.dtype in (torch.float32, torch.float64)
