@@ -125,7 +125,7 @@ def test_matrix_takes_tensors_arrays_and_lists_alike() -> None:
     rows = [[0.5, math.nan], [0.25, 1.0]]
     matrix = AccuracyMatrix(rows)
     assert matrix == AccuracyMatrix(np.array(rows)) == AccuracyMatrix(torch.tensor(rows, requires_grad=True))
-    assert matrix == AccuracyMatrix([[0.5, None], [0.25, 1.0]])
+    assert matrix == AccuracyMatrix([[0.5, None], [0.25, 1.0]]) == AccuracyMatrix([[0.5], (0.25, 1.0)])
     assert matrix != AccuracyMatrix([[0.5, None], [0.25, 0.75]])
     assert matrix != AccuracyMatrix(rows, "micro-f1")
     assert matrix != rows
@@ -156,7 +156,8 @@ def test_matrix_survives_json(matrix: AccuracyMatrix) -> None:
         ([0.5], r"shape \[1\]"),
         (np.zeros((0, 0)), r"shape \[0, 0\]"),
         ([[[0.5]]], r"shape \[1, 1, 1\]"),
-        ([[0.5], [0.5, 0.5]], "array of numbers"),
+        ([[0.5, 0.5, 0.5], [0.5, 0.5]], "array of numbers"),
+        ([[0.5], [0.5]], r"\[1, 1\] is not measured"),
         ([["high"]], "array of numbers"),
         ([[0.5, None], [94.0, 0.5]], r"\[1, 0\] is 94.0.*fractions in \[0, 1\]"),
         ([[0.5, -0.1], [0.5, 0.5]], r"\[0, 1\] is -0.1"),

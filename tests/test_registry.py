@@ -98,6 +98,25 @@ def test_options_go_to_the_constructor_and_unknown_ones_are_named_with_the_allow
         registry.create("one", weight=2)
 
 
+def test_a_value_of_the_wrong_type_is_named_with_the_right_one(registry: Registry[type]) -> None:
+    @registry.register("one")
+    class One:
+        def __init__(self, size: "float | None" = None, shiny: bool = False, any_other: "list[int]" = ()) -> None:
+            self.size, self.shiny, self.any_other = size, shiny, any_other
+
+    for size in (None, 2, 0.5):
+        assert registry.create("one", size=size).size == size
+    assert registry.create("one", any_other="left to the entry itself").any_other
+    for options, message in (
+        ({"size": "big"}, r"gadget 'one': size is 'big'; it must be of type float \| None"),
+        ({"size": True}, "size is True"),
+        ({"shiny": "maybe"}, "shiny is 'maybe'; it must be of type bool"),
+        ({"shiny": 1}, "shiny is 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            registry.create("one", **options)
+
+
 def test_an_entry_without_options_says_so(registry: Registry[type]) -> None:
     registry.register("one")(type("One", (), {}))
     with pytest.raises(InputError, match="its options: none"):

@@ -65,10 +65,11 @@ class AccuracyMatrix:
 
     Args:
         values: [M, M] tensor, array or nested list (``None`` reads as NaN). The diagonal and the lower
-            triangle must be measured; the upper triangle (tasks not learnt yet) may be.
+            triangle must be measured; the upper triangle (tasks not learnt yet) may be. A row of a nested list may
+            end where its measurements do.
         metric: ``"accuracy"`` or ``"micro-f1"``.
 
-    >>> AccuracyMatrix([[0.9, None], [0.6, 0.8]]).to_list()
+    >>> AccuracyMatrix([[0.9], [0.6, 0.8]]).to_list()
     [[0.9, None], [0.6, 0.8]]
     """
 
@@ -78,6 +79,8 @@ class AccuracyMatrix:
     def __init__(self, values: ArrayLike | Tensor, metric: str = "accuracy") -> None:
         if isinstance(values, Tensor):
             values = values.detach().cpu().numpy()
+        if isinstance(values, list | tuple) and all(isinstance(row, list | tuple) for row in values):
+            values = [[*row, *[None] * (len(values) - len(row))] for row in values]
         try:
             array = np.array(values, dtype=np.float64)
         except (TypeError, ValueError) as error:

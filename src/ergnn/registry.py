@@ -23,6 +23,14 @@ from ergnn.errors import InputError, UnknownNameError
 
 T = TypeVar("T")
 
+SIMPLE_TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "None": (type(None),),
+}
+
 
 class Registry(Generic[T]):
     """Names for things of one kind.
@@ -70,14 +78,18 @@ class Registry(Generic[T]):
         return self._entries[self.resolve(name)]
 
     def create(self, name: str, **options: Any) -> Any:
-        """Instantiate an entry; unknown options are named together with the allowed ones."""
+        """Instantiate an entry; an unknown option is named with the allowed ones, a wrong type with the right one."""
         factory: Any = self.get(name)
-        parameters = inspect.signature(factory).parameters.values()
-        allowed = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        parameters = inspect.signature(factory).parameters
+        allowed = {p.name for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         unknown = sorted(set(options) - allowed)
-        if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             choices = ", ".join(sorted(allowed)) or "none"
             raise InputError(f"{self.kind} {name!r} has no option {unknown[0]!r}; its options: {choices}")
+        for key in sorted(set(options) & allowed):
+            wanted = inspect.formatannotation(parameters[key].annotation).strip("'")
+            if not _fits(options[key], wanted):
+                raise InputError(f"{self.kind} {name!r}: {key} is {options[key]!r}; it must be of type {wanted}")
         return factory(**options)
 
     def help(self, name: str) -> str:
@@ -118,3 +130,13 @@ class Registry(Generic[T]):
                     f"{type(error).__name__}: {error}",
                     stacklevel=2,
                 )
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    """Whether a value is of an annotated type, as far as that is made of simple ones; a bool is no number."""
+    kinds = annotation.split(" | ")
+    if any(kind not in SIMPLE_TYPES for kind in kinds):
+        return True
+    if isinstance(value, bool):
+        return "bool" in kinds
+    return isinstance(value, tuple(kind for name in kinds for kind in SIMPLE_TYPES[name]))

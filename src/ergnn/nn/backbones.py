@@ -115,6 +115,7 @@ class GAT(Backbone):
         heads: int = 8,
         dropout: float = 0.6,
     ) -> None:
+        _at_least_one(hidden=hidden, heads=heads)
         convs: list[nn.Module] = [GATConv(in_channels, hidden, heads=heads, dropout=dropout)]
         super().__init__(out_channels, convs, F.elu, dropout, hidden * heads)
 
@@ -129,6 +130,7 @@ class GCN(Backbone):
     def __init__(
         self, in_channels: int, out_channels: int | None = None, hidden: int = 16, dropout: float = 0.5
     ) -> None:
+        _at_least_one(hidden=hidden)
         super().__init__(out_channels, [GCNConv(in_channels, hidden)], F.relu, dropout, hidden)
 
     def make_head(self, out_channels: int) -> nn.Module:
@@ -142,6 +144,7 @@ class SAGE(Backbone):
     def __init__(
         self, in_channels: int, out_channels: int | None = None, hidden: int = 128, dropout: float = 0.0
     ) -> None:
+        _at_least_one(hidden=hidden)
         super().__init__(out_channels, [SAGEConv(in_channels, hidden)], F.relu, dropout, hidden)
 
     def make_head(self, out_channels: int) -> nn.Module:
@@ -159,11 +162,18 @@ class GIN(Backbone):
     def __init__(
         self, in_channels: int, out_channels: int | None = None, hidden: int = 16, dropout: float = 0.5
     ) -> None:
+        _at_least_one(hidden=hidden)
         convs: list[nn.Module] = [GINConv(_mlp(in_channels, hidden, hidden))]
         super().__init__(out_channels, convs, F.relu, dropout, hidden)
 
     def make_head(self, out_channels: int) -> nn.Module:
         return GINConv(_mlp(self.embedding_size, self.embedding_size, out_channels))
+
+
+def _at_least_one(**sizes: int) -> None:
+    for name, value in sizes.items():
+        if value < 1:
+            raise InputError(f"{name} is {value}; at least 1 is needed")
 
 
 def _mlp(fan_in: int, hidden: int, fan_out: int) -> nn.Sequential:
@@ -178,6 +188,7 @@ class SGC(Backbone):
     weight_decay = 5e-6
 
     def __init__(self, in_channels: int, out_channels: int | None = None, hops: int = 2) -> None:
+        _at_least_one(hops=hops)
         super().__init__(out_channels, [Propagate(hops)], nn.Identity(), 0.0, in_channels)
 
     def make_head(self, out_channels: int) -> nn.Module:
@@ -196,6 +207,7 @@ class MLP(Backbone):
         layers: int = 2,
         dropout: float = 0.0,
     ) -> None:
+        _at_least_one(hidden=hidden)
         sizes = [in_channels] + [hidden] * layers
         convs: list[nn.Module] = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         super().__init__(out_channels, convs, F.relu, dropout, sizes[-1])

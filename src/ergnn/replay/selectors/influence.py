@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ergnn.curvature import Curvature, gradient
-from ergnn.errors import UnknownNameError
+from ergnn.curvature import CURVATURES, Curvature, gradient
+from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.objective import make_objective
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import TARGETS, Selection, SelectionContext, Selector, best_per_class
@@ -46,6 +46,14 @@ class Influence(Selector):
             raise UnknownNameError("target", target, TARGETS)
         if sign not in SIGNS:
             raise UnknownNameError("sign", sign, SIGNS)
+        if curvature not in CURVATURES:
+            raise UnknownNameError("curvature", curvature, CURVATURES)
+        if not 0 <= damping < float("inf"):
+            raise InputError(f"damping is {damping}; it must be 0 or more")
+        if not 0 < tolerance < 1:
+            raise InputError(f"tolerance is {tolerance}; it must lie between 0 and 1")
+        if max_iterations < 1:
+            raise InputError(f"max_iterations is {max_iterations}; at least 1 is needed")
         self.target, self.sign, self.normalize = target, sign, normalize
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
