@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ergnn.data.stream import Task
+from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import Method
 from ergnn.nn.examples import Examples
@@ -23,6 +24,10 @@ class Joint(Method):
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, Tensor]] = []
+
+    def check(self, task: Task) -> None:
+        if task.own_graph:
+            raise InputError(f"{task.name} has a graph of its own; joint training needs all tasks in one graph")
 
     def examples(self, learner: Learner, task: Task, number: int) -> Examples:
         parts = [(number, task.train), *self._seen]

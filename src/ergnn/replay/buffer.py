@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.data.stream import Task
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.adjacency import adjacency_of
 
@@ -73,10 +74,18 @@ class ExperienceBuffer:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self.experiences)
 
+    def check(self, task: Task) -> None:
+        """Refuse a task whose nodes could not be shown again."""
+        if task.own_graph and self.replay == "live":
+            raise InputError(
+                f"{task.name} has a graph of its own, which later tasks do not see; replay is 'live', but its nodes "
+                "must be stored: use 'isolated' or 'ego'"
+            )
+
     def add(self, graph: Graph, task: int, nodes: Tensor, scores: Tensor) -> None:
-        """𝔹 ← 𝔹 ∪ ℰ."""
-        stored = self.nodes
-        again = nodes[torch.isin(nodes, stored)] if len(self) else nodes[:0]
+        """𝔹 ← 𝔹 ∪ ℰ; a node once only, but where copies are stored another task's graph may have the same ids."""
+        rivals = [part.nodes for part in self.experiences if self.replay == "live" or part.task == task]
+        again = nodes[torch.isin(nodes, torch.cat(rivals))] if rivals else nodes[:0]
         if again.numel() or nodes.unique().numel() < nodes.numel():
             raise InputError(
                 f"node {int(again[0]) if again.numel() else int(nodes.mode().values)} is remembered already"
