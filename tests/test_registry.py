@@ -101,7 +101,7 @@ def test_options_go_to_the_constructor_and_unknown_ones_are_named_with_the_allow
 def test_a_value_of_the_wrong_type_is_named_with_the_right_one(registry: Registry[type]) -> None:
     @registry.register("one")
     class One:
-        def __init__(self, size: "float | None" = None, shiny: bool = False, any_other: "list[int]" = ()) -> None:
+        def __init__(self, size: float | None = None, shiny: bool = False, any_other: list[int] = ()) -> None:
             self.size, self.shiny, self.any_other = size, shiny, any_other
 
     for size in (None, 2, 0.5):
