@@ -111,15 +111,17 @@ class Learner:
         model, graph = self._ready(graph)
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
             raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
-        place = self._columns(task)[0]
+        place, classes = self._columns(task)
         nodes = nodes.to(self.device)
         out = []
         for part in nodes.split(CHUNK) if nodes.numel() else ():
-            heads = self.heads.heads_of(task or 0, part.numel(), self.device)
-            blank = torch.zeros_like(part)
-            objective = make_objective([model], [Examples(graph, part, heads, blank, blank.float())])
-            with torch.no_grad():
-                logits = objective.logits(objective.parameters())[:, place]
+            logits = self.method.scores(graph, part, classes)
+            if logits is None:
+                heads = self.heads.heads_of(task or 0, part.numel(), self.device)
+                blank = torch.zeros_like(part)
+                objective = make_objective([model], [Examples(graph, part, heads, blank, blank.float())])
+                with torch.no_grad():
+                    logits = objective.logits(objective.parameters())[:, place]
             out.append(torch.softmax(logits, dim=1))
         return torch.cat(out) if out else torch.empty(0, place.numel(), device=self.device)
 
@@ -289,6 +291,9 @@ def observe_together(
     models = [learner.model for learner in learners if learner.model is not None]
     groups: list[list[int]] = []
     for i in range(len(learners)):
+        if not learners[i].method.trains:
+            learners[i]._finish(*begun[i], 0.0)
+            continue
         alike = (
             group
             for group in groups

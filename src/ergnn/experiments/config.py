@@ -17,6 +17,8 @@ from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.heads import HEADS
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import OPTIMIZERS
+from ergnn.walks import KINDS as WALKS
+from ergnn.walks import walk_settings
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "clean": {"head": "per-task", "edges": "all", "optimizer": "adam", "weight_decay": 3e-5},
@@ -29,6 +31,12 @@ heavier one pulls weights that the current task does not use to zero, which by i
 ``paper`` is the reading of ER-GNN that comes nearest to its published baselines.
 """
 
+WALK_CLASSIFIER: dict[str, Any] = {"backbone_options": {"layers": 0}, "lr": 0.1, "weight_decay": 5e-3}
+"""On vectors from walks ``mlp`` is softmax regression with an L2 term, in either protocol, unless the user says
+otherwise: what both papers classify with. (Learning rate and L2 factor were chosen on validation nodes.)
+"""
+
+FEATURES = ("attributes", *WALKS)
 SPLITS = ("auto", "public", "seeded")
 DENOMINATORS = ("M-1", "M")
 
@@ -39,8 +47,8 @@ class RunConfig:
 
     Args:
         dataset: a name that ``ergnn datasets`` lists.
-        backbone: gat, gcn, sage, gin, sgc, mlp.
-        method: replay, finetune, joint, ewc, gem or agem.
+        backbone: gat, gcn, sage, gin, sgc, mlp; auto is gat, but mlp on vectors from walks, and sgc for nearest-mean.
+        method: replay, finetune, joint, ewc, gem, agem or nearest-mean.
         selector: which nodes replay remembers; a name that ``ergnn selectors`` lists.
         per_class: e, how many nodes of each class are remembered.
         seeds: how many seeds to run, counted from first_seed.
@@ -52,6 +60,8 @@ class RunConfig:
         head: shared, per-task or growing.
         edges: which edges between tasks are visible: all, seen or own.
         leftover: classes that fill no task: context or drop.
+        features: what the network reads: attributes, or vectors from walks on the graph seen so far, deepwalk or
+            node2vec.
         classes_per_task: classes a task; by default the data set's own.
         epochs: passes over a task's training nodes (steps, with full batches).
         batch_size: of a task's training nodes a step, joined by as many remembered ones; by default all of them.
@@ -64,6 +74,7 @@ class RunConfig:
         hops: radius of a stored ego graph.
         denominator: of the forgetting mean, M-1 or M.
         device: cpu, cuda, cuda:1, ...
+        features_options: of the walks, e.g. walks=80.
         dataset_options: of the data set, e.g. tasks=10 for permuted-mnist.
         method_options: of the method, beyond the settings above, e.g. lam=10 for ewc.
         selector_options: of the selector, e.g. target=test.
@@ -71,7 +82,7 @@ class RunConfig:
     """
 
     dataset: str = "cora"
-    backbone: str = "gat"
+    backbone: str = "auto"
     method: str = "replay"
     selector: str = "mf*"
     per_class: int = 1
@@ -84,6 +95,7 @@ class RunConfig:
     head: str | None = None
     edges: str | None = None
     leftover: str = "context"
+    features: str = "attributes"
     classes_per_task: int | None = None
     epochs: int = 200
     batch_size: int | None = None
@@ -96,6 +108,7 @@ class RunConfig:
     hops: int = 2
     denominator: str = "M-1"
     device: str = "cpu"
+    features_options: dict[str, Any] = field(default_factory=dict)
     dataset_options: dict[str, Any] = field(default_factory=dict)
     method_options: dict[str, Any] = field(default_factory=dict)
     selector_options: dict[str, Any] = field(default_factory=dict)
@@ -105,29 +118,44 @@ class RunConfig:
         """The same run with every name in full, every default filled in, and every value checked."""
         if self.protocol not in PROTOCOLS:
             raise UnknownNameError("protocol", self.protocol, PROTOCOLS)
+        method = METHODS.resolve(self.method)
+        backbone = BACKBONES.resolve(self._backbone(method))
         preset = PROTOCOLS[self.protocol]
-        backbone = BACKBONES.resolve(self.backbone)
+        if self.features != "attributes" and backbone == "mlp":
+            preset = {**preset, **WALK_CLASSIFIER}
         decay = preset["weight_decay"] if self.weight_decay is None else self.weight_decay
+        lr = preset.get("lr", BACKBONES.get(backbone).lr) if self.lr is None else self.lr
         full = replace(
             self,
             dataset=DATASETS.resolve(self.dataset),
             backbone=backbone,
-            method=METHODS.resolve(self.method),
+            method=method,
             selector=SELECTORS.resolve(self.selector),
             head=self.head or preset["head"],
             edges=self.edges or preset["edges"],
             optimizer=self.optimizer or preset["optimizer"],
             weight_decay=BACKBONES.get(backbone).weight_decay if decay is None else decay,
-            lr=BACKBONES.get(backbone).lr if self.lr is None else self.lr,
+            lr=lr,
+            backbone_options={**preset.get("backbone_options", {}), **self.backbone_options},
         )
         full._check()
         return full
+
+    def _backbone(self, method: str) -> str:
+        if method == "nearest-mean":
+            if self.backbone not in ("auto", "sgc"):
+                raise InputError(f"backbone is {self.backbone!r}; nearest-mean works in sgc's S²X and has no other")
+            return "sgc"
+        if self.backbone != "auto":
+            return self.backbone
+        return "gat" if self.features == "attributes" else "mlp"
 
     def _check(self) -> None:
         for name, choices in (
             ("head", HEADS),
             ("edges", EDGE_VIEWS),
             ("leftover", LEFTOVERS),
+            ("features", FEATURES),
             ("split", SPLITS),
             ("denominator", DENOMINATORS),
             ("optimizer", tuple(OPTIMIZERS)),
@@ -145,6 +173,10 @@ class RunConfig:
             raise InputError(
                 f"orders is {self.orders}, but class_order is {self.class_order!r}; only shuffled has several"
             )
+        if self.features != "attributes":
+            walk_settings(self.features, **self.features_options)
+        elif self.features_options:
+            raise InputError(f"features_options go with vectors from walks; features is {self.features!r}")
         self.parsed_class_order()
 
     def parsed_class_order(self) -> str | list[int]:

@@ -17,6 +17,7 @@ from ergnn.experiments.config import RunConfig
 from ergnn.learner import Learner, observe_together
 from ergnn.metrics import AccuracyMatrix, summarize
 from ergnn.report.paper import paper_result
+from ergnn.walks import walk_stream
 
 Progress = Callable[[int], None]
 """Called with the number of training epochs that have gone by since the last call."""
@@ -139,7 +140,11 @@ def run_members(
         part = presets[at : at + batch]
         learners = [make_learner(config, seed) for seed, _ in members[at : at + batch]]
         streams = []
-        for preset in part:
+        for (seed, _), preset in zip(members[at : at + batch], part, strict=True):
+            if config.features != "attributes":
+                walked = walk_stream(preset.stream, config.features, seed, **config.features_options)
+                streams.append(walked.to(config.device))
+                continue
             if id(preset) not in on_device:
                 on_device[id(preset)] = preset.stream.to(config.device)
             streams.append(on_device[id(preset)])
@@ -191,9 +196,11 @@ def summary(config: RunConfig, results: list[SeedResult], seconds: float, memory
         notes.append(f"ties among candidates, broken by seed: {100 * sum(ties) / len(ties):.0f} % on average")
     fm = [metrics.forgetting_mean(matrix, config.denominator) for matrix in matrices]  # type: ignore[arg-type]
     names = first.class_names
-    published = paper_result(config.dataset, config.backbone, config.method, config.selector, config.per_class)
+    row = config.backbone if config.features == "attributes" else config.features
+    published = paper_result(config.dataset, row, config.method, config.selector, config.per_class)
     return {
         "dataset": config.dataset,
+        "features": config.features,
         "backbone": config.backbone,
         "method": config.method,
         "selector": config.selector if replay else None,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
+from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.nn.examples import Examples
 from ergnn.nn.objective import Objective
@@ -21,12 +24,14 @@ class Method(ABC):
     Attributes:
         from_scratch: whether every task starts from new parameters.
         leaky: whether test labels are used.
+        trains: whether parameters are learnt at all; if not, the method gives the :meth:`scores`.
         guided: whether :meth:`guide` has a say in every step; such a learner is trained on its own.
         buffer: what is remembered, for methods that remember nodes.
     """
 
     from_scratch: bool = False
     leaky: bool = False
+    trains: bool = True
     guided: bool = False
     buffer: ExperienceBuffer | None = None
 
@@ -45,6 +50,10 @@ class Method(ABC):
     def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
         """What to do once the task has been learnt; returns what is worth recording."""
         return {}
+
+    def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
+        """Scores ``[n, classes]`` to predict with in place of the model's; by default None, the model's own."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         return {}

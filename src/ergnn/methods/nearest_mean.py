@@ -1,0 +1,81 @@
+"""Nearest class mean in S²X: nothing is trained, nothing is forgotten. What every claim has to stand beside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.methods import METHODS
+from ergnn.methods.base import Method
+from ergnn.nn.backbones import SGC
+from ergnn.nn.examples import Examples
+from ergnn.nn.objective import embed
+
+if TYPE_CHECKING:
+    from ergnn.learner import Learner
+
+DISTANCES = ("euclidean", "cosine")
+
+
+@METHODS.register("nearest-mean", aliases=("ncm",), help="the nearest class mean in S²X, no training at all")
+class NearestMean(Method):
+    """Predict the class whose mean is nearest.
+
+    ``z_v`` is v's row of ``S^K X`` with ``S = D̃^−½ (A + I) D̃^−½``, and ``μ_c`` the mean of z over the training nodes of
+    class c, taken in the graph of c's task (where a class comes again, over all its tasks). The score of c is
+    ``−‖z_v − μ_c‖²``, or ``cos(z_v, μ_c)``; which classes compete (the task's own, or all so far) is the head's to
+    say. The backbone plays no part.
+
+    Args:
+        hops: K; 0 compares the attributes themselves.
+        distance: ``euclidean`` or ``cosine``.
+    """
+
+    trains = False
+
+    def __init__(self, hops: int = 2, distance: str = "euclidean") -> None:
+        if hops < 0:
+            raise InputError(f"hops is {hops}; it must be 0 or more")
+        if distance not in DISTANCES:
+            raise UnknownNameError("distance", distance, DISTANCES)
+        self.hops, self.distance = hops, distance
+        self._sums: dict[int, Tensor] = {}
+        self._counts: dict[int, int] = {}
+
+    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        own = learner.examples(task.graph, task.train, number)
+        return own.weighted(1.0 / len(own))
+
+    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+        z, labels = self._space(task.graph, task.train), task.graph.y[task.train]
+        for c in task.classes:
+            rows = z[labels == c]
+            self._sums[c] = rows.sum(0) + self._sums.get(c, 0.0)
+            self._counts[c] = rows.size(0) + self._counts.get(c, 0)
+        return {}
+
+    def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
+        z = self._space(graph, nodes)
+        means = torch.stack([self._sums[c].to(z.device) / self._counts[c] for c in classes.tolist()])
+        if self.distance == "cosine":
+            return F.normalize(z, dim=1) @ F.normalize(means, dim=1).T
+        return -torch.cdist(z, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+    def _space(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Rows of ``S^K X``, in double precision as means are compared."""
+        rows = embed(SGC(graph.num_features, hops=self.hops), graph, nodes) if self.hops else graph.rows(nodes)
+        return rows.double()
+
+    def state_dict(self) -> dict[str, Any]:
+        sums = [value.clone() for value in self._sums.values()]
+        return {"classes": list(self._sums), "sums": sums, "counts": list(self._counts.values())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._sums = dict(zip(state["classes"], state["sums"], strict=True))
+        self._counts = dict(zip(state["classes"], state["counts"], strict=True))

@@ -1,0 +1,126 @@
+"""A stream whose attributes are vectors from walks on what has been seen so far.
+
+What is retrained and what is kept, task by task:
+
+1. *The graph seen so far.* At task i walks are drawn on the task's own view of the graph, from (and among) all nodes
+   of the classes of tasks 0 … i and all nodes that edges of the view tie to those. So with ``own`` edges that is the
+   classes seen so far, each task's apart; with ``seen`` edges also the nodes without a task that they are linked to;
+   with ``all`` edges whatever is linked to them, future classes' nodes too, just as a GNN would see them there.
+2. *The vectors.* New walks of that graph, of old nodes as of new; skip-gram goes on from the vectors and context
+   vectors that it had. Old vectors thus move only by further training, and are never made anew; new nodes get new
+   vectors. Nodes not seen yet have zeros. Attributes and labels play no part (labels only say which nodes have come).
+3. *The classifier.* It is learnt on these vectors by the ordinary :class:`ergnn.learner.Learner`, from the training
+   nodes of the present task (and what its method remembers). Earlier tasks are scored with the vectors of the latest
+   one: what is forgotten is the classifier's forgetting, and the drift of the vectors under it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task, TaskStream
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.walks.skipgram import SkipGram
+from ergnn.walks.walkers import Neighbours, random_walks
+
+
+@dataclass(frozen=True)
+class WalkSettings:
+    """Walks and skip-gram at each task.
+
+    Args:
+        walks: walks from each node.
+        length: nodes of a walk.
+        p: return parameter of Node2Vec; ``p = q = 1`` is DeepWalk.
+        q: in-out parameter of Node2Vec.
+        dim, window, negative, epochs, lr: see :class:`SkipGram`.
+        normalize: give vectors of length 1; a raw vector's length tells how often its node has been trained on.
+    """
+
+    walks: int = 10
+    length: int = 40
+    p: float = 1.0
+    q: float = 1.0
+    dim: int = 128
+    window: int = 10
+    negative: int = 5
+    epochs: int = 1
+    lr: float = 0.025
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("walks", "length", "dim", "window", "negative", "epochs"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+        for name in ("p", "q", "lr"):
+            if not 0.0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0 and finite")
+
+
+KINDS = {"deepwalk": WalkSettings(), "node2vec": WalkSettings(p=0.25, q=0.5)}
+"""Each kind with its settings.
+
+Both papers have vectors of 128, windows of 10 and a learning rate of 0.025. DeepWalk's has 80 walks of 40 nodes from
+each node and a hierarchical softmax, Node2Vec's 10 walks of 80 and p, q searched in {0.25, 0.5, 1, 2, 4}.
+"""
+
+
+def walk_settings(kind: str, **settings: Any) -> WalkSettings:
+    """The settings of ``deepwalk`` or ``node2vec``, some of them replaced."""
+    if kind not in KINDS:
+        raise UnknownNameError("walk kind", kind, KINDS)
+    allowed = {f.name for f in fields(WalkSettings)} - ({"p", "q"} if kind == "deepwalk" else set())
+    for name in settings:
+        if name not in allowed:
+            raise InputError(f"{kind} has no setting {name!r}; its settings: {', '.join(sorted(allowed))}")
+    return replace(KINDS[kind], **settings)
+
+
+def walk_stream(stream: TaskStream, kind: str = "deepwalk", seed: int = 0, **settings: Any) -> TaskStream:
+    """The same tasks with vectors from walks in place of attributes, ``[n, dim]``, as known at each task.
+
+    Args:
+        stream: decides which nodes and edges are there at each task.
+        kind: ``deepwalk`` (uniform walks) or ``node2vec`` (second-order walks).
+        seed: decides walks, first vectors and noise.
+        settings: fields of :class:`WalkSettings` that replace the kind's own.
+    """
+    chosen = walk_settings(kind, **settings)
+    generator = torch.Generator().manual_seed(seed)
+    skip_gram = SkipGram(chosen.dim, chosen.window, chosen.negative, chosen.epochs, chosen.lr, seed)
+    tasks: list[Task] = []
+    seen: list[int] = []
+    for task in stream:
+        graph = task.graph
+        seen.extend(task.classes)
+        skip_gram.train(_walks(graph.to("cpu"), visible_nodes(graph, seen), chosen, generator))
+        vectors = skip_gram.vectors(graph.num_nodes)
+        vectors = F.normalize(vectors, dim=1) if chosen.normalize else vectors
+        tasks.append(replace(task, graph=replace(graph, x=vectors.to(graph.device))))
+    return TaskStream(tasks, name=stream.name, metric=stream.metric)
+
+
+def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
+    """Nodes of these classes, and every node that a chain of edges (either way) ties to one of them; ascending."""
+    n, (source, target) = graph.num_nodes, graph.edge_index.cpu().numpy()
+    links = coo_matrix((np.ones(len(source), dtype=np.int8), (source, target)), shape=(n, n))
+    part = connected_components(links, directed=False)[1]
+    of_class = torch.isin(graph.y.cpu(), torch.tensor(classes)).numpy()
+    return torch.from_numpy(np.flatnonzero(np.isin(part, part[of_class])))
+
+
+def _walks(graph: Graph, nodes: Tensor, settings: WalkSettings, generator: torch.Generator) -> Tensor:
+    """``settings.walks`` rounds, each from every node once, in a new order."""
+    neighbours = Neighbours(graph.edge_index, graph.num_nodes)
+    starts = [nodes[torch.randperm(nodes.numel(), generator=generator)] for _ in range(settings.walks)]
+    return random_walks(neighbours, torch.cat(starts), settings.length, generator, settings.p, settings.q)
