@@ -305,16 +305,20 @@ def observe_together(
         groups.append([i]) if match is None else match.append(i)
     for group in groups:
         start = time.perf_counter()
-        objective = make_objective([models[i] for i in group], [begun[i][1] for i in group])
-        lead = learners[group[0]]
-        guide = lead.method.guide(lead, begun[group[0]][0], objective) if lead.method.guided else None
+        lead, own = learners[group[0]], begun[group[0]][0].train.numel()
+        rounds = [learners[i].method.rounds(learners[i], begun[i][1], begun[i][0].train.numel()) for i in group]
+        heads = torch.unique(begun[group[0]][1].heads).tolist()
+        objectives = [
+            make_objective([models[i] for i in group], list(parts), heads) for parts in zip(*rounds, strict=True)
+        ]
+        guide = lead.method.guide(lead, begun[group[0]][0], objectives[0]) if lead.method.guided else None
         train(
-            objective,
+            objectives,
             lead.training,
             [learners[i].seed for i in group],
             begun[group[0]][0].id,
             on_epoch,
-            own=begun[group[0]][0].train.numel(),
+            own=own,
             guide=guide,
         )
         seconds = (time.perf_counter() - start) / len(group)
@@ -336,6 +340,7 @@ def _shape(learner: Learner, task: Task, trained_on: Examples) -> tuple[Any, ...
         learner.heads.kind,
         [len(classes) for classes in learner.heads.classes],
         torch.unique(trained_on.heads).tolist(),
+        len(learner.method.rounds(learner, trained_on, task.train.numel())),
         task.graph.num_features,
     )
 

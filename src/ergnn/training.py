@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,9 @@ import torch
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import Objective, ParamDict
+
+GRAPH_FROM = 20
+"""On a GPU, steps are recorded as a CUDA graph from this number of epochs on."""
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
@@ -96,7 +99,7 @@ class MiniBatches:
 
 
 def train(
-    objective: Objective,
+    objectives: Objective | Sequence[Objective],
     training: Training,
     seeds: list[int],
     task: int,
@@ -110,25 +113,34 @@ def train(
     Models that stand side by side share no parameter, so that the gradient of the total is each one's own.
 
     Args:
+        objectives: what to minimise; of several, of the same parameters, the epochs take one each in turn.
         seeds: one a model; with the task's number they decide the dropout masks and the batches.
         own: how many examples, the first ones, are the task's own (by default all); for batches.
         guide: what is done around each step.
     """
-    batches: list[Objective] | MiniBatches = [objective]
+    rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
+    objective = rounds[0]
+    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+    device = objective.targets.device
+    on_gpu = device.type == "cuda"
+    optimizer = OPTIMIZERS[training.optimizer](
+        list(params.values()), lr=training.lr, weight_decay=training.weight_decay, fused=True
+    )
+    if on_gpu and guide is None and training.batch_size is None and training.epochs >= GRAPH_FROM:
+        graphed_epochs(rounds, params, optimizer, training.epochs, seeds, task, on_epoch)
+        objective.write_back(params)
+        return
+    batches: list[list[Objective]] | list[MiniBatches] = [[part] for part in rounds]
     if training.batch_size is not None:
         if len(seeds) != 1:
             raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
         count = objective.weights.numel() if own is None else own
-        batches = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29)
-    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
-    optimizer = OPTIMIZERS[training.optimizer](
-        list(params.values()), lr=training.lr, weight_decay=training.weight_decay, fused=True
-    )
-    device = objective.targets.device
-    steps = training.epochs * len(batches)
+        seed = seeds[0] * 1_000_003 + task * 7919 + 29
+        batches = [MiniBatches(part, training.batch_size, count, seed + i) for i, part in enumerate(rounds)]
+    steps = training.epochs * max(len(part) for part in batches)
     keys = iter(dropout_keys(seeds, task, steps, objective.dropout_sites, device))
-    for _ in range(training.epochs):
-        for batch in batches:
+    for epoch in range(training.epochs):
+        for batch in batches[epoch % len(batches)]:
             optimizer.zero_grad()
             loss = (batch.weights * batch.losses(params, next(keys))).sum()
             loss.backward()
@@ -140,3 +152,57 @@ def train(
         if on_epoch is not None:
             on_epoch()
     objective.write_back(params)
+
+
+def graphed_epochs(
+    rounds: Sequence[Objective],
+    params: ParamDict,
+    optimizer: torch.optim.Optimizer,
+    epochs: int,
+    seeds: list[int],
+    task: int,
+    on_epoch: Callable[[], None] | None,
+) -> None:
+    """Full-batch epochs on a GPU as CUDA graphs: a step is recorded once and played back, and the host only counts.
+
+    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording needs a few steps
+    to warm up; parameters and the optimizer's state are put back after them.
+    """
+    device = next(iter(params.values())).device
+    keys = dropout_keys(seeds, task, epochs, rounds[0].dropout_sites, device)
+    key = keys[0].clone()
+    for group in optimizer.param_groups:
+        group["capturable"] = True
+
+    def step(objective: Objective) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        (objective.weights * objective.losses(params, key)).sum().backward()
+        optimizer.step()
+
+    start = {name: value.detach().clone() for name, value in params.items()}
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for objective in rounds:
+            for _ in range(2):
+                step(objective)
+    torch.cuda.current_stream().wait_stream(side)
+    graphs = []
+    for objective in rounds:
+        graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            step(objective)
+        graphs.append(graph)
+    with torch.no_grad():
+        for name, value in params.items():
+            value.copy_(start[name])
+        for state in optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    value.zero_()
+    for epoch in range(epochs):
+        key.copy_(keys[epoch])
+        graphs[epoch % len(graphs)].replay()
+        if on_epoch is not None:
+            on_epoch()

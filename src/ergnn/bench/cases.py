@@ -32,7 +32,9 @@ def _cora() -> TaskStream:
 
 
 def _er_gat_im(seed: int, epochs: int = 200, **options: Any) -> Learner:
-    return Learner("gat", "replay", selector="im", head="shared", weight_decay=5e-4, seed=seed, epochs=epochs, **options)
+    return Learner(
+        "gat", "replay", selector="im", head="shared", weight_decay=5e-4, seed=seed, epochs=epochs, **options
+    )
 
 
 @case
@@ -80,7 +82,9 @@ def stream(threads: int, quick: bool) -> list[Measurement]:
     plain = seconds(lambda: plain_stream(tasks, "gat", epochs), 1, 0)
     return [
         Measurement("stream: ER-GAT-IM on Cora, one seed", one, plain, "s", threads, note),
-        Measurement("stream: ER-GAT-IM on Cora, ten seeds", ten, 10 * plain, "s", threads, note + "; peer: 10 × its run"),
+        Measurement(
+            "stream: ER-GAT-IM on Cora, ten seeds", ten, 10 * plain, "s", threads, note + "; peer: 10 × its run"
+        ),
     ]
 
 
@@ -93,7 +97,9 @@ def corafull(threads: int, quick: bool) -> list[Measurement]:
     note = f"{tasks} tasks × 200 epochs; peer: its epochs, timed over a few, × 200"
     return [
         Measurement("CoraFull-shaped: a task", ours["seconds"] / tasks, plain["seconds"] * 200, "s", threads, note),
-        Measurement("CoraFull-shaped: peak memory", ours["peak"], plain["peak"], "MB", threads, f"{tasks} tasks, whole process"),
+        Measurement(
+            "CoraFull-shaped: peak memory", ours["peak"], plain["peak"], "MB", threads, f"{tasks} tasks, whole process"
+        ),
     ]
 
 
@@ -137,9 +143,25 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
     training = learner.history[2]["train_seconds"]
     big = large_influence(quick)
     return [
-        Measurement("influence: Cora, 40 training nodes", ours * 1e3, peer * 1e3, "ms", threads, "peer: per-node gradients, whole graph"),
-        Measurement("influence: Cora, beside its task's training", ours, training, "s", threads, "peer: the training itself"),
-        Measurement("influence: 100,000 nodes, 1 M edges", big["select"], big["epochs"], "s", threads, "peer: 20 of its own epochs"),
+        Measurement(
+            "influence: Cora, 40 training nodes",
+            ours * 1e3,
+            peer * 1e3,
+            "ms",
+            threads,
+            "peer: per-node gradients, whole graph",
+        ),
+        Measurement(
+            "influence: Cora, beside its task's training", ours, training, "s", threads, "peer: the training itself"
+        ),
+        Measurement(
+            "influence: 100,000 nodes, 1 M edges",
+            big["select"],
+            big["epochs"],
+            "s",
+            threads,
+            "peer: 20 of its own epochs",
+        ),
     ]
 
 
@@ -171,7 +193,9 @@ def size(threads: int, quick: bool) -> list[Measurement]:
             start = time.perf_counter()
             plain.observe(task, select=False)
             peer = (time.perf_counter() - start) / 2 * 1e3
-        note = "10 directed edges a node; field set-up included" + ("" if peer else "; the peer was not run at this size")
+        note = "10 directed edges a node; field set-up included" + (
+            "" if peer else "; the peer was not run at this size"
+        )
         out.append(Measurement(f"size: {nodes:,} nodes, a step", ours * 1e3, peer, "ms", threads, note))
     return out
 
@@ -183,7 +207,8 @@ def tasks(threads: int, quick: bool) -> list[Measurement]:
     graph = bag_of_words_graph(20_000, 60_000, 2000, 2 * count)
     long = synthetic_stream(graph)
     out = []
-    for label, options in (("whole buffer", {}), ("replay_batch=16", {"replay_batch": 16})):
+    variants: list[tuple[str, dict[str, Any]]] = [("whole buffer", {}), ("replay_batch=16", {"replay_batch": 16})]
+    for label, options in variants:
         learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=50 if quick else 100, **options)
         times = []
         for task in long:
@@ -210,7 +235,11 @@ def seeds(threads: int, quick: bool) -> list[Measurement]:
         one = seconds(lambda: learn(1), 3)
         for count in (2, 5, 10, 20):
             many = seconds(lambda count=count: learn(count), 1)  # type: ignore[misc]
-            out.append(Measurement(f"seeds: {count} of {backbone} together", many, one * count, "s", threads, "peer: one after another"))
+            out.append(
+                Measurement(
+                    f"seeds: {count} of {backbone} together", many, one * count, "s", threads, "peer: one after another"
+                )
+            )
     return out
 
 

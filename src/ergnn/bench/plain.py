@@ -1,4 +1,4 @@
-"""The peer: the same learning loop as one writes it with plain PyG layers, on the whole graph, with dense attributes."""
+"""The peer: the same loop as one writes it with plain PyG layers, on the whole graph, with dense attributes."""
 
 from __future__ import annotations
 

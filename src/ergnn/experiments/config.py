@@ -72,6 +72,7 @@ class RunConfig:
         beta: a fixed weight of the current task in place of |B| / (|D| + |B|).
         replay: how a remembered node is shown again: live, isolated or ego.
         hops: radius of a stored ego graph.
+        replay_batch: how many remembered nodes an epoch replays, all in turn; by default the whole buffer.
         denominator: of the forgetting mean, M-1 or M.
         device: cpu, cuda, cuda:1, ...
         features_options: of the walks, e.g. walks=80.
@@ -106,6 +107,7 @@ class RunConfig:
     beta: float | None = None
     replay: str = "live"
     hops: int = 2
+    replay_batch: int | None = None
     denominator: str = "M-1"
     device: str = "cpu"
     features_options: dict[str, Any] = field(default_factory=dict)

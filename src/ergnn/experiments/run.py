@@ -88,6 +88,7 @@ def make_learner(config: RunConfig, seed: int) -> Learner:
             "beta": config.beta,
             "replay": config.replay,
             "hops": config.hops,
+            "replay_batch": config.replay_batch,
         }
     elif config.method in ("gem", "agem"):
         options = {"per_class": config.per_class, "replay": config.replay, "hops": config.hops}

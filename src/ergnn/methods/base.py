@@ -47,6 +47,14 @@ class Method(ABC):
         """What to do around each step of training on ``objective`` (made of :meth:`examples`); asked if ``guided``."""
         return None
 
+    def rounds(self, learner: Learner, examples: Examples, own: int) -> list[Examples]:
+        """What the epochs go through in turn; by default all examples in each.
+
+        Args:
+            own: how many of the examples, the first ones, are the task's own.
+        """
+        return [examples]
+
     def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
         """What to do once the task has been learnt; returns what is worth recording."""
         return {}

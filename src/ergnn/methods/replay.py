@@ -63,6 +63,8 @@ class Replay(Method):
         loss_scale: ``sum``, ``balanced`` or ``mean``, see :func:`replay_weights`.
         beta: a fixed β.
         replay, hops: see :class:`ExperienceBuffer`.
+        replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1); all of
+            them are gone through in turn. None extracts all at once, and time a task grows with the buffer.
     """
 
     def __init__(
@@ -74,7 +76,10 @@ class Replay(Method):
         beta: float | None = None,
         replay: str = "live",
         hops: int = 2,
+        replay_batch: int | None = None,
     ) -> None:
+        if replay_batch is not None and replay_batch < 1:
+            raise InputError(f"replay_batch is {replay_batch}; it must be 1 or more, or None for the whole buffer")
         if per_class < 1:
             raise InputError(f"per_class (e) is {per_class}; at least 1 node a class must be remembered")
         if isinstance(selector, str):
@@ -84,7 +89,7 @@ class Replay(Method):
         else:
             self.selector = selector
         self.per_class = per_class
-        self.loss_scale, self.beta = loss_scale, beta
+        self.loss_scale, self.beta, self.replay_batch = loss_scale, beta, replay_batch
         replay_weights(1, 1, loss_scale, beta)
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
 
@@ -94,6 +99,7 @@ class Replay(Method):
 
     def check(self, task: Task) -> None:
         check_per_class(task, self.per_class)
+        self.buffer.check(task)
 
     def examples(self, learner: Learner, task: Task, number: int) -> Examples:
         graph, remembered = self.buffer.attach(task.graph)
@@ -103,6 +109,21 @@ class Replay(Method):
             parts.append(learner.examples(graph, nodes, experience.task))
         joined = Examples.join(parts)
         return joined.weighted(replay_weights(len(own), len(joined) - len(own), self.loss_scale, self.beta))
+
+    def rounds(self, learner: Learner, examples: Examples, own: int) -> list[Examples]:
+        count = len(examples) - own
+        if self.replay_batch is None or count <= self.replay_batch:
+            return [examples]
+        generator = torch.Generator().manual_seed(learner.seed * 1_000_003 + count)
+        shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
+        first = torch.arange(own, device=shuffled.device)
+        parts = shuffled.chunk(-(-count // self.replay_batch))
+        return [
+            examples[torch.cat([first, part])].weighted(
+                replay_weights(own, part.numel(), self.loss_scale, self.beta).to(shuffled.device)
+            )
+            for part in parts
+        ]
 
     def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
         context = learner.selection_context(task, number, trained_on, self.per_class, self.selector.leaky)

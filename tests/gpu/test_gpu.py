@@ -1,0 +1,57 @@
+"""A GPU gives what the CPU gives: the same masks, the same choices, the same scores."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ergnn.training
+from ergnn.data import TaskStream, make_stream
+from ergnn.learner import Learner, observe_together
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
+
+
+def cora() -> TaskStream:
+    return make_stream("cora", split="seeded", inter_task_edges="own").stream
+
+
+def learnt(device: str, backbone: str = "gat", selector: str = "im", epochs: int = 30, **options) -> Learner:
+    learner = Learner(backbone, "replay", selector=selector, head="shared", device=device, epochs=epochs, **options)
+    for task in cora():
+        learner.observe(task)
+    return learner
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc"])
+def test_gpu_and_cpu_learn_the_same(backbone: str) -> None:
+    a, b = learnt("cpu", backbone), learnt("cuda", backbone)
+    assert a.method.buffer.nodes.tolist() == b.method.buffer.nodes.tolist()
+    for task in cora():
+        assert a.evaluate(task) == pytest.approx(b.evaluate(task), abs=0.01)
+
+
+def test_a_recorded_step_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = cora()[0]
+    recorded = Learner("gcn", "finetune", device="cuda", epochs=40, weight_decay=5e-4).observe(task)
+    monkeypatch.setattr(ergnn.training, "GRAPH_FROM", 10**9)
+    plain = Learner("gcn", "finetune", device="cuda", epochs=40, weight_decay=5e-4).observe(task)
+    for p, q in zip(recorded.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+def test_rounds_of_replay_are_recorded_too() -> None:
+    a = learnt("cpu", "gcn", "mf", per_class=4, replay_batch=3)
+    b = learnt("cuda", "gcn", "mf", per_class=4, replay_batch=3)
+    for task in cora():
+        assert a.evaluate(task) == pytest.approx(b.evaluate(task), abs=0.01)
+
+
+def test_models_side_by_side_equal_each_alone() -> None:
+    task = cora()[0]
+    together = [Learner("gcn", "finetune", device="cuda", seed=s, epochs=30) for s in range(4)]
+    observe_together(together, [task] * 4)
+    for s, learner in enumerate(together):
+        alone = Learner("gcn", "finetune", device="cuda", seed=s, epochs=30).observe(task)
+        for p, q in zip(learner.model.parameters(), alone.model.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
