@@ -1,0 +1,37 @@
+"""Learn Cora task by task, with and without replay, and see what is forgotten.
+
+python examples/stream.py [epochs]
+"""
+
+import sys
+
+import ergnn
+from ergnn.metrics import average_accuracy
+
+
+def learn(stream: ergnn.TaskStream, learner: ergnn.Learner) -> ergnn.AccuracyMatrix:
+    """The public loop: observe a task, then score every task so far."""
+    rows = []
+    for task in stream:
+        learner.observe(task)
+        rows.append([learner.evaluate(seen) for seen in stream[: task.id + 1]])
+    return ergnn.AccuracyMatrix(rows)
+
+
+def main(epochs: int = 100) -> None:
+    preset = ergnn.make_stream("cora", split="seeded")
+    for task in preset.stream:
+        print(f"{task.name}: {task.train.numel()} nodes to learn from, {task.test.numel()} to be tested on")
+    learners = {
+        "finetune": ergnn.Learner("gat", "finetune", epochs=epochs, weight_decay=5e-4),
+        "replay": ergnn.Learner("gat", "replay", selector="mf*", per_class=1, epochs=epochs, weight_decay=5e-4),
+    }
+    for name, learner in learners.items():
+        matrix = learn(preset.stream, learner)
+        pm, fm, aa = ergnn.performance_mean(matrix), ergnn.forgetting_mean(matrix), average_accuracy(matrix)
+        print(f"{name:>8}: PM {pm:.1%}  FM {fm:.1%}  AA {aa:.1%}")
+    print("remembered nodes:", learners["replay"].method.buffer.nodes.tolist())
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
