@@ -50,6 +50,8 @@ def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]
 
 def gradients(model: nn.Module, examples: Examples, values: Values, chunk: int = CHUNK) -> Iterator[Tensor]:
     """``∇_{W1} value_i`` of every example, in evaluation, one vector after another."""
+    if not len(examples):
+        return
     for index in torch.arange(len(examples), device=examples.nodes.device).split(chunk):
         value, weights = _values(model, examples[index], values)
         for one in value:

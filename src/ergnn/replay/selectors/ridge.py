@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,8 @@ from ergnn.replay.selectors.smoothed import labelled
 
 TIE = 1e-9
 """Qualities that differ by less are equal; which of them is taken is up to the seed."""
+EXHAUSTIVE = 10_000
+"""Sets of one candidate a class that are all tried, where there are more than two classes."""
 ENTRIES = 1 << 22
 """Predictions that are held at once."""
 
@@ -95,17 +99,26 @@ class RidgeProblem:
 def choose_one_each(
     problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator
 ) -> list[int]:
-    """The best set of one candidate a class.
+    """The best set of one candidate a class: of all such sets with two classes or few sets, by ascent otherwise."""
+    if len(members) <= 2 or math.prod(part.numel() for part in members) <= EXHAUSTIVE:
+        return best_of_all(problem, members)
+    return ascent(problem, members, restarts, generator)
 
-    With one class or two all sets are tried. With more, one class's candidate at a time is exchanged for the best one
-    until none helps, from a greedy start and from ``restarts`` random ones.
+
+def best_of_all(problem: RidgeProblem, members: Sequence[Tensor]) -> list[int]:
+    """The best set of one candidate a class; every one is tried."""
+    sets = list(product(*(part.tolist() for part in members[:-1])))
+    values = torch.cat([problem.qualities(chosen, members[-1]) for chosen in sets])
+    i, j = divmod(_first_best(values), members[-1].numel())
+    return [*sets[i], int(members[-1][j])]
+
+
+def ascent(problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator) -> list[int]:
+    """A set that is the better for no exchange of one candidate, the best of those found.
+
+    One class's candidate at a time is exchanged for the best one, until that changes nothing; from a start where each
+    class adds its best to those before, and from ``restarts`` random ones.
     """
-    if len(members) == 1:
-        return [int(members[0][_first_best(problem.qualities([], members[0]))])]
-    if len(members) == 2:
-        values = torch.stack([problem.qualities([int(v)], members[1]) for v in members[0]])
-        i, j = divmod(_first_best(values.flatten()), members[1].numel())
-        return [int(members[0][i]), int(members[1][j])]
     greedy: list[int] = []
     for part in members:
         greedy.append(int(part[_first_best(problem.qualities(greedy, part))]))
@@ -144,7 +157,7 @@ class Ridge(Selector):
     Args:
         pool: at most so many candidates a class (but e at least), drawn by seed where there are more.
         targets: at most so many targets, drawn by seed where there are more.
-        restarts: random starts of the search, for more than two classes.
+        restarts: random starts of the search, where there are too many sets to try all.
         ridge, sharpness: λ (relative) and τ of :class:`RidgeProblem`.
     """
 
