@@ -17,7 +17,12 @@ from ergnn.testing import example_context
 def test_a_step_on_a_helpful_node_lowers_the_validation_loss_and_on_a_harmful_one_raises_it():
     context = example_context()
     context.model.double()
+    y = context.graph.y.clone()
+    wrong = int(context.nodes[0])
+    y[wrong] = next(c for c in context.task.classes if c != int(y[wrong]))
+    context = replace(context, task=replace(context.task, graph=replace(context.graph, y=y)))
     scores = SELECTORS.create("rim").score(context)
+    assert int(scores.argmin()) == 0, "the node with the wrong label"
     assert float(scores.min()) < -0.01 < 0.01 < float(scores.max()), "there are nodes of both kinds"
     own, val = (make_objective([context.model], [context.examples(split)]) for split in ("train", "val"))
     params = own.parameters()
