@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from math import ceil, floor, log, log10
 
 import numpy as np
@@ -115,7 +116,8 @@ def line_chart(
     series: Sequence[Series], *, label: str, x_name: str, y_name: str, x_ticks: Sequence[float], log_x: bool = False
 ) -> str:
     """Lines with 95 % bars, each named at its right end."""
-    width, height, left, right, top, bottom = 560, 340, 46, 128, 26, 42
+    width, height, left, top, bottom = 560, 340, 46, 26, 42
+    right, inset = 24 + _room([one.label for one in series]), 10 + 2.2 * len(series)
     means = [point.y for one in series for point in one.points]
     bars = [point.half for one in series for point in one.points if point.half is not None]
     room = min(float(np.median(bars)) if bars else 0.0, max(max(means) - min(means), 1.0))
@@ -125,7 +127,7 @@ def line_chart(
 
     def sx(x: float) -> float:
         place = ((log(x) if log_x else x) - first) / ((last - first) or 1)
-        return left + 12 + place * (width - left - right - 24)
+        return left + inset + place * (width - left - right - 2 * inset)
 
     def sy(y: float) -> float:
         return top + (high - min(max(y, low), high)) / (high - low) * (height - top - bottom)
@@ -135,10 +137,12 @@ def line_chart(
     parts += [_text(sx(t), height - bottom + 20, f"{t:g}", "tick mid") for t in x_ticks]
     parts.append(_text((left + width - right) / 2, height - 4, x_name, "name mid"))
     parts.append(_text(4, 13, y_name, "name"))
+    near = min((sx(b) - sx(a) for a, b in pairwise(sorted(x_ticks))), default=60.0)
+    dodge = min(4.0, 0.4 * near / len(series))  # bars of one x stand beside each other
     ends = [one.points[-1] for one in series]
     names = spread([sy(end.y) for end in ends], 14.5, top, height - bottom)
     for number, (one, end, name_y) in enumerate(zip(series, ends, names, strict=True)):
-        shift = (number - (len(series) - 1) / 2) * min(2.4, 14 / len(series))
+        shift = (number - (len(series) - 1) / 2) * dodge
         places = [(sx(p.x) + shift, sy(p.y), p) for p in one.points]
         body = ['<path class="line" d="M' + "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in places) + '"/>']
         for x, y, p in places:
@@ -156,10 +160,9 @@ def heat_map(matrix: NDArray[np.float64], *, low: float, high: float, label: str
     """Cells from low to high (fractions), a row after each task; numbers inside where they fit."""
     tasks = len(matrix)
     cell = 44 if tasks <= 5 else max(9, 240 // tasks)
-    left, top, size = 30, 26, cell * tasks
+    left, top, size = 22, 16, cell * tasks
     every = 1 if cell >= 22 else ceil(22 / cell)
-    parts = [_text(left, 11, "accuracy on task", "name"), f'<g class="name"><text x="{left - 22}" y="{top + 12}">']
-    parts = [_text(left + size / 2, 10, "on task", "tick mid")]
+    parts = []
     for i in range(0, tasks, every):
         parts.append(_text(left + (i + 0.5) * cell, top - 4, str(i + 1), "tick mid"))
         parts.append(_text(left - 6, top + (i + 0.5) * cell + 4, str(i + 1), "tick end"))
@@ -182,7 +185,8 @@ def heat_map(matrix: NDArray[np.float64], *, low: float, high: float, label: str
 
 def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
     """A line a row; each point carries its number (the task), so that colour is not needed to read it."""
-    step, left, width, top, bottom = 30, 132, 560, 26, 22
+    step, width, top, bottom = 32, 560, 26, 22
+    left = 4 + _room([row.label for row in rows])
     values = [point.y for row in rows for point in row.points]
     x_ticks = ticks(min(0.0, *values), max(1.0, *values), 6)
     low, high = x_ticks[0], x_ticks[-1]
@@ -200,13 +204,13 @@ def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
         numbered = len(row.points) <= 9
         body = [_text(left, y + 4, row.label, "label end")]
         body.append(f'<path class="rail" d="M{left + 14} {y}H{width - 14}"/>')
-        for p in row.points:
-            x = sx(p.y)
+        for k, p in enumerate(row.points):
+            x, own = sx(p.y), y + (14 * k / (len(row.points) - 1) - 7 if len(row.points) > 1 else 0)
             if p.half is not None and numbered:
-                body.append(f'<path class="bar" d="M{sx(p.y - p.half):.1f} {y}H{sx(p.y + p.half):.1f}"/>')
-            body.append(_mark(x, y, 8 if numbered else 3.4, p.tip))
+                body.append(f'<path class="bar" d="M{sx(p.y - p.half):.1f} {own:.1f}H{sx(p.y + p.half):.1f}"/>')
+            body.append(_mark(x, own, 7 if numbered else 3.4, p.tip))
             if numbered:
-                body.append(_text(x, y + 3.6, f"{p.x:g}", "number mid"))
+                body.append(_text(x, own + 3.6, f"{p.x:g}", "number mid"))
         parts.append(f'<g class="series {row.look}">{"".join(body)}</g>')
     return _svg(width, height, label, "".join(parts))
 
@@ -224,7 +228,8 @@ def class_map(
         all_nodes, candidates: ``[n, 2]`` coordinates.
         chosen: name, style class, x, y and what hovering says, one for each choice.
     """
-    width, height, right, pad = 300, 210, 86, 10
+    right, height, pad = 16 + _room([name for name, *_ in chosen]), 200, 8
+    width = 220 + right
     both = np.concatenate([all_nodes, candidates])
     low, high = both.min(axis=0), both.max(axis=0)
     scale = np.where(high > low, high - low, 1.0)
@@ -245,6 +250,11 @@ def class_map(
     return _svg(width, height, label, "".join(parts))
 
 
+def _room(names: Sequence[str]) -> float:
+    """Width of the longest name, nearly: the style sheet's labels are 12 pixels high and semibold."""
+    return 7.4 * max(map(len, names), default=0)
+
+
 def _dots(points: NDArray[np.float64], kind: str) -> str:
     """Round dots as one path of zero-length strokes, a few bytes a node."""
     return f'<path class="{kind}" d="' + "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points) + '"/>'
@@ -255,7 +265,8 @@ def _mark(x: float, y: float, radius: float, tip: str) -> str:
 
 
 def _text(x: float, y: float, text: str, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+    text = escape(text.replace("-", "−") if text[:1] == "-" else text)
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{text}</text>'
 
 
 def _svg(width: float, height: float, label: str, body: str, kind: str = "") -> str:

@@ -14,16 +14,17 @@ from typing import Any
 
 from ergnn import __version__
 from ergnn.errors import InputError
+from ergnn.experiments.grid import PAPER_TABLE_1
 from ergnn.experiments.store import RunStore, StoredRun
 from ergnn.report.claims import claims_of
 from ergnn.report.page_figures import DatasetFigures, choices, forgetting, growth, heat_maps, sweep
 from ergnn.report.page_tables import PageTable, cost_table, result_table, tests_of
-from ergnn.report.rows import Row, Setting, gather, settings_of
+from ergnn.report.rows import Row, dataset_order, gather
+from ergnn.report.settings import Setting, settings_of
 
 TITLE = "ER-GNN, reproduced"
 MOST_SETTINGS = 4
 """Settings that get figures of their own; all of them have tables."""
-IMAGES = "permuted"
 
 
 def write_page(store_path: str | Path, out_html: str | Path, title: str = TITLE, command: str = "") -> Path:
@@ -110,12 +111,11 @@ def _tables(settings: Sequence[Setting]) -> dict[int, list[tuple[Setting, list[P
 
 def _table_of(row: Row) -> int:
     """Where the paper would print a row; e > 1 is figure 3's."""
-    run = row.runs[0]
-    if run.dataset.startswith(IMAGES):
+    if row.is_image:
         return 4
-    if (run.per_class or 1) > 1:
+    if row.per_class > 1:
         return 0
-    return 3 if run.method == "replay" and run.backbone != "gat" else 2
+    return 3 if row.method == "replay" and row.backbone != "gat" else 2
 
 
 def _figures(settings: Sequence[Setting], draw: Any) -> list[tuple[Setting, list[DatasetFigures]]]:
@@ -134,7 +134,7 @@ def _facts(runs: Sequence[StoredRun], settings: Sequence[Setting]) -> list[tuple
         ("rows", f"{sum(len(setting.rows) for setting in settings):,}"),
         ("seeds", f"{len({run.seed for run in runs}):,}"),
         ("class orders", f"{len({(run.config.get('class_order'), run.order) for run in runs}):,}"),
-        ("data sets", ", ".join(sorted({run.dataset for run in runs}))),
+        ("data sets", ", ".join(sorted({run.dataset for run in runs}, key=dataset_order))),
         ("computing", _duration(sum(run.seconds for run in runs))),
         ("machine", "; ".join(machines)),
         ("code", ", ".join(sorted({run.code_version for run in runs}))),
@@ -168,30 +168,32 @@ def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:
 
 
 def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """Table 1: each data set and its tasks, as the runs had them and as its files describe it."""
+    """Table 1: each data set as its files describe it, the paper's counts where they differ, and the tasks learnt."""
     from ergnn.data import describe_datasets
 
     known = {info.name: info for info in describe_datasets()}
     rows = []
-    for dataset in sorted({run.dataset for run in runs}):
+    for dataset in sorted({run.dataset for run in runs}, key=dataset_order):
         own = [run for run in runs if run.dataset == dataset]
-        info, run = known.get(dataset), own[0]
-        named = run.class_names if all(other.classes == run.classes for other in own) else None
+        info, first = known.get(dataset), own[0]
+        ours = (info.nodes, info.features, info.classes) if info else (None, None, None)
+        ours = (*ours, len(first.classes), len(first.classes[0]))
+        same = all(run.classes == first.classes for run in own)
         rows.append(
             {
                 "name": dataset,
-                "nodes": info.nodes if info else None,
+                "counts": list(zip(ours, PAPER_TABLE_1.get(dataset, ours), strict=True)),
                 "edges": info.edges if info else None,
-                "features": info.features if info else None,
-                "classes": info.classes if info else None,
-                "tasks": len(run.classes),
-                "per_task": len(run.classes[0]),
-                "metric": run.metric,
-                "splits": ", ".join(sorted({other.split for other in own})),
-                "order": [[named[c].replace("_", " ") for c in group] for group in run.classes] if named else [],
+                "metric": first.metric,
+                "splits": ", ".join(sorted({run.split for run in own})),
+                "order": [[_class_name(first, c) for c in group] for group in first.classes] if same else [],
             }
         )
     return rows
+
+
+def _class_name(run: StoredRun, label: int) -> str:
+    return run.class_names[label].replace("_", " ") if run.class_names else str(label)
 
 
 def _notes(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:

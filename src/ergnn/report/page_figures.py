@@ -7,14 +7,15 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from ergnn.data import describe_datasets
 from ergnn.data.stream import TaskStream
 from ergnn.errors import ErgnnError
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream
 from ergnn.metrics import Summary, performance_after_each_task, summarize
-from ergnn.report.figures import Point, Series, class_map, dot_plot, heat_map, line_chart, look_of
-from ergnn.report.projection import can_be_drawn, class_maps
-from ergnn.report.rows import Row, forgetting_per_task
+from ergnn.report.figures import Point, Series, class_map, dot_plot, heat_map, line_chart
+from ergnn.report.projection import MOST_EDGES, class_maps
+from ergnn.report.rows import Row
 
 MOST_LINES = 12
 MOST_CELLS = 4000
@@ -43,7 +44,7 @@ class DatasetFigures:
 
 def growth(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     """Figure 2: the mean score over the tasks seen so far, after each task, with and without replay."""
-    shown = [row for row in rows if _is_main(row) and len(row.matrix.values) > 1][:MOST_LINES]
+    shown = [row for row in rows if row.is_main and len(row.matrix.values) > 1][:MOST_LINES]
     if not shown:
         return None
     series, numbers = [], []
@@ -54,7 +55,7 @@ def growth(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
             Point(i + 1, 100 * value.mean, _half(value), f"{row.remembers}, after task {i + 1}: {_percent(value)}")
             for i, value in enumerate(values)
         ]
-        series.append(Series(row.remembers, look_of(row.kind), points))
+        series.append(Series(row.figure_name, row.look, points))
         numbers.append([row.name, *map(_percent, values)])
     tasks = len(shown[0].matrix.values)
     every = range(1, tasks + 1, max(1, tasks // 12))
@@ -70,8 +71,7 @@ def sweep(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     """Figure 3: FM against e, and where keeping everything would end."""
     by_kind: dict[str, list[Row]] = {}
     for row in rows:
-        run = row.runs[0]
-        if run.method == "replay" and run.backbone in ("gat", "mlp"):
+        if row.method == "replay" and row.backbone in ("gat", "mlp"):
             by_kind.setdefault(row.remembers, []).append(row)
     swept = {name: sorted(own, key=_per_class) for name, own in by_kind.items() if len(own) > 1}
     if not swept:
@@ -82,14 +82,14 @@ def sweep(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
             Point(_per_class(r), 100 * r.fm.mean, _half(r.fm), f"{name}, e = {_per_class(r)}: {_percent(r.fm)}")
             for r in own
         ]
-        series.append(Series(name, look_of(own[0].kind), points))
+        series.append(Series(own[0].figure_name, own[0].look, points))
         numbers += [[row.name, str(_per_class(row)), _percent(row.fm)] for row in own]
     every = sorted({_per_class(row) for own in swept.values() for row in own})
-    ends = [row for row in rows if row.runs[0].method == "joint" and row.runs[0].backbone in ("gat", "mlp")]
+    ends = [row for row in rows if row.method == "joint" and row.backbone in ("gat", "mlp")]
     for row in ends:
         tip = f"{row.remembers}: {_percent(row.fm)}"
         points = [Point(e, 100 * row.fm.mean, None, tip) for e in (every[0], every[-1])]
-        series.append(Series(row.remembers, look_of(row.kind), points))
+        series.append(Series(row.figure_name, row.look, points))
         numbers.append([row.name, "all", _percent(row.fm)])
     svg = line_chart(
         series,
@@ -109,7 +109,7 @@ def heat_maps(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     shown, cells = [], 0
     for row in rows:
         cells += row.matrix.num_tasks * (row.matrix.num_tasks + 1) // 2
-        if (row.runs[0].per_class or 1) == 1 and cells <= MOST_CELLS:
+        if row.per_class == 1 and cells <= MOST_CELLS:
             shown.append(row)
     if not shown:
         return None
@@ -131,24 +131,27 @@ def heat_maps(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
         ]
         label = f"{row.name} on {dataset}, accuracy in percent on tasks 1, 2, … {'; '.join(lines)}"
         svg = heat_map(values, low=float(low), high=1.0, label=label, tips=tips)
-        caption = f"{row.name}|PM {100 * row.pm.mean:.1f} · FM {100 * row.fm.mean:.1f}".replace("-", "−")
+        measures = f"PM {100 * row.pm.mean:.1f} · FM {100 * row.fm.mean:.1f}".replace("-", "−")
+        caption = f"{row.name}{' · LEAKY' if row.is_leaky else ''}|{measures}"
         figures.append(Figure(svg, caption))
-    return DatasetFigures(dataset, figures, shown, f"Rows: after learning task i. Scale: {100 * low:.0f} to 100 %.")
+    return DatasetFigures(
+        dataset, figures, shown, f"Down: after learning task i. Across: on task j. Scale: {100 * low:.0f} to 100 %."
+    )
 
 
 def forgetting(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     """How far each task fell between the moment it was learnt and the end."""
-    shown = [row for row in rows if (row.runs[0].per_class or 1) == 1 and row.matrix.num_tasks > 1]
+    shown = [row for row in rows if row.per_class == 1 and row.matrix.num_tasks > 1]
     if not shown:
         return None
     series, numbers = [], []
     for row in shown:
-        drops = forgetting_per_task(row)
+        drops = row.forgetting_per_task
         points = [
             Point(j + 1, 100 * drop.mean, _half(drop), f"{row.name}, task {j + 1}: {_percent(drop)} points lost")
             for j, drop in enumerate(drops)
         ]
-        series.append(Series(row.name, look_of(row.kind), points))
+        series.append(Series(row.name, row.look, points))
         numbers.append([row.name, *map(_percent, drops)])
     label = f"{dataset}: points of accuracy lost on each task by the end of the stream"
     svg = dot_plot(series, label=label, x_name="accuracy lost by the end, in points; the number is the task")
@@ -158,7 +161,7 @@ def forgetting(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
 
 def choices(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     """Which nodes each selector chose, on a map of each class; one seed and class order that all rows have."""
-    shown = [row for row in rows if _is_main(row) and row.selector]
+    shown = [row for row in rows if row.is_main and row.selector and not row.is_image]
     if not shown:
         return None
     common = set.intersection(*({(run.seed, run.order) for run in row.runs} for row in shown))
@@ -167,7 +170,7 @@ def choices(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     seed, order = min(common)
     chosen = {row.name: next(run for run in row.runs if (run.seed, run.order) == (seed, order)) for row in shown}
     stream = _stream(shown[0], seed, order)
-    if stream is None or not can_be_drawn(stream[0].graph):
+    if stream is None:
         return None
     figures = []
     for task in stream:
@@ -181,7 +184,7 @@ def choices(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
                 for node, place in found:
                     if place is not None:
                         tip = f"{row.remembers} chose node {node}"
-                        marks.append((row.remembers, look_of(row.kind), float(place[0]), float(place[1]), tip))
+                        marks.append((row.figure_name, row.look, float(place[0]), float(place[1]), tip))
                         numbers.append([row.remembers, str(node), f"{place[0]:.3f}", f"{place[1]:.3f}"])
             svg = class_map(
                 own.points[~own.is_training],
@@ -198,23 +201,24 @@ def choices(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
 def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
     """The stream that a stored run learnt; None where its data set is not at hand or is no graph."""
     run = row.runs[0]
+    if _edges(row.dataset) > MOST_EDGES:
+        return None
     known = {f.name for f in fields(RunConfig)}
+    settings = {key: value for key, value in row.config.items() if key in known}
     try:
-        config = RunConfig(**{key: value for key, value in row.config.items() if key in known})
+        config = RunConfig(**{**settings, "split": run.split})
         preset = make_config_stream(config, seed if run.split == "seeded" else 0, order)
     except ErgnnError:
         return None
     return preset.stream if preset.split == run.split else None
 
 
-def _is_main(row: Row) -> bool:
-    """Rows of the paper's figure 2: one backbone with and without replay at e = 1, and the bounds beside them."""
-    run = row.runs[0]
-    return run.backbone in ("gat", "mlp") and (run.per_class or 1) == 1
+def _edges(dataset: str) -> int:
+    return next((info.edges for info in describe_datasets() if info.name == dataset), 0)
 
 
 def _per_class(row: Row) -> int:
-    return row.runs[0].per_class or 0
+    return row.per_class
 
 
 def _half(value: Summary) -> float | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ergnn.experiments.statistics import PairedTest, paired_tests
 from ergnn.metrics import Summary
-from ergnn.report.rows import Row, Setting
+from ergnn.report.rows import Row
+from ergnn.report.settings import Setting
 from ergnn.report.tables import NOTHING
 
 BASELINE = "Random"
@@ -61,8 +62,8 @@ def result_table(
     groups = [("", 1), (f"PM{unit}", 3), (f"FM{unit}", 3), (f"AA{unit}", 1)]
     columns = ["Row", *("paper", "ours ± 95 %", "diff") * 2, "ours ± 95 %"]
     if tests:
-        groups.append((f"FM against {BASELINE}", 1))
-        columns.append("paired diff")
+        groups.append((f"FM − {BASELINE}", 1))
+        columns.append("paired ± 95 %")
     return PageTable(id, caption, [*groups, ("", 1)], [*columns, "runs"], body)
 
 
@@ -90,9 +91,8 @@ def tests_of(rows: Sequence[Row]) -> dict[str, dict[str, PairedTest]]:
     """Data set and row name to its signed-rank test of FM against ER-GAT with Random at e = 1; one Holm family."""
     samples: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for row in rows:
-        run = row.runs[0]
-        if run.method == "replay" and run.backbone in ("gat", "mlp") and run.per_class == 1:
-            name = BASELINE if run.selector == "random" and not row.config.get("selector_options") else row.name
+        if row.method == "replay" and row.is_main:
+            name = BASELINE if row.selector == "random" and not row.special else row.name
             samples[row.dataset, name] = row.by_member("fm")
     found: dict[str, dict[str, PairedTest]] = {}
     for test in paired_tests(samples, BASELINE):

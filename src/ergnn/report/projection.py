@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 
 MOST_EDGES = 2_000_000
+"""Beyond this S²X is not cheap enough for a page."""
 MOST_NODES = 250
 """Nodes of a class that are drawn, of its training nodes and of the others."""
 
@@ -106,8 +106,3 @@ def _some(nodes: NDArray[np.int64], keep: Collection[int], rng: np.random.Genera
         return nodes
     wanted = np.isin(nodes, list(keep))
     return np.union1d(nodes[wanted], rng.choice(nodes, MOST_NODES, replace=False))
-
-
-def can_be_drawn(graph: Graph) -> bool:
-    """Whether S²X is cheap enough for a page."""
-    return graph.num_edges <= MOST_EDGES and graph.x.dtype in (torch.float32, torch.float64)

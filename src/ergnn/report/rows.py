@@ -1,14 +1,9 @@
-"""Stored runs, gathered into the rows that tables and figures show.
-
-A *row* is one configuration over all its seeds and class orders. A *setting* is what rows of one table have in
-common: protocol, split, class orders, epochs and whatever else was not left at its default.
-"""
+"""Stored runs, gathered into the rows that tables and figures show: one configuration over its seeds and orders."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -16,23 +11,35 @@ import numpy as np
 
 from ergnn import metrics
 from ergnn.errors import ErgnnError
+from ergnn.experiments.cells import command_of
 from ergnn.experiments.config import RunConfig
+from ergnn.experiments.grid import TABLE_4
 from ergnn.experiments.keys import canonical_json, member_config
 from ergnn.experiments.statistics import measure
 from ergnn.experiments.stored_run import StoredRun
 from ergnn.metrics import AccuracyMatrix, Summary, summarize
+from ergnn.report.figures import look_of
 from ergnn.report.paper import PaperResult, paper_result
 
-ROW_FIELDS = ("dataset", "backbone", "method", "selector", "per_class", "selector_options", "backbone_options")
-BY_BACKBONE = ("lr", "weight_decay")
-"""What may differ between the rows of one setting because each backbone has its own."""
-BACKBONE_NAMES = {"gat": "GAT", "gcn": "GCN", "sgc": "SGC", "gin": "GIN", "sage": "GraphSAGE", "mlp": "MLP"}
-BACKBONE_NAMES |= {"deepwalk": "DeepWalk", "node2vec": "Node2Vec"}
-METHOD_NAMES = {"ewc": "EWC", "gem": "GEM", "agem": "A-GEM", "a-gem": "A-GEM", "joint": "joint training"}
-METHOD_NAMES |= {"nearest-mean": "nearest class mean"}
-SELECTOR_NAMES = {"random": "Random", "rim": "RIM", "s2-ridge": "S2-ridge", "la-ridge": "LA-ridge"}
-PAPER_SELECTORS = ("random", "mf", "mf*", "cm", "cm*", "im")
-LEAST_SEEDS = 5
+BACKBONES = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
+METHODS = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
+SELECTORS = ("random", "mf", "mf*", "cm", "cm*", "im")
+"""Orders of the paper's tables."""
+NAMES = {
+    **{"gat": "GAT", "gcn": "GCN", "sgc": "SGC", "gin": "GIN", "sage": "GraphSAGE", "mlp": "MLP"},
+    **{"deepwalk": "DeepWalk", "node2vec": "Node2Vec", "ewc": "EWC", "gem": "GEM", "agem": "A-GEM"},
+    **{"joint": "joint training", "nearest-mean": "nearest class mean"},
+    **{"random": "Random", "mf": "MF", "mf*": "MF*", "cm": "CM", "cm*": "CM*", "im": "IM", "rim": "RIM"},
+    **{"s2-ridge": "S2-ridge", "la-ridge": "LA-ridge", "mf-s2": "MF in S²X"},
+}
+OF_REPLAY = ("loss_scale", "beta", "replay", "hops", "replay_batch")
+"""Settings that only rows with replay have: shown in the row's name where they are not the usual ones."""
+USUAL_IMAGE_OPTIONS = {
+    row.settings["selector"]: row.settings.get("selector_options", {})
+    for row in TABLE_4.rows
+    if row.settings.get("selector")
+}
+LEAST_RUNS = 5
 """Fewer runs than this say little; the page marks them."""
 
 
@@ -48,34 +55,85 @@ class Row:
         return self.runs[0].dataset
 
     @property
+    def backbone(self) -> str:
+        """The network, or where its input comes from for vectors from walks."""
+        features = self.config.get("features", RunConfig.features)
+        return self.runs[0].backbone if features == RunConfig.features else str(features)
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @property
     def selector(self) -> str | None:
         return self.runs[0].selector
 
     @property
-    def kind(self) -> str:
-        """The selector where there is one, or the method: what decides a row's colour."""
-        return self.selector or self.runs[0].method
+    def per_class(self) -> int:
+        """e; 1 where it has no meaning."""
+        return self.runs[0].per_class or 1
+
+    @property
+    def is_image(self) -> bool:
+        return self.dataset in TABLE_4.datasets
+
+    @property
+    def is_leaky(self) -> bool:
+        return any(run.leaky for run in self.runs)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether the paper's figure 2 would show it: GAT (or the image network) with and without replay at e = 1."""
+        bound = self.method in ("joint", "nearest-mean")
+        return self.per_class == 1 and (bound or self.backbone == ("mlp" if self.is_image else "gat"))
+
+    @cached_property
+    def special(self) -> dict[str, Any]:
+        """Options that the row has and its like in the paper's tables has not."""
+        usual = USUAL_IMAGE_OPTIONS.get(self.selector or "", {}) if self.is_image else {}
+        found: dict[str, Any] = {}
+        for name in ("selector_options", "backbone_options", "method_options", "features_options"):
+            options = self.config.get(name) or {}
+            found |= {} if name == "selector_options" and options == usual else options
+        defaults = {f.name: f.default for f in fields(RunConfig)}
+        if self.is_image:
+            defaults["loss_scale"] = TABLE_4.common["loss_scale"]
+        found |= {
+            name: self.config[name] for name in OF_REPLAY if self.config.get(name, defaults[name]) != defaults[name]
+        }
+        return found
 
     @property
     def remembers(self) -> str:
         """Short name for labels inside figures."""
-        method = self.runs[0].method
-        if self.selector:
-            name = SELECTOR_NAMES.get(self.selector, self.selector.upper() if len(self.selector) < 4 else self.selector)
-            return name + _options(self.config.get("selector_options"))
-        return "no replay" if method == "finetune" else METHOD_NAMES.get(method, method)
+        if not self.selector and self.method == "finetune":
+            return "no replay" + self._options
+        return NAMES.get(self.selector or self.method, self.selector or self.method) + self._options
+
+    @property
+    def figure_name(self) -> str:
+        return f"{NAMES.get(self.selector or '', self.selector)} LEAKY" if self.is_leaky else self.remembers
 
     @property
     def name(self) -> str:
         """As the paper names it: ``GAT``, ``ER-GAT · MF*``; with what it does not have in brackets."""
-        run = self.runs[0]
-        backbone = BACKBONE_NAMES.get(run.backbone, run.backbone) + _options(self.config.get("backbone_options"))
-        if run.method == "finetune":
-            return backbone
-        if run.method == "replay":
-            count = "" if run.per_class == 1 else f", e = {run.per_class}"
+        backbone = NAMES.get(self.backbone, self.backbone)
+        if self.method == "replay":
+            count = "" if self.per_class == 1 else f", e = {self.per_class}"
             return f"ER-{backbone} · {self.remembers}{count}"
-        return f"{METHOD_NAMES.get(run.method, run.method)} · {backbone}"
+        if self.method == "finetune":
+            return ("FINETUNE" if self.is_image else backbone) + self._options
+        network = "" if self.is_image or self.method == "nearest-mean" else f" · {backbone}"
+        return f"{NAMES.get(self.method, self.method)}{network}{self._options}"
+
+    @property
+    def _options(self) -> str:
+        return f" ({', '.join(f'{key}={value}' for key, value in self.special.items())})" if self.special else ""
+
+    @property
+    def look(self) -> str:
+        """Style class in figures: by selector where there is one, else by method; leaky rows are dotted."""
+        return look_of(self.selector or self.method) + (" leaky" if self.is_leaky else "")
 
     @cached_property
     def matrices(self) -> list[AccuracyMatrix]:
@@ -98,6 +156,12 @@ class Row:
         return metrics.mean_matrix(self.matrices)
 
     @cached_property
+    def forgetting_per_task(self) -> list[Summary]:
+        """``a_jj − a_Mj`` for each task but the last, over the runs."""
+        drops = np.array([np.diagonal(m.values) - m.values[-1] for m in self.matrices])
+        return [summarize(drops[:, j]) for j in range(drops.shape[1] - 1)]
+
+    @cached_property
     def seconds(self) -> Summary:
         """Seconds of one run (one seed and class order)."""
         return summarize([run.seconds for run in self.runs])
@@ -108,27 +172,32 @@ class Row:
 
     @property
     def paper(self) -> PaperResult | None:
-        run = self.runs[0]
-        return paper_result(run.dataset, run.backbone, run.method, run.selector, run.per_class)
+        return paper_result(self.dataset, self.backbone, self.method, self.selector, self.per_class)
 
     @property
     def badges(self) -> list[tuple[str, str]]:
         """Short marks and what they mean, for what must not be quoted as it stands."""
         marks = []
-        if any(run.leaky for run in self.runs):
+        if self.is_leaky:
             marks.append(("LEAKY", "the selector saw test labels"))
-        if self.config.get("epochs", RunConfig.epochs) < RunConfig.epochs and not self.dataset.startswith("permuted"):
-            marks.append(("QUICK", f"{self.config['epochs']} epochs a task in place of {RunConfig.epochs}"))
-        if len(self.runs) < LEAST_SEEDS:
+        epochs, tasks = self.config.get("epochs", RunConfig.epochs), self.matrix.num_tasks
+        if epochs < RunConfig.epochs and not self.is_image:
+            marks.append(("QUICK", f"{epochs} epochs a task in place of {RunConfig.epochs}"))
+        if self.is_image and (self.config.get("dataset_options") or {}).get("tasks", tasks) < 23:
+            marks.append(("QUICK", f"{tasks} tasks in place of 23"))
+        if len(self.runs) < LEAST_RUNS:
             marks.append(("FEW", f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}: the interval says little"))
-        if "digits" in self.dataset or any("digits" in note for run in self.runs for note in run.notes):
+        if any("digits" in note for run in self.runs for note in run.notes):
             marks.append(("DIGITS", "scikit-learn's digits in place of MNIST"))
         return marks
 
     @cached_property
     def command(self) -> str:
-        """The command line that gives this row again."""
-        return command_of(self.config, self.runs)
+        """``ergnn run …`` that gives this row again, with as few options as will do."""
+        given = minimal_settings(self.config)
+        seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
+        first, last = min(seeds), max(seeds)
+        return command_of(RunConfig(**given, seeds=last - first + 1, first_seed=first, orders=max(orders) + 1))
 
     def by_member(self, name: str) -> dict[tuple[int, int], float]:
         """``pm``, ``fm`` or ``aa`` of each seed and class order."""
@@ -141,62 +210,22 @@ class Row:
         return summarize([mine[key] - theirs[key] for key in common]) if common else None
 
 
-@dataclass
-class Setting:
-    """Rows that may stand in one table, by data set."""
-
-    label: str
-    protocol: str
-    rows: list[Row] = field(default_factory=list)
-
-    @property
-    def id(self) -> str:
-        return "".join(letter if letter.isalnum() else "-" for letter in self.label.lower())
-
-    @property
-    def datasets(self) -> list[str]:
-        return sorted({row.dataset for row in self.rows}, key=_dataset_order)
-
-    def of(self, dataset: str) -> list[Row]:
-        return [row for row in self.rows if row.dataset == dataset]
-
-
 def gather(runs: Iterable[StoredRun]) -> list[Row]:
     """One row for each configuration, in the order of the paper's tables."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(canonical_json(run.config), []).append(run)
-    rows = [Row(group[0].config, group) for group in groups.values()]
-    return sorted(rows, key=_row_order)
+    return sorted((Row(group[0].config, group) for group in groups.values()), key=_row_order)
 
 
-def settings_of(rows: Sequence[Row]) -> list[Setting]:
-    """Rows by what they have in common; the paper's protocol first, then those with the most rows."""
-    found: dict[str, Setting] = {}
-    for row in rows:
-        kept = {key: value for key, value in row.config.items() if key not in ROW_FIELDS + BY_BACKBONE}
-        kept |= {key: row.config[key] for key in BY_BACKBONE if _is_set_by_hand(row.config, key)}
-        kept["split"] = " and ".join(sorted({run.split for run in row.runs}))
-        label = _setting_label(kept, row)
-        found.setdefault(label, Setting(label, row.runs[0].protocol)).rows.append(row)
-    return sorted(found.values(), key=lambda s: (s.protocol != "paper", -len(s.rows), s.label))
-
-
-def command_of(config: Mapping[str, Any], runs: Sequence[StoredRun]) -> str:
-    """``ergnn run …`` with as few options as give the same configuration."""
-    seeds, orders = sorted({run.seed for run in runs}), sorted({run.order for run in runs})
+def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """As few settings as give the same run: what a protocol or backbone would fill in is left out."""
     given = {f.name: config[f.name] for f in fields(RunConfig) if f.name in config}
     for name in [name for name in given if name != "dataset"]:
         fewer = {key: value for key, value in given.items() if key != name}
         if _same_run(fewer, config):
             given = fewer
-    options = [f"--{name.replace('_', '-')} {_quoted(value)}" for name, value in given.items() if name != "dataset"]
-    options.append(f"--seeds {seeds[-1] - seeds[0] + 1}")
-    if seeds[0]:
-        options.append(f"--first-seed {seeds[0]}")
-    if orders[-1]:
-        options.append(f"--orders {orders[-1] + 1}")
-    return " ".join(["ergnn run", str(config["dataset"]), *options])
+    return given
 
 
 def _same_run(given: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -206,59 +235,24 @@ def _same_run(given: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
         return False
 
 
-def _is_set_by_hand(config: Mapping[str, Any], key: str) -> bool:
-    given = {f.name: config[f.name] for f in fields(RunConfig) if f.name in config}
-    return not _same_run({name: value for name, value in given.items() if name != key}, config)
-
-
-def _quoted(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return shlex.quote(",".join(f"{key}={inner}" for key, inner in value.items()))
-    return shlex.quote(str(value))
-
-
-def _setting_label(kept: Mapping[str, Any], row: Row) -> str:
-    """Said in words what everybody asks first, and then only what is not the protocol's own."""
-    shuffled = kept.get("class_order") == "shuffled"
-    parts = [
-        f"{kept.get('protocol')} protocol",
-        f"{kept['split']} split",
-        "shuffled class orders" if shuffled else f"{kept.get('class_order', 'natural')} class order",
-    ]
-    said = {"protocol", "split", "class_order"}
-    for key, value in kept.items():
-        usual = RunConfig.__dataclass_fields__[key].default if key in RunConfig.__dataclass_fields__ else None
-        if key in said or value == usual or not _is_set_by_hand(row.config, key):
-            continue
-        parts.append(f"{key.replace('_', ' ')} {value}")
-    return " · ".join(parts)
-
-
-def _options(options: Mapping[str, Any] | None) -> str:
-    return f" ({', '.join(f'{key}={value}' for key, value in options.items())})" if options else ""
-
-
-def _dataset_order(name: str) -> tuple[int, str]:
+def dataset_order(name: str) -> tuple[int, str]:
+    """The paper's graphs first, as in its tables."""
     known = ("cora", "citeseer", "reddit")
     return (known.index(name) if name in known else len(known), name)
 
 
 def _row_order(row: Row) -> tuple[Any, ...]:
-    """The paper's order: baselines, ER rows by selector; then our selectors, and bounds such as joint training."""
-    run = row.runs[0]
-    backbones = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat")
-    methods = ("finetune", "ewc", "gem", "a-gem", "agem", "replay")
+    """Baselines, ER rows by selector, then our selectors, then bounds such as joint training."""
     return (
-        _dataset_order(run.dataset),
-        methods.index(run.method) if run.method in methods else len(methods),
-        backbones.index(run.backbone) if run.backbone in backbones else len(backbones),
-        run.per_class or 0,
-        PAPER_SELECTORS.index(run.selector) if run.selector in PAPER_SELECTORS else len(PAPER_SELECTORS),
+        dataset_order(row.dataset),
+        _place(row.method, METHODS),
+        row.method == "replay" and row.backbone != "gat",
+        _place(row.backbone, BACKBONES),
+        row.per_class,
+        _place(row.selector, SELECTORS),
         row.name,
     )
 
 
-def forgetting_per_task(row: Row) -> list[Summary]:
-    """``a_jj − a_Mj`` for each task but the last, over the runs."""
-    drops = np.array([np.diagonal(m.values) - m.values[-1] for m in row.matrices])
-    return [summarize(drops[:, j]) for j in range(drops.shape[1] - 1)]
+def _place(name: str | None, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)

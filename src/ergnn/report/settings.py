@@ -1,0 +1,66 @@
+"""What the rows of one table have in common: protocol, split, class orders, epochs and what else is not usual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ergnn.report.rows import OF_REPLAY, Row, dataset_order, minimal_settings
+
+OF_THE_ROW = (
+    *("dataset", "backbone", "method", "selector", "per_class", "features"),
+    *("selector_options", "backbone_options", "method_options", "features_options"),
+    *OF_REPLAY,
+)
+
+
+@dataclass
+class Setting:
+    """Rows that may stand in one table, for each data set."""
+
+    label: str
+    protocol: str
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return "".join(letter if letter.isalnum() else "-" for letter in self.label.lower())
+
+    @property
+    def datasets(self) -> list[str]:
+        return sorted({row.dataset for row in self.rows}, key=dataset_order)
+
+    @property
+    def badges(self) -> list[tuple[str, str]]:
+        """Marks that every row of the setting has: said once, at its head."""
+        return [badge for badge in self.rows[0].badges if all(badge in row.badges for row in self.rows)]
+
+    def of(self, dataset: str) -> list[Row]:
+        return [row for row in self.rows if row.dataset == dataset]
+
+
+def settings_of(rows: Sequence[Row]) -> list[Setting]:
+    """Rows by what they have in common; the paper's protocol first, then those with the most rows."""
+    found: dict[str, Setting] = {}
+    for row in rows:
+        label = _label(row)
+        found.setdefault(label, Setting(label, row.runs[0].protocol)).rows.append(row)
+    return sorted(found.values(), key=lambda s: (s.protocol != "paper", -len(s.rows), s.label))
+
+
+def _label(row: Row) -> str:
+    """Said in words what everybody asks first, and then only what is not the protocol's own."""
+    given = minimal_settings(row.config)
+    order = row.config.get("class_order", "natural")
+    parts = [
+        f"{row.runs[0].protocol} protocol",
+        f"{' and '.join(sorted({run.split for run in row.runs}))} split",
+        "shuffled class orders" if order == "shuffled" else f"{order} class order",
+    ]
+    parts += [
+        f"{name.replace('_', ' ')} "
+        + (", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+        for name, value in given.items()
+        if name not in (*OF_THE_ROW, "protocol", "split", "class_order")
+    ]
+    return " · ".join(parts)
