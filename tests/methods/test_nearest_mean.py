@@ -1,0 +1,106 @@
+"""Nearest class mean against dense matrices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.data import Graph, TaskStream
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.experiments import RunConfig, run
+from ergnn.learner import Learner
+from ergnn.nn.heads import HEADS
+from graphs import graphs, random_graph
+
+
+def dense_space(graph: Graph, hops: int) -> Tensor:
+    """``S^K X``, by dense matrices; an edge that is listed twice, or a self-loop, is one."""
+    a = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
+    a[graph.edge_index[1], graph.edge_index[0]] = 1.0
+    a.fill_diagonal_(1.0)
+    scale = a.sum(1).rsqrt()
+    return torch.linalg.matrix_power(scale[:, None] * a * scale, hops) @ graph.dense_x().double()
+
+
+def nearest(z: Tensor, means: dict[int, Tensor], nodes: Tensor, classes: list[int], distance: str) -> list[int]:
+    found = []
+    for v in nodes.tolist():
+        if distance == "cosine":
+            scores = [float(-torch.cosine_similarity(z[v], means[c], dim=0)) for c in classes]
+        else:
+            scores = [float((z[v] - means[c]).norm()) for c in classes]
+        found.append(classes[scores.index(min(scores))])
+    return found
+
+
+@given(
+    graph=graphs(),
+    head=st.sampled_from(HEADS),
+    hops=st.integers(0, 3),
+    distance=st.sampled_from(["euclidean", "cosine"]),
+    edges=st.sampled_from(["own", "seen", "all"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_predictions_are_those_of_dense_matrices(graph: Graph, head: str, hops: int, distance: str, edges: str) -> None:
+    stream = TaskStream.from_classes(graph, classes_per_task=2, inter_task_edges=edges)
+    learner = Learner("mlp", "nearest-mean", head=head, hops=hops, distance=distance, backbone_options={"hidden": 2})
+    means: dict[int, Tensor] = {}
+    for task in stream:
+        z = dense_space(task.graph, hops)
+        means.update({c: z[task.train[task.graph.y[task.train] == c]].mean(0) for c in task.classes})
+        learner.observe(task)
+        for earlier in stream[: task.id + 1]:
+            expected = nearest(z, means, earlier.test, list(earlier.classes), distance)
+            assert learner.predict(earlier.test, earlier.id).tolist() == expected
+            if head == "growing":
+                expected = nearest(z, means, earlier.test, list(means), distance)
+                assert learner.predict(earlier.test).tolist() == expected
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task"])
+def test_nothing_is_trained_and_nothing_forgotten(head: str) -> None:
+    stream = TaskStream.from_classes(random_graph(n=80, classes=6), inter_task_edges="own")
+    learner, steps = Learner("sgc", "nearest-mean", head=head), []
+    scores = []
+    for task in stream:
+        learner.observe(task, on_epoch=lambda: steps.append(1))
+        scores.append(learner.evaluate(task))
+    assert not steps
+    assert [learner.evaluate(task) for task in stream] == scores
+    assert learner.num_tasks == 3
+
+
+def test_a_class_that_comes_again_has_the_mean_of_all_its_nodes() -> None:
+    graph = random_graph(n=40, classes=2)
+    task = TaskStream.from_classes(graph)[0]
+    learner = Learner("sgc", "nearest-mean", head="shared")
+    halves = [task.train[::2], task.train[1::2]]
+    for i, half in enumerate(halves):
+        learner.observe(replace(task, id=i, train=half))
+    z = dense_space(graph, 2)
+    means = {c: z[task.train[graph.y[task.train] == c]].mean(0) for c in task.classes}
+    assert learner.predict(task.test, 0).tolist() == nearest(z, means, task.test, [0, 1], "euclidean")
+    proba = learner.predict_proba(task.test, 0)
+    expected = torch.stack([-(z[task.test] - means[c]).square().sum(1) for c in task.classes], dim=1)
+    torch.testing.assert_close(proba.double(), torch.softmax(expected, 1), atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_needs_no_backbone_and_takes_no_other_than_sgc() -> None:
+    result = run(RunConfig("cora", method="nearest-mean", protocol="paper", seeds=1))
+    assert result["backbone"] == "sgc"
+    assert result["fm"]["mean"] == 0.0
+    assert result["pm"]["mean"] > 0.9
+    with pytest.raises(InputError, match="backbone is 'gcn'; nearest-mean"):
+        RunConfig("cora", method="nearest-mean", backbone="gcn").resolved()
+
+
+def test_bad_options_are_named() -> None:
+    with pytest.raises(InputError, match="hops is -1"):
+        Learner("sgc", "nearest-mean", hops=-1)
+    with pytest.raises(UnknownNameError, match="distance 'manhattan'"):
+        Learner("sgc", "nearest-mean", distance="manhattan")
