@@ -23,9 +23,12 @@ ALWAYS = (
     *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "device", "backbone_options"),
 )
 REMEMBERING = ("selector", "per_class", "loss_scale", "beta", "replay", "hops", "selector_options")
-"""Settings of methods that remember nodes."""
-
-NOT_REMEMBERING = ("finetune", "joint", "ewc", "nearest-mean")
+READS: dict[str, tuple[str, ...]] = {
+    "replay": REMEMBERING,
+    "gem": ("per_class", "replay", "hops"),
+    "agem": ("per_class", "replay", "hops"),
+}
+"""Which of the settings for remembering nodes a method looks at; others look at none."""
 
 
 def member_config(config: RunConfig) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def member_config(config: RunConfig) -> dict[str, Any]:
     for f in fields(config):
         if f.name in WHICH_MEMBERS or f.name in ONLY_SHOWN:
             continue
-        if f.name in REMEMBERING and config.method in NOT_REMEMBERING:
+        if f.name in REMEMBERING and f.name not in READS.get(config.method, ()):
             continue
         value = getattr(config, f.name)
         default = f.default_factory() if f.default_factory is not MISSING else f.default

@@ -20,7 +20,7 @@ from typing import Any
 
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
-from ergnn.experiments.keys import STORE_SCHEMA, member_config, member_key
+from ergnn.experiments.keys import READS, STORE_SCHEMA, member_config, member_key
 from ergnn.experiments.provenance import code_version, machine_facts
 from ergnn.experiments.run import SeedResult, members_of, peak_memory_mb, summary
 from ergnn.experiments.stored_run import COLUMNS, JSON_COLUMNS, StoredRun
@@ -191,15 +191,15 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 
 
 def _row(config: RunConfig, result: SeedResult, memory_mb: float) -> dict[str, Any]:
-    remembers = config.method == "replay"
+    reads = READS.get(config.method, ())
     row = {
         "key": member_key(config, result.seed, result.order),
         "config": member_config(config),
         "dataset": config.dataset,
         "backbone": config.backbone,
         "method": config.method,
-        "selector": config.selector if remembers else None,
-        "per_class": config.per_class if remembers else None,
+        "selector": config.selector if "selector" in reads else None,
+        "per_class": config.per_class if "per_class" in reads else None,
         "protocol": config.protocol,
         "head": config.head,
         "edges": config.edges,

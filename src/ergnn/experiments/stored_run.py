@@ -102,6 +102,11 @@ class StoredRun:
     def metric(self) -> str:
         return self.matrix.metric
 
+    def to_dict(self) -> dict[str, Any]:
+        """The columns of the table by name, fit for JSON."""
+        own = {**vars(self), "matrix": self.matrix.to_list(), "metric": self.metric, "class_order": self.order}
+        return {name: own[name] for name in COLUMNS}
+
     def seed_result(self) -> SeedResult:
         """The same as what :func:`ergnn.experiments.run.run_members` gave."""
         return SeedResult(

@@ -1,0 +1,109 @@
+"""``ergnn reproduce``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from typing import Any
+
+CHOICES = ("table1", "table2", "table3", "table4", "figure2", "figure3", "all")
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("reproduce", help="run the paper's tables and figures, its numbers beside ours")
+    parser.set_defaults(command=reproduce_command)
+    parser.add_argument("result", choices=CHOICES, metavar="|".join(CHOICES), help="which of them")
+    parser.add_argument("--seeds", metavar="N", type=int, help="how many seeds (default: 10; quick: 3)")
+    parser.add_argument("--first-seed", metavar="N", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument(
+        "--class-orders",
+        metavar="K",
+        type=int,
+        help="class orders, shuffled if more than one, crossed with the seeds (default: 1; protocol clean: 10)",
+    )
+    parser.add_argument("--datasets", metavar="NAME,…", help="which data sets (default: the paper's)")
+    parser.add_argument("--protocol", metavar="paper|clean", help="default: paper (figure 3: both)")
+    parser.add_argument(
+        "--split", metavar="auto|public|seeded", help="default: auto, or seeded with several class orders"
+    )
+    parser.add_argument("--quick", action="store_true", help="few seeds and epochs, to see that all works: minutes")
+    parser.add_argument("--resume", action="store_true", help="go on with the runs that are in --out")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes at a time (default: 1)")
+    parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default: results)")
+    parser.add_argument("--quiet", action="store_true", help="no line for each finished batch of runs")
+
+
+def reproduce_command(args: argparse.Namespace) -> int:
+    """0: all is there; 1: some rows failed, which the tables name."""
+    import torch
+
+    from ergnn.errors import InputError
+    from ergnn.experiments.cells import Options
+    from ergnn.experiments.reproduce import experiments_named, reproduce
+
+    for name in ("seeds", "class_orders"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise InputError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be 1 or more")
+    torch.set_num_threads(1)
+    named = None if args.datasets is None else [name.strip() for name in args.datasets.split(",") if name.strip()]
+    options = Options(
+        args.seeds, args.class_orders, args.first_seed, named, args.protocol, args.split, quick=args.quick
+    )
+    lines = _Lines(enabled=not args.quiet)
+    done = reproduce(
+        experiments_named(args.result),
+        args.out,
+        options,
+        jobs=args.jobs,
+        resume=args.resume,
+        command=_command(args),
+        on_plan=lines.plan,
+        on_done=lines.done,
+    )
+    print("\n\n\n".join(page.render("text") for page in done.pages))
+    where = f"{args.out}: runs.sqlite, results.json, tables as .txt, .md and .tex"
+    print(f"\n{where}{', report.html' if done.html else ''}")
+    for outcome in done.failed:
+        print(f"ergnn: {_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
+    return 1 if done.failed else 0
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The call without what does not change its numbers."""
+    words = ["ergnn", "reproduce", args.result]
+    for name in ("seeds", "class_orders", "datasets", "protocol", "split"):
+        if getattr(args, name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    if args.first_seed:
+        words += ["--first-seed", str(args.first_seed)]
+    return shlex.join([*words, *(["--quick"] if args.quick else [])])
+
+
+def _name(config: Any) -> str:
+    kind = f" {config.selector}, e = {config.per_class}" if config.method == "replay" else ""
+    return f"{config.dataset} · {config.protocol} · {config.backbone} · {config.method}{kind}"
+
+
+class _Lines:
+    """One line on standard error for each finished batch, with the time that is left."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled, self.total, self.finished = enabled, 0, 0
+        self.start = time.monotonic()
+
+    def plan(self, units: int) -> None:
+        self.total, self.start = units, time.monotonic()
+        self._say(f"{units} batches of runs to do" if units else "all runs are there already")
+
+    def done(self, outcome: Any) -> None:
+        self.finished += 1
+        left = (time.monotonic() - self.start) / self.finished * (self.total - self.finished)
+        what = f"{_name(outcome.unit.config)} · {len(outcome.unit.members)} runs · {outcome.seconds:.1f} s"
+        failed = f" · FAILED: {outcome.error}" if outcome.error else ""
+        self._say(f"[{self.finished}/{self.total}, {left / 60:.0f} min left] {what}{failed}")
+
+    def _say(self, text: str) -> None:
+        if self.enabled:
+            print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,95 @@
+"""``ergnn runs``: list, filter and export what a run store holds."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ergnn.experiments.store import StoredRun
+
+FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("runs", help="list, filter and export the runs of a store")
+    parser.set_defaults(command=runs_command)
+    parser.add_argument("--store", metavar="FILE", default="results/runs.sqlite", help="default: results/runs.sqlite")
+    for name in FILTERS:
+        parser.add_argument(f"--{name}", metavar="NAME,…", help=f"only runs with this {name}")
+    parser.add_argument("--seed", metavar="N", type=int, help="only runs with this seed")
+    parser.add_argument("--csv", metavar="FILE", help="write one line a run; - is standard output")
+    parser.add_argument("--json", action="store_true", help="print everything that is stored, as JSON")
+
+
+def runs_command(args: argparse.Namespace) -> int:
+    from ergnn.experiments.store import RunStore
+
+    filters: dict[str, Any] = {name: getattr(args, name).split(",") for name in FILTERS if getattr(args, name)}
+    if args.seed is not None:
+        filters["seed"] = args.seed
+    with RunStore(args.store, create=False) as store:
+        found = store.runs(**filters)
+    if args.json:
+        print(json.dumps([run.to_dict() for run in found], ensure_ascii=False))
+    elif args.csv:
+        _write_csv(found, args.csv)
+    else:
+        print(_listing(found))
+    return 0
+
+
+def _write_csv(runs: Sequence[StoredRun], path: str) -> None:
+    from ergnn.errors import InputError
+
+    if path == "-":
+        _write_lines(runs, sys.stdout)
+        return
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            _write_lines(runs, file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error})") from None
+
+
+def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
+    """One line a run: its columns, PM, FM, AA, and lists and mappings as JSON."""
+    from ergnn.experiments.statistics import MEASURES
+    from ergnn.experiments.stored_run import COLUMNS
+
+    writer = csv.writer(file)
+    writer.writerow([*COLUMNS, *MEASURES])
+    for run in runs:
+        row = run.to_dict()
+        cells = [json.dumps(v, ensure_ascii=False) if isinstance(v, list | dict) else v for v in row.values()]
+        writer.writerow([*cells, *(measure(run.matrix) for measure in MEASURES.values())])
+
+
+def _listing(runs: Sequence[StoredRun]) -> str:
+    """One line a configuration: how many runs, and their mean PM, FM and AA."""
+    from ergnn.experiments.keys import canonical_json
+    from ergnn.experiments.statistics import MEASURES
+    from ergnn.metrics import summarize
+    from ergnn.report.tables import Table, percent
+
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault(canonical_json(run.config), []).append(run)
+    rows = []
+    for group in groups.values():
+        first = group[0]
+        means = [summarize([MEASURES[name](run.matrix) for run in group]).mean for name in ("pm", "fm", "aa")]
+        what = [first.dataset, first.protocol, first.backbone, first.method, first.selector or "", first.split]
+        count = "" if first.per_class is None else str(first.per_class)
+        cost = sum(run.seconds for run in group)
+        epochs = str(first.config.get("epochs", ""))
+        leaky = "leaky" if first.leaky else ""
+        rows.append([*what, count, epochs, str(len(group)), *map(percent, means), f"{cost:.1f}", leaky])
+    header = ["data set", "protocol", "backbone", "method", "selector", "split", "e", "epochs", "runs"]
+    header += ["PM %", "FM %", "AA %", "seconds", ""]
+    table = Table(header, rows, align="llllll" + "r" * 7 + "l").to_text()
+    return f"{table}\n\n{len(runs)} runs of {len(groups)} configurations"

@@ -1,0 +1,198 @@
+"""The paper's tables and figures as data: which configurations each of them stands on.
+
+A :class:`Row` overrides fields of :class:`RunConfig`; an :class:`Experiment` is a list of rows, the data sets they run
+on and what they have in common. :func:`ergnn.experiments.cells.cells` turns one into configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+GRAPHS = ("cora", "citeseer", "reddit")
+PaperKey = tuple[str, str, str | None]
+"""Backbone, method and selector, as :mod:`ergnn.report.paper` has them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table or a figure.
+
+    Args:
+        label: as it is shown.
+        settings: fields of :class:`RunConfig`.
+        paper: where the paper has the same line.
+        block: ``paper`` (its own lines), ``ours`` (selectors it does not have) or ``bounds``.
+    """
+
+    label: str
+    settings: Mapping[str, Any]
+    paper: PaperKey | None = None
+    block: str = "paper"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure.
+
+    Args:
+        name: as ``ergnn reproduce`` takes it.
+        title: as it is shown.
+        rows: its lines.
+        datasets: by default.
+        common: settings of every row that has no other.
+        protocols: by default; each is a table of its own.
+        baselines: labels of rows that the others are tested against.
+        quick: further settings of a quick run.
+    """
+
+    name: str
+    title: str
+    rows: Sequence[Row]
+    datasets: Sequence[str] = GRAPHS
+    common: Mapping[str, Any] = field(default_factory=dict)
+    protocols: Sequence[str] = ("paper",)
+    baselines: Sequence[str] = ()
+    quick: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _finetune(label: str, backbone: str) -> Row:
+    return Row(label, {"backbone": backbone, "method": "finetune"}, (backbone, "finetune", None))
+
+
+def _walks(label: str, features: str) -> Row:
+    settings = {"backbone": "mlp", "method": "finetune", "features": features}
+    return Row(label, settings, (features, "finetune", None))
+
+
+def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> Row:
+    key = (backbone, "replay", selector) if block == "paper" else None
+    return Row(label, {"backbone": backbone, "method": "replay", "selector": selector, **settings}, key, block)
+
+
+RANDOM, MF_STAR = "ER-GAT Random", "ER-GAT MF*"
+ER_GAT = (
+    _replay(RANDOM, "random"),
+    _replay("ER-GAT MF", "mf"),
+    _replay(MF_STAR, "mf*"),
+    _replay("ER-GAT CM", "cm"),
+    _replay("ER-GAT CM*", "cm*"),
+    _replay("ER-GAT IM", "im"),
+)
+LITERAL_IM = (
+    _replay("ER-GAT IM, test target", "im", selector_options={"target": "test"}),
+    _replay("ER-GAT IM, largest value", "im", selector_options={"sign": "harmful"}),
+)
+"""The paper sums influence over test nodes, and its "larger" influence is, to the letter, the largest value."""
+
+OURS = (
+    _replay("ER-GAT RIM", "rim", block="ours"),
+    _replay("ER-GAT S2-ridge", "s2-ridge", block="ours"),
+    _replay("ER-GAT LA-ridge", "la-ridge", block="ours"),
+    _replay("ER-GAT MF in S²X", "mf-s2", block="ours"),
+)
+BOUNDS = (
+    Row("nearest class mean", {"method": "nearest-mean"}, block="bounds"),
+    Row("joint training", {"backbone": "gat", "method": "joint"}, block="bounds"),
+)
+GAT = _finetune("GAT", "gat")
+FEW_EPOCHS = {"epochs": 50}
+
+TABLE_2 = Experiment(
+    "table2",
+    "Table 2. Performance mean (PM) and forgetting mean (FM)",
+    (
+        _walks("DeepWalk", "deepwalk"),
+        _walks("Node2Vec", "node2vec"),
+        _finetune("GraphSAGE", "sage"),
+        _finetune("GIN", "gin"),
+        _finetune("GCN", "gcn"),
+        _finetune("SGC", "sgc"),
+        GAT,
+        *ER_GAT,
+        *LITERAL_IM,
+        *OURS,
+        *BOUNDS,
+    ),
+    baselines=(RANDOM, MF_STAR),
+    quick=FEW_EPOCHS,
+)
+
+TABLE_3 = Experiment(
+    "table3",
+    "Table 3. Forgetting mean of ER-SGC and ER-GIN",
+    tuple(
+        row
+        for name, backbone in (("SGC", "sgc"), ("GIN", "gin"))
+        for row in (
+            _finetune(name, backbone),
+            _replay(f"ER-{name} Random", "random", backbone),
+            _replay(f"ER-{name} MF", "mf", backbone),
+            _replay(f"ER-{name} CM", "cm", backbone),
+            _replay(f"ER-{name} IM", "im", backbone),
+        )
+    ),
+    baselines=("ER-SGC Random", "ER-GIN Random"),
+    quick=FEW_EPOCHS,
+)
+
+
+def _image(label: str, method: str, selector: str | None = None, **settings: Any) -> Row:
+    chosen = {} if selector is None else {"selector": selector}
+    return Row(label, {"method": method, **chosen, **settings}, ("mlp", method, selector))
+
+
+TABLE_4 = Experiment(
+    "table4",
+    "Table 4. Permuted MNIST",
+    (
+        _image("FINETUNE", "finetune"),
+        _image("EWC", "ewc"),
+        _image("GEM", "gem"),
+        _image("A-GEM", "agem"),
+        _image("replay Random", "replay", "random"),
+        _image("replay MF*", "replay", "mf*"),
+        _image("replay IM", "replay", "im", selector_options={"damping": 0.1}),
+    ),
+    datasets=("permuted-mnist",),
+    common={
+        **{"backbone": "mlp", "epochs": 1, "batch_size": 10, "optimizer": "sgd", "lr": 0.1, "weight_decay": 0.0},
+        "loss_scale": "balanced",
+    },
+    baselines=("replay Random",),
+    quick={"dataset_options": {"tasks": 5}},
+)
+
+FIGURE_2 = Experiment(
+    "figure2",
+    "Figure 2. Mean score over the tasks seen so far",
+    (GAT, *ER_GAT, *OURS[1:3]),
+    quick=FEW_EPOCHS,
+)
+
+COUNTS = (1, 2, 5, 10, 20)
+FIGURE_3 = Experiment(
+    "figure3",
+    "Figure 3. Forgetting mean against e, the nodes remembered of each class",
+    (
+        *(
+            Row(f"{row.label}, e = {count}", {**row.settings, "per_class": count}, None, row.block)
+            for row in (ER_GAT[0], ER_GAT[2], ER_GAT[5], *OURS[1:3])
+            for count in COUNTS
+        ),
+        Row("joint training (everything kept)", BOUNDS[1].settings, None, "bounds"),
+    ),
+    protocols=("paper", "clean"),
+    quick=FEW_EPOCHS,
+)
+
+PAPER_TABLE_1 = {
+    "cora": (2708, 1433, 7, 3, 2),
+    "citeseer": (3327, 3703, 6, 3, 2),
+    "reddit": (232965, 602, 41, 8, 5),
+}
+"""Nodes, node attributes, classes, tasks and classes a task, as printed."""
+
+TABLE_1 = Experiment("table1", "Table 1. Data sets and task settings, counted from the data", ())
+EXPERIMENTS = {e.name: e for e in (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIGURE_2, FIGURE_3)}
