@@ -1,0 +1,15 @@
+"""What the tests of the page share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from report.stores import fill
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run store with real runs."""
+    return fill(tmp_path_factory.mktemp("store") / "runs.sqlite")
