@@ -168,8 +168,8 @@ class Ridge(Selector):
             if value < least:
                 raise InputError(f"{option} is {value}; it must be {least} or more")
         for option, number in (("ridge", ridge), ("sharpness", sharpness)):
-            if not number > 0:
-                raise InputError(f"{option} is {number}; it must be above 0")
+            if not 0 < number < float("inf"):
+                raise InputError(f"{option} is {number}; it must be above 0, and finite")
         self.pool, self.targets, self.restarts = pool, targets, restarts
         self.ridge, self.sharpness = ridge, sharpness
 
