@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -285,7 +286,7 @@ def observe_together(
 
     Those of one backbone, head, training and number of tasks so far stand side by side; the others, and those that
     train in mini-batches or whose method guides each step, one after another. Seeds, tasks, selectors and buffers are
-    each one's own, and so is the result: the same as alone.
+    each one's own, and so is the result: the same as alone. ``on_epoch`` is called once for each learner's epoch.
     """
     begun = [learner._begin(task) for learner, task in zip(learners, tasks, strict=True)]
     models = [learner.model for learner in learners if learner.model is not None]
@@ -317,13 +318,20 @@ def observe_together(
             lead.training,
             [learners[i].seed for i in group],
             begun[group[0]][0].id,
-            on_epoch,
+            None if on_epoch is None else partial(_times, len(group), on_epoch),
             own=own,
             guide=guide,
         )
+        if lead.device.type == "cuda":
+            torch.cuda.synchronize(lead.device)
         seconds = (time.perf_counter() - start) / len(group)
         for i in group:
             learners[i]._finish(*begun[i], seconds)
+
+
+def _times(count: int, call: Callable[[], None]) -> None:
+    for _ in range(count):
+        call()
 
 
 def _goes_alone(learner: Learner) -> bool:

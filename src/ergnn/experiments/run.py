@@ -115,7 +115,7 @@ def learn_streams(
     rows: list[list[list[float]]] = [[] for _ in learners]
     count = len(streams[0])
     for i in range(count):
-        on_epoch = None if progress is None else (lambda: progress(len(learners)))
+        on_epoch = None if progress is None else (lambda: progress(1))
         observe_together(learners, [stream[i] for stream in streams], on_epoch)
         for learner, stream, own in zip(learners, streams, rows, strict=True):
             seen = [learner.evaluate(stream[j], metric=stream.metric) for j in range(i + 1)]
