@@ -83,11 +83,12 @@ def set_gradient(params: ParamDict, vector: Tensor) -> None:
         value.grad = part.view_as(value)
 
 
-def mean_gradient(objective: Objective, params: ParamDict) -> Tensor:
-    """Of the mean loss of an objective's examples, in evaluation, as one vector."""
+def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = None) -> Tensor:
+    """Of the mean loss of an objective's examples, in evaluation, as one vector (written to ``out`` where given)."""
     grads = torch.autograd.grad(objective.losses(params).mean(), list(params.values()), allow_unused=True)
     pairs = zip(grads, params.values(), strict=True)
-    return torch.cat([(torch.zeros_like(value) if grad is None else grad).flatten() for grad, value in pairs])
+    parts = [(torch.zeros_like(value) if grad is None else grad).flatten() for grad, value in pairs]
+    return torch.cat(parts) if out is None else torch.cat(parts, out=out)
 
 
 class EpisodicMemory(Method):
@@ -164,11 +165,17 @@ class Projection(Guide):
 
     def __init__(self, memories: list[Objective], margin: float) -> None:
         self.memories, self.margin = memories, margin
+        self._rows: Tensor | None = None
 
     def before_step(self, params: ParamDict) -> None:
         gradient = flat_gradient(params)
-        rows = torch.stack([mean_gradient(memory, params) for memory in self.memories])
-        set_gradient(params, project(gradient, rows, self.margin))
+        if self._rows is None:  # filled anew at each step, never made anew
+            self._rows = gradient.new_empty(len(self.memories), gradient.numel())
+        for row, memory in zip(self._rows, self.memories, strict=True):
+            mean_gradient(memory, params, out=row)
+        projected = project(gradient, self._rows, self.margin)
+        if projected is not gradient:
+            set_gradient(params, projected)
 
 
 @METHODS.register("gem", help="no step may raise the loss of an earlier task's memory (gradient episodic memory)")

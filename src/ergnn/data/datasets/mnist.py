@@ -60,7 +60,7 @@ class PermutedStream(TaskStream):
         seed: of the orders of pixels and of the draws.
         num_tasks: how many.
         train, val: images that each task draws anew, from those that may be trained on.
-        test: images to test on, the same ones in every task.
+        test: images to test on, the same ones in every task and for every seed.
         device: where tasks are put.
     """
 
@@ -74,6 +74,12 @@ class PermutedStream(TaskStream):
         test: int,
         device: torch.device | str = "cpu",
     ) -> None:
+        rest = images.labels.numel() - images.num_train
+        if train + val > images.num_train or test > rest:
+            raise InputError(
+                f"{images.name}: {train:,} training, {val:,} validation and {test:,} test images were asked for; there "
+                f"are {images.num_train:,} for the first two and {rest:,} to test on"
+            )
         self.images, self.seed, self.num_tasks = images, seed, num_tasks
         self.sizes, self.device = (train, val, test), torch.device(device)
         self._latest: tuple[int, Task] | None = None
@@ -95,7 +101,7 @@ class PermutedStream(TaskStream):
         missing = set(classes) - set(labels.tolist())
         if missing:
             raise InputError(f"{self.images.name}: train is {train}; no image of class {min(missing)} was drawn")
-        held = torch.arange(images.num_train, images.num_train + test)
+        held = images.num_train + _some(images.labels.numel() - images.num_train, test)
         graph = images.graph(torch.cat([drawn, held]), self.permutation(number)).to(self.device)
         own, checked, tested = torch.arange(graph.num_nodes, device=self.device).split([train, val, test])
         return Task(number, graph, own, checked, tested, classes, own_graph=True)
@@ -142,7 +148,8 @@ class PermutedMNIST(StreamDataset):
         tasks: how many.
         train, val: images that each task draws anew from MNIST's 60,000 (validation images are never trained on in
             the task that drew them).
-        test: the first so many of MNIST's 10,000 test images.
+        test: how many of MNIST's 10,000 test images, drawn once and for all (the file's two halves differ in how hard
+            they are, so that its first images would not do).
     """
 
     name = "permuted-mnist"
@@ -190,7 +197,7 @@ class PermutedMNIST(StreamDataset):
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """The images that the first task of a stream draws, and all test images."""
         drawn = torch.randperm(60_000, generator=_generator(seed, 0, 43))[: self.train + self.val]
-        return Split(drawn[: self.train], drawn[self.train :], torch.arange(60_000, 60_000 + self.test))
+        return Split(drawn[: self.train], drawn[self.train :], 60_000 + _some(10_000, self.test))
 
     def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
         tasks = self.tasks if num_tasks is None else num_tasks
@@ -248,6 +255,11 @@ def bundled_digits() -> Images:
     digits = load_digits()
     pixels = torch.from_numpy(digits.data).to(torch.uint8)
     return Images(pixels, torch.from_numpy(digits.target).long(), len(pixels) - 500, 16, "permuted-digits")
+
+
+def _some(count: int, wanted: int) -> Tensor:
+    """``wanted`` of the numbers below ``count``, always the same, in order."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:wanted].sort().values
 
 
 def _generator(seed: int, task: int, salt: int) -> torch.Generator:

@@ -1,0 +1,328 @@
+"""Permuted MNIST: the files, the permutations, tasks with graphs of their own, and learning a stream of them."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ergnn.data import PublicSplitUnavailable, TaskStream, describe_datasets, make_stream
+from ergnn.data.datasets import DATASETS, DataUnavailable, storage
+from ergnn.data.datasets.idx import read_idx
+from ergnn.data.datasets.mnist import FILES, PermutedMNIST
+from ergnn.errors import InputError
+from ergnn.experiments.config import RunConfig
+from ergnn.experiments.run import run
+from ergnn.learner import Learner, observe_together
+from ergnn.metrics import accuracy
+
+SIZES = {"tasks": 3, "train": 200, "val": 30, "test": 60}
+SIDE = 6
+
+
+def idx(values: np.ndarray) -> bytes:
+    header = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
+    return header + values.astype(np.uint8).tobytes()
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files like MNIST's, with 500 + 100 images of 6 × 6 pixels: a class's own pattern, and noise."""
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+    rng = np.random.default_rng(0)
+    patterns = rng.integers(0, 200, (10, SIDE, SIDE))
+    for count, images, labels in ((500, *FILES[:2]), (100, *FILES[2:])):
+        y = rng.permutation(np.arange(count) % 10)
+        pixels = patterns[y] + rng.integers(0, 56, (count, SIDE, SIDE))
+        write(tmp_path / "mnist/MNIST/raw" / images, idx(pixels))
+        write(tmp_path / "mnist/MNIST/raw" / labels, idx(y))
+    return tmp_path
+
+
+# --- the files -------------------------------------------------------------------------------------------
+
+
+def test_an_idx_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (3, 4, 5))
+    assert torch.equal(read_idx(write(tmp_path / "a.gz", idx(values)), 3), torch.from_numpy(values).to(torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (idx(np.zeros(3))[:4] + b"\0\0", "ends within its header"),
+        (b"", "begins with nothing; an IDX file of bytes in 1 dimension"),
+        (b"\0\0\x08\x03" + bytes(12), "begins with 00000803"),
+        (b"\0\0\x0d\x01" + bytes(12), "begins with 00000d01"),
+        (idx(np.zeros(9))[:-1], "announces 9 bytes, and only 8 follow"),
+        (idx(np.zeros(9)) + b"x", "announces 9 bytes, and more follow"),
+        (b"\0\0\x08\x01" + struct.pack(">I", 2**32 - 1), "announces .*4294967295.* values"),
+        (b"\0\0\x08\x01" + bytes(4), "announces .* values"),
+    ],
+)
+def test_a_broken_idx_file_is_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=rf"broken\.gz: .*{message}"):
+        read_idx(write(tmp_path / "broken.gz", content), 1)
+
+
+def test_a_file_that_is_no_whole_gzip_file_is_refused_by_name(tmp_path: Path) -> None:
+    whole = write(tmp_path / "half.gz", idx(np.arange(200))).read_bytes()
+    (tmp_path / "half.gz").write_bytes(whole[:-30])
+    with pytest.raises(InputError, match=r"half\.gz: not a whole gzip file"):
+        read_idx(tmp_path / "half.gz", 1)
+    (tmp_path / "text.gz").write_text("not found")
+    with pytest.raises(InputError, match=r"text\.gz: not a whole gzip file"):
+        read_idx(tmp_path / "text.gz", 1)
+    with pytest.raises(InputError, match=r"none\.gz: there is no such file"):
+        read_idx(tmp_path / "none.gz", 1)
+
+
+def test_files_that_do_not_belong_together_are_refused(root: Path) -> None:
+    write(root / "mnist/MNIST/raw" / FILES[3], idx(np.zeros(99)))
+    with pytest.raises(InputError, match=r"t10k-images.* has 100 images, t10k-labels.* 99 labels"):
+        make_stream("permuted-mnist", root=root, dataset_options=SIZES)
+    write(root / "mnist/MNIST/raw" / FILES[3], idx(np.full(100, 10)))
+    with pytest.raises(InputError, match="label 10 is no digit"):
+        make_stream("permuted-mnist", root=root, dataset_options=SIZES)
+
+
+# --- the stream ------------------------------------------------------------------------------------------
+
+
+def test_tasks_are_all_classes_in_graphs_of_their_own(root: Path) -> None:
+    before = sorted((p, p.stat().st_mtime_ns) for p in root.rglob("*"))
+    stream, split, notes = make_stream("permuted-mnist", root=root, dataset_options=SIZES)
+    assert (len(stream), split, notes, stream.name) == (3, "seeded", (), "permuted-mnist")
+    for number, task in enumerate(stream):
+        assert task.id == number
+        assert task.own_graph
+        assert task.classes == tuple(range(10))
+        assert (task.train.numel(), task.val.numel(), task.test.numel()) == (200, 30, 60)
+        assert torch.cat([task.train, task.val, task.test]).unique().numel() == task.graph.num_nodes == 290
+        assert task.graph.num_edges == 0
+        assert 0.0 <= float(task.graph.x.min()) < 0.2 < 0.8 < float(task.graph.x.max()) <= 1.0
+    assert stream.classes == tuple(range(10)) * 3
+    assert sorted((p, p.stat().st_mtime_ns) for p in root.rglob("*")) == before
+
+
+def test_a_task_is_the_images_under_its_own_order_of_pixels(root: Path) -> None:
+    raw = root / "mnist/MNIST/raw"
+    pixels = read_idx(raw / FILES[2], 3).flatten(1).float() / 255
+    labels = read_idx(raw / FILES[3], 1).long()
+    stream = make_stream("permuted-mnist", root=root, dataset_options={**SIZES, "test": 100}).stream
+    orders = [stream.permutation(i) for i in range(3)]  # type: ignore[attr-defined]
+    assert orders[0].tolist() == list(range(SIDE * SIDE))
+    assert orders[1].tolist() != orders[2].tolist() != orders[0].tolist()
+    for task, order in zip(stream, orders, strict=True):
+        assert order.sort().values.tolist() == list(range(SIDE * SIDE))
+        assert torch.equal(task.graph.x[task.test], pixels[:, order])
+        assert torch.equal(task.graph.y[task.test], labels)
+
+
+def test_training_and_validation_images_are_drawn_anew_in_every_task(root: Path) -> None:
+    raw = root / "mnist/MNIST/raw"
+    known = {tuple(row): i for i, row in enumerate(read_idx(raw / FILES[0], 3).flatten(1).tolist())}
+    stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
+    drawn = []
+    for i, task in enumerate(stream):
+        back = task.graph.x[:, stream.permutation(i).argsort()].mul(255).round().long()  # type: ignore[attr-defined]
+        rows = [known[tuple(row)] for row in back[torch.cat([task.train, task.val])].tolist()]
+        assert len(set(rows)) == 230
+        drawn.append(rows)
+    assert drawn[0] != drawn[1] != drawn[2]
+
+
+def test_a_seed_decides_everything_but_the_test_images(root: Path) -> None:
+    def stream(seed: int) -> TaskStream:
+        return make_stream("permuted-mnist", root=root, split_seed=seed, dataset_options=SIZES).stream
+
+    one, again, other = stream(1), stream(1), stream(2)
+    for a, b, c in zip(one, again, other, strict=True):
+        assert torch.equal(a.graph.x, b.graph.x)
+        assert not torch.equal(a.graph.x[a.train].sum(1), c.graph.x[c.train].sum(1))
+        assert torch.allclose(a.graph.x[a.test].sum(1), c.graph.x[c.test].sum(1), atol=1e-4)
+    assert not torch.equal(one[1].graph.x[one[1].test], other[1].graph.x[other[1].test])
+
+
+def test_tasks_are_made_when_asked_for_and_are_the_same_each_time(root: Path) -> None:
+    stream = make_stream("permuted-mnist", root=root, num_tasks=5, dataset_options=SIZES).stream
+    assert len(stream) == len(list(stream)) == 5
+    first, last = stream[1].graph.x, stream[-1].graph.x
+    assert torch.equal(stream[1].graph.x, first)
+    assert [task.id for task in stream[3:]] == [3, 4]
+    assert torch.equal(stream[4].graph.x, last)
+    assert stream.to("cpu") is stream
+    with pytest.raises(IndexError):
+        stream[5]
+
+
+def test_options_that_cannot_be_are_refused(root: Path) -> None:
+    with pytest.raises(InputError, match="tasks is 0; it must be 1 to 10,000"):
+        PermutedMNIST(tasks=0)
+    with pytest.raises(InputError, match="test is 10001"):
+        PermutedMNIST(test=10_001)
+    with pytest.raises(InputError, match="1,000 training, 1,000 validation and 10,000 test images were asked for"):
+        make_stream("permuted-mnist", root=root)
+    with pytest.raises(InputError, match="no image of class"):
+        make_stream("permuted-mnist", root=root, dataset_options={**SIZES, "train": 10})
+    for options in ({"class_order": "shuffled"}, {"classes_per_task": 2}, {"normalize": True}):
+        with pytest.raises(InputError, match="are for graphs cut into tasks by class"):
+            make_stream("permuted-mnist", root=root, dataset_options=SIZES, **options)  # type: ignore[arg-type]
+    with pytest.raises(PublicSplitUnavailable, match="use split='seeded'"):
+        make_stream("permuted-mnist", root=root, split="public", dataset_options=SIZES)
+    with pytest.raises(InputError, match="num_tasks is 0"):
+        make_stream("permuted-mnist", root=root, num_tasks=0, dataset_options=SIZES)
+
+
+def test_it_is_listed_with_its_23_tasks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = next(info for info in describe_datasets() if info.name == "permuted-mnist")
+    assert (info.tasks, info.classes_per_task, info.edges) == (23, 10, 0)
+    assert info.location == "not here; scikit-learn's digits stand in"
+    monkeypatch.setenv("ERGNN_DATA", str(root))
+    assert DATASETS.get("permuted-mnist")().location() == "in ERGNN_DATA"
+
+
+# --- without MNIST ---------------------------------------------------------------------------------------
+
+
+def test_without_mnist_the_bundled_digits_stand_in_and_say_so(root: Path) -> None:
+    pytest.importorskip("sklearn")
+    stream, _, notes = make_stream("permuted-mnist", root=root / "nowhere", num_tasks=2)
+    assert stream.name == "permuted-digits"
+    assert notes[0].startswith("NOT MNIST: permuted-mnist: ")
+    task = stream[1]
+    assert (task.graph.num_features, task.test.numel()) == (64, 500)
+    assert task.train.numel() + task.val.numel() <= 1297
+    assert float(task.graph.x.max()) == 1.0
+
+
+def test_without_mnist_and_scikit_learn_the_error_says_what_to_do(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ergnn.data.datasets.mnist import bundled_digits
+
+    bundled_digits.cache_clear()
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataUnavailable, match=r"set ERGNN_DATA to a folder with mnist/MNIST/raw, or pip install"):
+        make_stream("permuted-mnist", root=root / "nowhere")
+    with pytest.raises(DataUnavailable, match="nowhere has no mnist/MNIST/raw"):
+        PermutedMNIST().load("seeded", root / "nowhere")
+
+
+# --- learning it -----------------------------------------------------------------------------------------
+
+SETTINGS = {"head": "shared", "epochs": 3, "lr": 0.1, "optimizer": "sgd", "batch_size": 10}
+
+
+def learner(method: str, seed: int = 0, **options: object) -> Learner:
+    return Learner("mlp", method, seed=seed, backbone_options={"hidden": 32}, **{**SETTINGS, **options})  # type: ignore[arg-type]
+
+
+def test_an_earlier_task_is_scored_in_its_own_graph(root: Path) -> None:
+    stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
+    model = learner("finetune")
+    for task in stream:
+        model.observe(task)
+    net = model.model
+    assert net is not None
+    for task in stream:
+        out = net(task.graph.x, task.graph.edge_index)[task.test].argmax(1)
+        assert model.evaluate(task) == pytest.approx(accuracy(out, task.graph.y[task.test]))
+    assert model.evaluate(stream[2]) > 0.5
+
+
+@pytest.mark.parametrize("method", ["replay", "gem", "agem"])
+def test_remembered_images_are_copies_and_ids_may_repeat(root: Path, method: str) -> None:
+    stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
+    model = learner(method, replay="isolated", per_class=8)
+    for task in stream:
+        model.observe(task)
+    buffer = model.method.buffer
+    assert buffer is not None
+    assert len(buffer) == 3 * 80
+    assert buffer.nodes.unique().numel() < len(buffer)  # 240 of 200 ids
+    for task, part in zip(stream, buffer.experiences, strict=True):
+        assert part.copy is not None
+        assert torch.equal(part.copy.x, task.graph.x[part.nodes])
+    graph, ids = buffer.attach(stream[2].graph)
+    assert torch.equal(graph.x[ids[0]], stream[0].graph.x[buffer.experiences[0].nodes])
+
+
+@pytest.mark.parametrize("method", ["replay", "gem", "agem"])
+def test_live_replay_of_a_graph_that_is_gone_is_refused(root: Path, method: str) -> None:
+    task = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream[0]
+    with pytest.raises(InputError, match=r"has a graph of its own.* use 'isolated' or 'ego'"):
+        learner(method).observe(task)
+
+
+def test_joint_training_in_many_graphs_is_refused(root: Path) -> None:
+    task = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream[0]
+    with pytest.raises(InputError, match="joint training needs all tasks in one graph"):
+        learner("joint").observe(task)
+
+
+def test_methods_that_go_alone_give_the_same_together(root: Path) -> None:
+    stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
+
+    def make() -> list[Learner]:
+        kinds = [("finetune", {}), ("gem", {"replay": "isolated"}), ("ewc", {"lam": 3.0}), ("finetune", {})]
+        return [learner(kind, seed=i, **options) for i, (kind, options) in enumerate(kinds)]
+
+    together, alone = make(), make()
+    for task in stream[:2]:
+        observe_together(together, [task] * 4)
+        for one in alone:
+            one.observe(task)
+    for a, b in zip(together, alone, strict=True):
+        assert a.model is not None
+        assert b.model is not None
+        for name, value in a.model.state_dict().items():
+            assert torch.equal(value, b.model.state_dict()[name])
+
+
+def test_memory_keeps_what_finetuning_forgets(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way, from a configuration to a summary."""
+    monkeypatch.setenv("ERGNN_DATA", str(root))
+    base = {
+        "dataset": "permuted-mnist",
+        "backbone": "mlp",
+        "seeds": 1,
+        "replay": "isolated",
+        "loss_scale": "balanced",
+        "per_class": 3,
+        "weight_decay": 0.0,
+        "dataset_options": {**SIZES, "tasks": 4},
+        "backbone_options": {"hidden": 32},
+        **SETTINGS,
+    }
+    final = {}
+    for method in ("finetune", "replay", "gem", "ewc"):
+        summary = run(RunConfig(**base, method=method, method_options={"lam": 1.0} if method == "ewc" else {}))  # type: ignore[arg-type]
+        final[method] = summary["aa"]["mean"]
+    assert final["replay"] > final["finetune"] + 0.05
+    assert final["gem"] > final["finetune"] + 0.05
+    assert final["ewc"] != final["finetune"]
+
+
+# --- the real thing --------------------------------------------------------------------------------------
+
+
+def test_the_real_mnist_is_as_described(data_root: Path) -> None:
+    if not (data_root / "mnist/MNIST/raw").is_dir():
+        pytest.skip("ERGNN_DATA has no mnist/MNIST")
+    stream = make_stream("permuted-mnist", root=data_root).stream
+    assert len(stream) == 23
+    task = stream[0]
+    assert (task.train.numel(), task.val.numel(), task.test.numel()) == (1_000, 1_000, 10_000)
+    assert task.graph.y[task.test][:5].tolist() == [7, 2, 1, 0, 4]
+    assert torch.bincount(task.graph.y[task.test]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]

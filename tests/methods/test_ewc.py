@@ -1,0 +1,238 @@
+"""EWC: Fisher by brute force, the implicit step against the minimum it claims to be, and two vectors only."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.data import TaskStream
+from ergnn.errors import InputError
+from ergnn.learner import Learner
+from ergnn.methods.ewc import EWC, LambdaSearch, Springs, fisher_diagonal, search_lambda, step_size
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.examples import Examples
+from ergnn.nn.objective import make_objective
+from ergnn.nn.plain import PlainModel
+from ergnn.nn.rows import RowObjective
+from ergnn.testing import check_method, example_stream
+from graphs import random_graph
+from nn.cases import assert_near, labelled, model_of, reference_logits
+
+
+def brute_force_fisher(model: Backbone, examples: Examples) -> dict[str, Tensor]:
+    """One backward pass an example, on the whole graph."""
+    values = dict(model.named_parameters())
+    total = {name: torch.zeros_like(value) for name, value in values.items()}
+    for i in range(len(examples)):
+        loss = F.cross_entropy(reference_logits(model, examples)[i : i + 1], examples.targets[i : i + 1])
+        grads = torch.autograd.grad(loss, list(values.values()), allow_unused=True)
+        for (name, _), grad in zip(values.items(), grads, strict=True):
+            if grad is not None:
+                total[name] += grad**2
+    return {name: value / len(examples) for name, value in total.items()}
+
+
+@pytest.mark.parametrize("heads", [[[0]] * 6, [[0], [1], [0], [1], [1], [0]], [[0, 1]] * 6])
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_fisher_is_the_mean_squared_gradient_of_single_examples(name: str, heads: list[list[int]]) -> None:
+    examples = labelled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21, 8, 4], heads, [3, 2], seed=1)
+    model = model_of(name, 8, [3, 2], seed=4)
+    objective = make_objective([model], [examples]).batch(torch.arange(6))
+    assert isinstance(objective, RowObjective) == (name == "mlp" and heads == [[0]] * 6)
+    got = objective.by_name(fisher_diagonal(objective, objective.parameters()))
+    expected = brute_force_fisher(model, examples)
+    assert sum(float(value.sum()) for value in got.values()) > 1e-3
+    for key, value in expected.items():
+        if key in got:
+            assert_near(got[key], value, 1e-9)
+        else:
+            assert float(value.abs().max()) == 0.0
+
+
+def test_fisher_of_somebody_else_s_model() -> None:
+    examples = labelled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21], [[0]] * 4, [3], seed=1)
+    inner = model_of("gcn", 8, [3], seed=4)
+    plain = PlainModel(copy.deepcopy(inner))
+    plain.add_head(3)
+    objective = make_objective([plain], [examples])
+    got = objective.by_name(fisher_diagonal(objective, objective.parameters()))
+    for key, value in brute_force_fisher(inner, examples).items():
+        assert_near(got[f"module.{key}"], value, 1e-9)
+
+
+@given(st.integers(0, 2**16), st.floats(0.0, 1e4), st.floats(1e-3, 1.0), st.integers(1, 5))
+def test_the_implicit_step_is_the_minimum_of_penalty_and_distance(seed: int, lam: float, lr: float, tasks: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    fishers = torch.rand(tasks, 4, generator=generator, dtype=torch.float64)
+    anchors = torch.randn(tasks, 4, generator=generator, dtype=torch.float64)
+    start = torch.randn(4, generator=generator, dtype=torch.float64)
+    value = start.clone().requires_grad_()
+    optimizer = torch.optim.SGD([value], lr=lr)
+    Springs(lam, {"w": fishers.sum(0)}, {"w": (fishers * anchors).sum(0)}).after_step({"w": value}, optimizer)
+    moved = value.detach().requires_grad_()
+    penalty = 0.5 * lam * (fishers * (moved - anchors) ** 2).sum()
+    distance = ((moved - start) ** 2).sum() / (2 * lr)
+    slope = torch.autograd.grad(penalty + distance, moved)[0]
+    assert float(slope.abs().max()) <= 1e-9 * (lam + 1 / lr) * 10
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_with_adam_the_step_size_is_what_adam_multiplies_its_mean_gradient_with(
+    kind: type[torch.optim.Optimizer],
+) -> None:
+    value = torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64, requires_grad=True)
+    optimizer = kind([value], lr=0.05, weight_decay=0.0)  # type: ignore[call-arg]
+    for gradient in ([1.0, -0.1, 5.0], [0.5, 0.3, -2.0], [0.1, 0.1, 0.1]):
+        before = value.detach().clone()
+        value.grad = torch.tensor(gradient, dtype=torch.float64)
+        optimizer.step()
+        state = optimizer.state[value]
+        mean = state["exp_avg"] / (1 - 0.9 ** float(state["step"]))
+        size = step_size(optimizer, value)
+        assert torch.allclose(before - value.detach(), size * mean, atol=1e-12)
+
+
+def stream() -> TaskStream:
+    return TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
+
+
+def test_a_learner_takes_the_steps_that_all_past_tasks_penalties_call_for() -> None:
+    """A plain loop with one Fisher and one anchor a task gives the same parameters."""
+    lam, lr, epochs = 5.0, 0.2, 10
+    graph = random_graph(n=60, classes=6, seed=3)
+    tasks = TaskStream.from_classes(graph, classes_per_task=2)
+    model = model_of("gcn", 8, [], seed=2, dtype=torch.float32)
+    options = {"head": "shared", "epochs": epochs, "lr": lr, "optimizer": "sgd"}
+    learner = Learner(model, EWC(lam), **options)  # type: ignore[arg-type]
+    plain = copy.deepcopy(model)
+    plain.add_head(2)
+    past: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
+    for task in tasks:
+        learner.observe(task)
+        if not past:
+            assert learner.model is not None
+            plain.load_state_dict(learner.model.state_dict())
+        else:
+            optimizer = torch.optim.SGD(plain.parameters(), lr=lr)
+            for _ in range(epochs):
+                optimizer.zero_grad()
+                out = plain(graph.x, task.graph.edge_index)[task.train]
+                F.cross_entropy(out, task.targets(task.train)).backward()
+                optimizer.step()
+                with torch.no_grad():
+                    for name, value in plain.named_parameters():
+                        pull = sum(fisher[name] * anchor[name] for fisher, anchor in past)
+                        stiffness = sum(fisher[name] for fisher, _ in past)
+                        value.copy_((value + lr * lam * pull) / (1 + lr * lam * stiffness))
+        zeros = torch.zeros(task.train.numel(), 1, dtype=torch.long)
+        own = Examples(task.graph, task.train, zeros, task.targets(task.train), torch.ones(task.train.numel()))
+        anchor = {name: value.detach().clone() for name, value in plain.named_parameters()}
+        past.append((brute_force_fisher(plain, own), anchor))
+    assert learner.model is not None
+    moved = parameters(learner) - torch.cat([value.flatten() for value in past[0][1].values()])
+    assert float(moved.norm()) > 0.1
+    for name, value in learner.model.named_parameters():
+        assert_near(value, dict(plain.named_parameters())[name], 1e-4)
+
+
+def parameters(learner: Learner) -> Tensor:
+    assert learner.model is not None
+    return torch.cat([value.detach().flatten() for value in learner.model.parameters()])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_stiff_spring_holds_and_none_is_finetuning(optimizer: str) -> None:
+    tasks = stream()
+    moved = {}
+    for lam in (None, 0.0, 1e8):
+        method = "finetune" if lam is None else EWC(lam)
+        learner = Learner("gcn", method, head="shared", epochs=10, lr=0.1, optimizer=optimizer)
+        learner.observe(tasks[0])
+        before = parameters(learner)
+        learner.observe(tasks[1])
+        moved[lam] = parameters(learner) - before
+    assert torch.equal(moved[None], moved[0.0])
+    assert 0 < float(moved[1e8].norm()) < 0.5 * float(moved[0.0].norm())
+    assert bool(torch.isfinite(moved[1e8]).all())
+
+
+def test_what_is_kept_does_not_grow_with_the_tasks() -> None:
+    learner = Learner("gcn", EWC(1.0), head="shared", epochs=2)
+    sizes = []
+    for task in stream():
+        learner.observe(task)
+        state = learner.method.state_dict()
+        sizes.append({key: {name: value.shape for name, value in part.items()} for key, part in state.items()})
+    assert sizes[0] == sizes[1] == sizes[2]
+
+
+def test_a_head_of_its_own_is_held_by_its_own_task_only() -> None:
+    learner = Learner("gcn", EWC(1.0), head="per-task", epochs=2)
+    tasks = stream()
+    learner.observe(tasks[0])
+    first = learner.method.state_dict()["fisher"]
+    assert {name.partition(".")[0] for name in first} == {"convs", "heads"}
+    assert not any(name.startswith("heads.1") for name in first)
+    learner.observe(tasks[1])
+    second = learner.method.state_dict()["fisher"]
+    for name, value in first.items():
+        same = torch.equal(second[name], value)
+        assert same if name.startswith("heads.0") else not same
+    assert any(name.startswith("heads.1") for name in second)
+
+
+def test_lambda_is_searched_on_validation_nodes() -> None:
+    tasks = example_stream()
+    options = {"head": "shared", "epochs": 20, "lr": 0.05, "optimizer": "sgd", "backbone_options": {"hidden": 8}}
+
+    def make(lam: float) -> Learner:
+        return Learner("gcn", EWC(lam), **options)  # type: ignore[arg-type]
+
+    found = search_lambda(make, [tasks], [1e6, 0.0, 10.0])
+    expected = {}
+    for lam in (0.0, 10.0, 1e6):
+        learner = make(lam)
+        for task in tasks:
+            learner.observe(task)
+        hits = [learner.predict(task.val, task.id) == task.graph.y[task.val] for task in tasks]
+        expected[lam] = sum(float(hit.float().mean()) for hit in hits) / len(hits)
+    assert found.accuracy == pytest.approx(expected)
+    assert found.accuracy[found.lam] == max(expected.values())
+    assert len(set(expected.values())) > 1
+    assert isinstance(found, LambdaSearch)
+    with pytest.raises(InputError, match="no λ"):
+        search_lambda(make, [tasks], [])
+
+
+def test_fisher_of_a_sample_is_that_of_some_nodes() -> None:
+    task = stream()[0]
+    fishers = []
+    for samples in (1, None):
+        learner = Learner("gcn", EWC(1.0, samples), epochs=2, backbone_options={"hidden": 4}).observe(task)
+        fishers.append(learner.method.state_dict()["fisher"]["convs.0.bias"])
+    learner = Learner("gcn", "finetune", epochs=2, backbone_options={"hidden": 4}).observe(task)
+    objective = make_objective([learner.model], [learner.examples(task.graph, task.train, 0)])  # type: ignore[list-item]
+    each = []
+    for i in range(task.train.numel()):
+        part = objective.batch(torch.tensor([i]))
+        each.append(fisher_diagonal(part, part.parameters())["convs.0.bias"][0])
+    assert sum(torch.allclose(fishers[0], one, atol=1e-9) for one in each) == 1
+    assert torch.allclose(fishers[1], torch.stack(each).mean(0), atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{}, {"lam": 1000.0, "fisher_samples": 5}])
+def test_ewc_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
+    check_method("ewc", **options)
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError, match=r"lam \(λ\) is -1"):
+        EWC(lam=-1.0)
+    with pytest.raises(InputError, match="fisher_samples is 0"):
+        EWC(fisher_samples=0)

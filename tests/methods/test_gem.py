@@ -1,0 +1,206 @@
+"""GEM: the programme against SciPy's general solver and the Kuhn-Tucker conditions, and the step that uses it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from ergnn.data import TaskStream
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.learner import Learner
+from ergnn.methods.gem import GEM, Projection, flat_gradient, nonnegative_minimum, project
+from ergnn.nn.objective import make_objective
+from ergnn.testing import check_method
+from graphs import random_graph
+
+
+@st.composite
+def programmes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """A gradient and some tasks' gradients; tasks may outnumber parameters, repeat and oppose each other."""
+    size, tasks = draw(st.integers(1, 6)), draw(st.integers(1, 7))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    rows = rng.normal(size=(tasks, size)) * 10.0 ** rng.integers(-2, 3)
+    if draw(st.booleans()):
+        rows[-1] = rows[0] * draw(st.sampled_from([1.0, -1.0, 3.0, 0.0]))
+    return rng.normal(size=size), rows
+
+
+@settings(max_examples=200)
+@given(programmes())
+def test_the_minimum_meets_the_kuhn_tucker_conditions(programme: tuple[np.ndarray, np.ndarray]) -> None:
+    gradient, rows = programme
+    p, q = rows @ rows.T, rows @ gradient
+    v = nonnegative_minimum(p, q)
+    slope, scale = p @ v + q, np.abs(q).max() + 1e-30
+    assert v.min() >= 0
+    assert slope.min() >= -1e-7 * scale
+    assert np.abs(slope[v > 0]).max(initial=0.0) <= 1e-7 * scale
+
+
+@settings(max_examples=60, deadline=None)
+@given(programmes())
+def test_the_projection_is_the_nearest_point_that_meets_the_constraints(
+    programme: tuple[np.ndarray, np.ndarray],
+) -> None:
+    gradient, rows = programme
+    got = project(torch.from_numpy(gradient), torch.from_numpy(rows)).numpy()
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)  # the same constraints
+    assert (unit @ got).min() >= -1e-7
+    found = minimize(
+        lambda z: 0.5 * np.sum((z - gradient) ** 2),
+        np.zeros_like(gradient),
+        jac=lambda z: z - gradient,
+        constraints=[{"type": "ineq", "fun": lambda z: unit @ z, "jac": lambda z: unit}],
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-14},
+    )
+    assert np.linalg.norm(got - gradient) <= np.linalg.norm(found.x - gradient) + 1e-6
+    assert np.linalg.norm(got - gradient) <= np.linalg.norm(gradient) + 1e-9  # 0 meets them too
+
+
+@settings(max_examples=60, deadline=None)
+@given(programmes(), st.floats(0.01, 2.0))
+def test_a_margin_is_a_lower_bound_of_the_dual_and_the_constraints_still_hold(
+    programme: tuple[np.ndarray, np.ndarray], margin: float
+) -> None:
+    gradient, rows = programme
+    got = project(torch.from_numpy(gradient), torch.from_numpy(rows), margin).numpy()
+    if (rows @ gradient >= 0).all():
+        assert np.array_equal(got, gradient)
+        return
+    size = max(1.0, float(np.abs(rows).max())) ** 2
+    assert (rows @ got).min() >= -1e-6 * size
+    dual = minimize(
+        lambda v: 0.5 * np.sum((rows.T @ v + gradient) ** 2) / size,
+        np.full(len(rows), margin),
+        jac=lambda v: rows @ (rows.T @ v + gradient) / size,
+        bounds=[(margin, None)] * len(rows),
+        method="L-BFGS-B",
+        options={"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-12},
+    )
+    assert 0.5 * np.sum(got**2) / size <= dual.fun + 1e-6
+
+
+def test_a_gradient_that_harms_nobody_is_left_alone() -> None:
+    gradient = torch.tensor([1.0, 2.0])
+    assert project(gradient, torch.tensor([[1.0, 0.0], [0.0, 3.0]]), margin=0.5) is gradient
+
+
+def test_one_memory_by_hand() -> None:
+    """g = (1, −1) may not go against (0, 1): its second entry goes."""
+    assert project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 1.0]])).tolist() == [1.0, 0.0]
+    with_margin = project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 1.0]]), margin=3.0)
+    assert with_margin.tolist() == [1.0, 2.0]
+
+
+def stream() -> TaskStream:
+    return TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
+
+
+@pytest.mark.parametrize(("backbone", "head"), [("gcn", "per-task"), ("gcn", "growing"), ("mlp", "shared")])
+def test_the_step_s_gradient_raises_no_earlier_task_s_memory(backbone: str, head: str) -> None:
+    tasks = stream()
+    learner = Learner(backbone, GEM(per_class=2), head=head, epochs=15, backbone_options={"hidden": 6})
+    for task in tasks[:2]:
+        learner.observe(task)
+    task, examples = learner._begin(tasks[2])
+    assert learner.model is not None
+    objective = make_objective([learner.model], [examples])
+    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+    # the gradient that forgets fastest: uphill on everything that is remembered
+    own = task.train.numel()
+    losses = objective.losses(params)
+    (losses[:own].mean() - 3.0 * losses[own:].sum()).backward()
+    before = flat_gradient(params)
+    guide = learner.method.guide(learner, task, objective)
+    assert isinstance(guide, Projection)
+    guide.before_step(params)
+    after = flat_gradient(params)
+    rows = []
+    for experience in learner.method.buffer.experiences:  # type: ignore[union-attr]
+        part = learner.examples(task.graph, experience.nodes, experience.task)
+        memory = make_objective([learner.model], [part], heads=objective.heads)
+        mean = memory.losses(params).mean()
+        grads = torch.autograd.grad(mean, list(params.values()), allow_unused=True)
+        rows.append(
+            torch.cat(
+                [
+                    (torch.zeros_like(p) if g is None else g).flatten()
+                    for g, p in zip(grads, params.values(), strict=True)
+                ]
+            )
+        )
+    memories = torch.stack(rows)
+    assert bool((memories @ before < 0).all())
+    floor = -1e-5 * float(memories.norm(dim=1).max() * after.norm())
+    assert float((memories @ after).min()) >= floor
+    assert float((after - before).norm()) > 1e-3 * float(before.norm())
+
+
+def test_the_memory_is_as_large_as_replay_s_and_of_training_nodes() -> None:
+    learner = Learner("gcn", GEM(per_class=2), epochs=2, backbone_options={"hidden": 4})
+    drawn = []
+    for task in stream():
+        learner.observe(task)
+        drawn.append(learner.method.buffer.experiences[-1].nodes)  # type: ignore[union-attr]
+        assert drawn[-1].numel() == 2 * task.num_classes
+        assert bool(torch.isin(drawn[-1], task.train).all())
+    other = Learner("gcn", GEM(per_class=2), epochs=2, seed=1, backbone_options={"hidden": 4})
+    other.observe(stream()[0])
+    assert not torch.equal(other.method.buffer.nodes, drawn[0])  # type: ignore[union-attr]
+
+
+def test_the_last_nodes_are_the_last_ones() -> None:
+    task = stream()[0]
+    learner = Learner("gcn", GEM(per_class=1, choose="last"), epochs=1).observe(task)
+    assert torch.equal(learner.method.buffer.nodes, task.train[-2:])  # type: ignore[union-attr]
+
+
+def test_gem_trains_on_the_task_s_own_nodes_only() -> None:
+    tasks = stream()
+    learner = Learner("gcn", GEM(per_class=1), epochs=3, head="shared", backbone_options={"hidden": 4, "dropout": 0.0})
+    learner.observe(tasks[0])
+    examples = learner.method.examples(learner, tasks[0], 0)
+    own = tasks[0].train.numel()
+    assert examples.weights[:own].tolist() == pytest.approx([1 / own] * own)
+    assert set(examples.weights[own:].tolist()) == {0.0}
+    assert len(examples) == own + 2
+
+
+def test_gem_forgets_less_than_finetuning_where_tasks_share_a_head() -> None:
+    tasks = TaskStream.from_classes(random_graph(n=160, f=24, classes=8, seed=1, p_edge=0.0), classes_per_task=2)
+    kept = {}
+    for name in ("finetune", "gem"):
+        options = {"per_class": 5} if name == "gem" else {}
+        learner = Learner("mlp", name, head="shared", epochs=40, lr=0.1, optimizer="sgd", **options)
+        for task in tasks:
+            learner.observe(task)
+        model = learner.model
+        assert model is not None
+        scores = []
+        for task in tasks[:-1]:
+            out = model(task.graph.x, task.graph.edge_index)[task.train]
+            scores.append(float(F.cross_entropy(out, task.targets(task.train)).detach()))
+        kept[name] = sum(scores) / len(scores)
+    assert kept["gem"] < 0.8 * kept["finetune"]
+
+
+@pytest.mark.parametrize("options", [{}, {"margin": 0.5, "choose": "last"}, {"replay": "isolated", "per_class": 2}])
+def test_gem_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
+    check_method("gem", **options)
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError, match=r"margin is -1\.0"):
+        GEM(margin=-1.0)
+    with pytest.raises(InputError, match=r"per_class \(e\) is 0"):
+        GEM(per_class=0)
+    with pytest.raises(UnknownNameError, match="unknown choose 'first'"):
+        GEM(choose="first")
+    with pytest.raises(InputError, match="fewer than per_class"):
+        GEM(per_class=100).check(stream()[0])
