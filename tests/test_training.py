@@ -14,7 +14,7 @@ from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.objective import make_objective
 from ergnn.nn.plain import PlainModel
-from ergnn.training import Training, train
+from ergnn.training import Guide, MiniBatches, Training, train
 from graphs import random_graph
 from nn.cases import assert_near, labelled, model_of
 
@@ -166,3 +166,142 @@ def test_settings_that_cannot_be_are_refused(options: dict[str, float], message:
 def test_an_unknown_optimizer_is_refused_with_the_choices() -> None:
     with pytest.raises(UnknownNameError, match="unknown optimizer 'lion'; choose one of: adam, adamw, sgd"):
         Training(optimizer="lion")
+
+
+# --- mini-batches ----------------------------------------------------------------------------------------
+
+
+def example_rows(name: str, heads: int = 1) -> tuple[Backbone, Examples]:
+    graph = random_graph(n=40, seed=2, dtype=torch.float64)
+    nodes = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:23].tolist()
+    place = [[i % heads] for i in range(23)]
+    return model_of(name, 8, [3] * heads, seed=4), labelled(graph, nodes, place, [3] * heads, seed=1)
+
+
+def drawn_batches(examples: Examples, size: int, own: int, seed: int, epochs: int) -> list[tuple[Tensor, Tensor]]:
+    """The batches' places and weights, as they are described, with the generator that they are drawn by."""
+    generator = torch.Generator().manual_seed(seed)
+    others = torch.arange(own, len(examples))[examples.weights[own:] != 0]
+    out = []
+    for _ in range(epochs):
+        for index in torch.randperm(own, generator=generator).split(size):
+            weights = examples.weights[index] * own / len(index)
+            if others.numel():
+                extra = others[torch.randperm(others.numel(), generator=generator)[:size]]
+                weights = torch.cat([weights, examples.weights[extra] * others.numel() / len(extra)])
+                index = torch.cat([index, extra])
+            out.append((index, weights))
+    return out
+
+
+@pytest.mark.parametrize("own", [23, 14])
+@pytest.mark.parametrize(("name", "heads"), [("mlp", 1), ("mlp", 2), ("gcn", 1), ("sgc", 2)])
+def test_mini_batches_are_what_a_plain_loop_does(name: str, heads: int, own: int) -> None:
+    model, examples = example_rows(name, heads)
+    plain, start = copy.deepcopy(model), copy.deepcopy(model)
+    training = Training(3, lr=0.1, weight_decay=0.01, optimizer="sgd", batch_size=5)
+    train(make_objective([model], [examples]), training, seeds=[2], task=1, own=own)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, weight_decay=0.01)
+    for value in plain.parameters():  # a head that a batch does not use decays all the same
+        value.grad = torch.zeros_like(value)
+    for index, weights in drawn_batches(examples, 5, own, 2 * 1_000_003 + 7919 + 29, epochs=3):
+        part = examples[index]
+        optimizer.zero_grad(set_to_none=False)
+        scores = [plain(part.graph.x, part.graph.edge_index, head) for head in range(heads)]
+        out = torch.stack([scores[int(head)][node] for node, head in zip(part.nodes, part.heads, strict=True)])
+        (weights * F.cross_entropy(out, part.targets, reduction="none")).sum().backward()
+        optimizer.step()
+    assert_same_parameters(model, plain, 1e-6)
+    with pytest.raises(AssertionError):
+        assert_same_parameters(model, start, 1e-2)
+
+
+def test_an_epoch_goes_once_through_the_task_s_own_and_never_draws_what_weighs_nothing() -> None:
+    model, examples = example_rows("mlp")
+    weights = torch.cat([torch.full((14,), 0.5 / 14), torch.full((6,), 0.5 / 6), torch.zeros(3)])
+    objective = make_objective([model], [examples.weighted(weights)])
+    whole = objective.losses(objective.parameters())
+    batches = MiniBatches(objective, 4, 14, seed=0)
+    assert len(batches) == 4
+    orders = []
+    for _ in range(2):
+        seen = []
+        for batch in batches:
+            own = batch.targets.numel() - 4  # as many others as a batch is large
+            assert own in (4, 2)
+            assert float(batch.weights[:own].sum()) == pytest.approx(0.5)
+            assert float(batch.weights[own:].sum()) == pytest.approx(0.5)
+            losses = batch.losses(objective.parameters())
+            places = [int((whole - loss).abs().argmin()) for loss in losses]
+            assert torch.allclose(whole[places], losses)
+            assert all(14 <= place < 20 for place in places[own:])
+            seen += places[:own]
+        assert sorted(seen) == list(range(14))
+        orders.append(seen)
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_a_batch_scores_as_the_whole_does(name: str) -> None:
+    model, examples = example_rows(name)
+    objective = make_objective([model], [examples])
+    index = torch.tensor([3, 0, 17])
+    batch = objective.batch(index, torch.tensor([1.0, 2.0, 3.0])).batch(torch.tensor([2, 1]))
+    params = objective.parameters()
+    assert_near(batch.logits(params), objective.logits(params)[[17, 0]], 1e-12)
+    assert batch.weights.tolist() == [3.0, 2.0]
+    assert batch.targets.tolist() == examples.targets[[17, 0]].tolist()
+    assert {key: value.shape for key, value in batch.parameters().items()} == {k: v.shape for k, v in params.items()}
+
+
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_parameters_go_by_the_model_s_own_names_and_back(name: str) -> None:
+    model = model_of(name, 8, [3, 2], seed=4)
+    examples = labelled(random_graph(n=30, dtype=torch.float64), [0, 3, 8], [[0], [1], [0]], [3, 2], 1)
+    objective = make_objective([model], [examples])
+    params = objective.parameters()
+    named = objective.by_name(params)
+    expected = dict(model.named_parameters())
+    assert named.keys() == expected.keys()
+    assert all(torch.equal(value, expected[key]) for key, value in named.items())
+    back = objective.from_names(named)
+    assert all(torch.equal(value, params[key]) for key, value in back.items())
+    assert all(float(value.abs().max()) == 0.0 for value in objective.from_names({}).values())
+
+
+def test_dropout_in_batches_differs_from_step_to_step() -> None:
+    model = BACKBONES.create("mlp", in_channels=8, out_channels=3, layers=0, dropout=0.9).double()
+    before = model.heads[0].weight.detach().clone()
+    training = Training(10, lr=0.01, optimizer="sgd", batch_size=1)
+    train(make_objective([model], [examples_in(0)]), training, [0], 0)
+    assert bool((model.heads[0].weight != before).any(0).all())
+
+
+def test_batches_are_for_one_model() -> None:
+    models = [model_of("mlp", 8, [3], seed=s) for s in range(2)]
+    with pytest.raises(InputError, match="2 stand side by side"):
+        train(make_objective(models, [examples_in(0)] * 2), Training(1, batch_size=2), [0, 1], 0)
+    with pytest.raises(InputError, match="batch_size is 0"):
+        Training(batch_size=0)
+
+
+def test_a_guide_comes_before_and_after_every_step() -> None:
+    """It sees the gradient before the step is made, may change it, and sees what the step made of it."""
+    events: list[str] = []
+
+    class Halved(Guide):
+        def before_step(self, params: dict[str, Tensor]) -> None:
+            events.append("before")
+            for value in params.values():
+                assert value.grad is not None
+                value.grad.mul_(0.5)
+
+        def after_step(self, params: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+            events.append("after")
+
+    model, examples = example_rows("gcn")
+    slow = copy.deepcopy(model)
+    train(make_objective([model], [examples]), Training(4, lr=0.2, optimizer="sgd"), [0], 0, guide=Halved())
+    train(make_objective([slow], [examples]), Training(4, lr=0.1, optimizer="sgd"), [0], 0)
+    assert events == ["before", "after"] * 4
+    assert_same_parameters(model, slow, 1e-9)

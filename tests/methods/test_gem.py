@@ -150,6 +150,8 @@ def test_the_memory_is_as_large_as_replay_s_and_of_training_nodes() -> None:
         drawn.append(learner.method.buffer.experiences[-1].nodes)  # type: ignore[union-attr]
         assert drawn[-1].numel() == 2 * task.num_classes
         assert bool(torch.isin(drawn[-1], task.train).all())
+        assert drawn[-1].unique().numel() == drawn[-1].numel()
+        assert sorted(task.graph.y[drawn[-1]].tolist()) == sorted([*task.classes] * 2)
     other = Learner("gcn", GEM(per_class=2), epochs=2, seed=1, backbone_options={"hidden": 4})
     other.observe(stream()[0])
     assert not torch.equal(other.method.buffer.nodes, drawn[0])  # type: ignore[union-attr]

@@ -17,6 +17,7 @@ from ergnn.methods.base import Method
 from ergnn.nn.examples import Examples
 from ergnn.nn.losses import Objective, ParamDict
 from ergnn.replay.buffer import ExperienceBuffer
+from ergnn.replay.selectors import check_per_class
 from ergnn.training import Guide
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class EpisodicMemory(Method):
 
     Args:
         per_class: e; the memory of a task is e times its classes, as large as replay's.
-        choose: ``random`` training nodes of the task, drawn by seed, or the ``last`` ones as in GEM's paper.
+        choose: ``random``, e training nodes of each class drawn by seed, as replay's selector of that name; or the
+            ``last`` training nodes of the task, whatever their classes, as in GEM's paper.
         replay, hops: see :class:`ExperienceBuffer`.
     """
 
@@ -114,11 +116,7 @@ class EpisodicMemory(Method):
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
 
     def check(self, task: Task) -> None:
-        if task.train.numel() < self.per_class * task.num_classes:
-            raise InputError(
-                f"{task.name} has {task.train.numel()} training nodes, fewer than per_class (e) × classes = "
-                f"{self.per_class * task.num_classes}"
-            )
+        check_per_class(task, self.per_class)
         self.buffer.check(task)
 
     def examples(self, learner: Learner, task: Task, number: int) -> Examples:
@@ -142,8 +140,11 @@ class EpisodicMemory(Method):
     def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
         count = self.per_class * task.num_classes
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + number * 7919 + 37) % 2**63)
-        places = torch.arange(task.train.numel())
-        places = places[-count:] if self.choose == "last" else torch.randperm(len(places), generator=generator)[:count]
+        places = torch.arange(task.train.numel())[-count:]
+        if self.choose == "random":
+            shuffled = torch.randperm(task.train.numel(), generator=generator)
+            labels = task.graph.y[task.train].cpu()[shuffled]
+            places = torch.cat([shuffled[labels == c][: self.per_class] for c in task.classes])
         nodes = task.train[places.to(task.train.device)]
         self.buffer.add(task.graph, number, nodes, torch.zeros(count, device=nodes.device))
         return {}
