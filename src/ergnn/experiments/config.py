@@ -68,7 +68,7 @@ class RunConfig:
         lr: learning rate; by default the backbone's own.
         weight_decay: L2 factor (decoupled with adamw).
         optimizer: adam, adamw or sgd.
-        loss_scale: sum or mean, the losses that beta mixes.
+        loss_scale: sum, balanced or mean: the losses that beta mixes.
         beta: a fixed weight of the current task in place of |B| / (|D| + |B|).
         replay: how a remembered node is shown again: live, isolated or ego.
         hops: radius of a stored ego graph.
