@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 FAMILIES = {
     "finetune": "none",
     "joint": "all",
+    "nearest-mean": "all",
+    "mf-s2": "s2",
     "random": "random",
     "mf": "mf",
     "cm": "cm",
@@ -29,7 +31,6 @@ FAMILIES = {
     "ewc": "cm",
     "gem": "s2",
     "agem": "la",
-    "a-gem": "la",
 }
 """Hue by family, so that a selector looks the same in every figure."""
 SPARE = ("s2", "la", "mf", "cm", "im")
@@ -61,7 +62,7 @@ def look_of(name: str) -> str:
     ('c-mf', 'c-mf alt')
     """
     stem = name.rstrip("*")
-    alt = " alt" if stem != name or name in ("rim", "a-gem", "agem") else ""
+    alt = " alt" if stem != name or name in ("rim", "agem", "mf-s2", "nearest-mean") else ""
     return f"c-{FAMILIES.get(stem) or SPARE[sum(map(ord, stem)) % len(SPARE)]}{alt}"
 
 
@@ -113,7 +114,14 @@ def ticks(low: float, high: float, number: int = 5) -> list[float]:
 
 
 def line_chart(
-    series: Sequence[Series], *, label: str, x_name: str, y_name: str, x_ticks: Sequence[float], log_x: bool = False
+    series: Sequence[Series],
+    *,
+    label: str,
+    x_name: str,
+    y_name: str,
+    x_ticks: Sequence[float],
+    log_x: bool = False,
+    y_limits: tuple[float, float] = (-100.0, 100.0),
 ) -> str:
     """Lines with 95 % bars, each named at its right end."""
     width, height, left, top, bottom = 560, 340, 46, 26, 42
@@ -121,7 +129,7 @@ def line_chart(
     means = [point.y for one in series for point in one.points]
     bars = [point.half for one in series for point in one.points if point.half is not None]
     room = min(float(np.median(bars)) if bars else 0.0, max(max(means) - min(means), 1.0))
-    y_ticks = ticks(min(means) - room, max(means) + room)
+    y_ticks = ticks(max(min(means) - room, y_limits[0]), min(max(means) + room, y_limits[1]))
     low, high = y_ticks[0], y_ticks[-1]
     first, last = (log(t) if log_x else t for t in (min(x_ticks), max(x_ticks)))
 

@@ -23,8 +23,8 @@ from ergnn.report.rows import Row, dataset_order, gather
 from ergnn.report.settings import Setting, settings_of
 
 TITLE = "ER-GNN, reproduced"
-MOST_SETTINGS = 4
-"""Settings that get figures of their own; all of them have tables."""
+MOST_SETTINGS = 3
+"""Settings of graphs that get figures of their own; all of them have tables."""
 
 
 def write_page(store_path: str | Path, out_html: str | Path, title: str = TITLE, command: str = "") -> Path:
@@ -55,7 +55,7 @@ def page_of(runs: Sequence[StoredRun], title: str = TITLE, command: str = "") ->
     from markupsafe import Markup
 
     settings = settings_of(gather(runs))
-    drawn = settings[:MOST_SETTINGS]
+    drawn = [s for s in settings if not s.is_image][:MOST_SETTINGS] + [s for s in settings if s.is_image][:1]
     environment = Environment(
         loader=PackageLoader("ergnn.report"),
         autoescape=True,
@@ -83,8 +83,8 @@ def page_of(runs: Sequence[StoredRun], title: str = TITLE, command: str = "") ->
             "forgetting": _figures(drawn, forgetting),
             "choices": _figures(drawn[:2], choices),
         },
-        left_out=[setting.label for setting in settings[MOST_SETTINGS:]],
-        cost=cost_table("cost", [(setting, row) for setting in settings for row in setting.rows]),
+        left_out=[setting.label for setting in settings if setting not in drawn],
+        costs=[(setting, cost_table(f"cost-{setting.id}", setting.rows)) for setting in settings],
         notes=_notes(runs),
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -186,14 +186,18 @@ def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
                 "edges": info.edges if info else None,
                 "metric": first.metric,
                 "splits": ", ".join(sorted({run.split for run in own})),
-                "order": [[_class_name(first, c) for c in group] for group in first.classes] if same else [],
+                "order": _order(first) if same else "differ between class orders",
             }
         )
     return rows
 
 
-def _class_name(run: StoredRun, label: int) -> str:
-    return run.class_names[label].replace("_", " ") if run.class_names else str(label)
+def _order(run: StoredRun) -> str:
+    """The tasks' classes in words."""
+    if all(group == run.classes[0] for group in run.classes[1:]):
+        return "the same classes in every task"
+    names = run.class_names or [str(c) for c in range(1 + max(map(max, run.classes)))]
+    return " → ".join(", ".join(names[c].replace("_", " ") for c in group) for group in run.classes)
 
 
 def _notes(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:

@@ -17,7 +17,6 @@ from ergnn.report.figures import Point, Series, class_map, dot_plot, heat_map, l
 from ergnn.report.projection import MOST_EDGES, class_maps
 from ergnn.report.rows import Row
 
-MOST_LINES = 12
 MOST_CELLS = 4000
 """Cells of heat maps for one data set and setting: 23 tasks make 276 each."""
 
@@ -44,7 +43,7 @@ class DatasetFigures:
 
 def growth(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     """Figure 2: the mean score over the tasks seen so far, after each task, with and without replay."""
-    shown = [row for row in rows if row.is_main and len(row.matrix.values) > 1][:MOST_LINES]
+    shown = [row for row in rows if row.is_main and not row.special and row.matrix.num_tasks > 1]
     if not shown:
         return None
     series, numbers = [], []
@@ -61,7 +60,12 @@ def growth(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     every = range(1, tasks + 1, max(1, tasks // 12))
     label = f"{dataset}: mean accuracy over the tasks seen so far, after each of {tasks} tasks"
     svg = line_chart(
-        series, label=label, x_name="tasks learnt", y_name="PM over the tasks so far (%)", x_ticks=[*every]
+        series,
+        label=label,
+        x_name="tasks learnt",
+        y_name="PM over the tasks so far (%)",
+        x_ticks=[*every],
+        y_limits=(0.0, 100.0),
     )
     header = ["row", *(f"after {i}" for i in range(1, tasks + 1))]
     return DatasetFigures(dataset, [Figure(svg, "", header, numbers)], shown)
@@ -161,7 +165,9 @@ def forgetting(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
 
 def choices(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     """Which nodes each selector chose, on a map of each class; one seed and class order that all rows have."""
-    shown = [row for row in rows if row.is_main and row.selector and not row.is_image]
+    shown = [
+        row for row in rows if row.is_main and row.selector and not row.is_image and (row.is_leaky or not row.special)
+    ]
     if not shown:
         return None
     common = set.intersection(*({(run.seed, run.order) for run in row.runs} for row in shown))
@@ -176,16 +182,20 @@ def choices(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     for task in stream:
         keep = {node for run in chosen.values() for node in run.buffer_ids}
         for own in class_maps(task, keep=keep):
-            names = task.graph.class_names
-            title = names[own.label].replace("_", " ") if names else f"class {own.label}"
-            marks, numbers = [], []
+            classes = task.graph.class_names
+            title = classes[own.label].replace("_", " ") if classes else f"class {own.label}"
+            by_node: dict[int, list[Row]] = {}
             for row in shown:
-                found = [(node, own.at(node)) for node in chosen[row.name].buffer_ids]
-                for node, place in found:
-                    if place is not None:
-                        tip = f"{row.remembers} chose node {node}"
-                        marks.append((row.figure_name, row.look, float(place[0]), float(place[1]), tip))
-                        numbers.append([row.remembers, str(node), f"{place[0]:.3f}", f"{place[1]:.3f}"])
+                for node in chosen[row.name].buffer_ids:
+                    if own.at(node) is not None:
+                        by_node.setdefault(node, []).append(row)
+            marks, numbers = [], []
+            for node, choosers in by_node.items():
+                x, y = (float(value) for value in own.points[own.nodes == node][0])
+                names = ", ".join(row.figure_name for row in choosers)
+                look = choosers[0].look if len(choosers) == 1 else "c-all"
+                marks.append((_short(choosers), look, x, y, f"{names} chose node {node}"))
+                numbers.append([names, str(node), f"{x:.3f}", f"{y:.3f}"])
             svg = class_map(
                 own.points[~own.is_training],
                 own.points[own.is_training],
@@ -211,6 +221,12 @@ def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
     except ErgnnError:
         return None
     return preset.stream if preset.split == run.split else None
+
+
+def _short(choosers: Sequence[Row]) -> str:
+    """At most two names: a map has no room for more."""
+    names = [row.figure_name for row in choosers]
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]}, {names[1]} +{len(names) - 2}"
 
 
 def _edges(dataset: str) -> int:

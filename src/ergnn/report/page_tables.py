@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ergnn.experiments.statistics import PairedTest, paired_tests
 from ergnn.metrics import Summary
 from ergnn.report.rows import Row
-from ergnn.report.settings import Setting
 from ergnn.report.tables import NOTHING
 
 BASELINE = "Random"
@@ -67,15 +66,14 @@ def result_table(
     return PageTable(id, caption, [*groups, ("", 1)], [*columns, "runs"], body)
 
 
-def cost_table(id: str, rows: Sequence[tuple[Setting, Row]]) -> PageTable:
+def cost_table(id: str, rows: Sequence[Row]) -> PageTable:
     """Seconds of a run, seconds in all, and the most memory."""
-    longest = max(row.seconds.mean for _, row in rows)
+    longest = max(row.seconds.mean for row in rows)
     body = []
-    for setting, row in rows:
+    for row in rows:
         share = row.seconds.mean / longest if longest else 0.0
         cells = [
-            Cell(row.dataset, row.dataset, "left"),
-            Cell(setting.label, setting.label, "left small"),
+            Cell(row.dataset, row.dataset),
             Cell(f"{row.seconds.mean:.2f}", row.seconds.mean, "meter", f"{share:.3f}"),
             Cell(f"{row.seconds.mean * len(row.runs):.1f}", row.seconds.mean * len(row.runs)),
             Cell(f"{row.memory_mb:,.0f}", row.memory_mb),
@@ -83,8 +81,8 @@ def cost_table(id: str, rows: Sequence[tuple[Setting, Row]]) -> PageTable:
             Cell(str(len(row.runs)), len(row.runs)),
         ]
         body.append((row, cells))
-    columns = ["Row", "data set", "setting", "s a run", "s in all", "MB at the peak", "remembered", "runs"]
-    return PageTable(id, "Time and memory of every row", [], columns, body)
+    columns = ["Row", "data set", "s a run", "s in all", "MB at the peak", "remembered", "runs"]
+    return PageTable(id, "time and memory", [], columns, body)
 
 
 def tests_of(rows: Sequence[Row]) -> dict[str, dict[str, PairedTest]]:

@@ -88,16 +88,22 @@ class Row:
         return self.per_class == 1 and (bound or self.backbone == ("mlp" if self.is_image else "gat"))
 
     @cached_property
+    def minimal(self) -> dict[str, Any]:
+        """As few settings as give the same runs."""
+        return minimal_settings(self.config)
+
+    @cached_property
     def special(self) -> dict[str, Any]:
         """Options that the row has and its like in the paper's tables has not."""
+        given = self.minimal
         usual = USUAL_IMAGE_OPTIONS.get(self.selector or "", {}) if self.is_image else {}
         found: dict[str, Any] = {}
         for name in ("selector_options", "backbone_options", "method_options", "features_options"):
-            options = self.config.get(name) or {}
+            options = given.get(name) or {}
             found |= {} if name == "selector_options" and options == usual else options
         defaults = {f.name: f.default for f in fields(RunConfig)}
-        if self.is_image:
-            defaults["loss_scale"] = TABLE_4.common["loss_scale"]
+        if self.is_image:  # where every task has a graph of its own, "isolated" is the only way
+            defaults |= {**TABLE_4.common, "replay": self.config.get("replay")}
         found |= {
             name: self.config[name] for name in OF_REPLAY if self.config.get(name, defaults[name]) != defaults[name]
         }
@@ -120,7 +126,7 @@ class Row:
         backbone = NAMES.get(self.backbone, self.backbone)
         if self.method == "replay":
             count = "" if self.per_class == 1 else f", e = {self.per_class}"
-            return f"ER-{backbone} · {self.remembers}{count}"
+            return f"{'replay' if self.is_image else f'ER-{backbone}'} · {self.remembers}{count}"
         if self.method == "finetune":
             return ("FINETUNE" if self.is_image else backbone) + self._options
         network = "" if self.is_image or self.method == "nearest-mean" else f" · {backbone}"
@@ -194,10 +200,9 @@ class Row:
     @cached_property
     def command(self) -> str:
         """``ergnn run …`` that gives this row again, with as few options as will do."""
-        given = minimal_settings(self.config)
         seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
         first, last = min(seeds), max(seeds)
-        return command_of(RunConfig(**given, seeds=last - first + 1, first_seed=first, orders=max(orders) + 1))
+        return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=max(orders) + 1))
 
     def by_member(self, name: str) -> dict[tuple[int, int], float]:
         """``pm``, ``fm`` or ``aa`` of each seed and class order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ergnn.report.rows import OF_REPLAY, Row, dataset_order, minimal_settings
+from ergnn.report.rows import OF_REPLAY, Row, dataset_order
 
 OF_THE_ROW = (
     *("dataset", "backbone", "method", "selector", "per_class", "features"),
@@ -31,6 +31,10 @@ class Setting:
         return sorted({row.dataset for row in self.rows}, key=dataset_order)
 
     @property
+    def is_image(self) -> bool:
+        return self.rows[0].is_image
+
+    @property
     def badges(self) -> list[tuple[str, str]]:
         """Marks that every row of the setting has: said once, at its head."""
         return [badge for badge in self.rows[0].badges if all(badge in row.badges for row in self.rows)]
@@ -40,17 +44,17 @@ class Setting:
 
 
 def settings_of(rows: Sequence[Row]) -> list[Setting]:
-    """Rows by what they have in common; the paper's protocol first, then those with the most rows."""
+    """Rows by what they have in common; the settings with the most rows first, the paper's protocol before others."""
     found: dict[str, Setting] = {}
     for row in rows:
         label = _label(row)
         found.setdefault(label, Setting(label, row.runs[0].protocol)).rows.append(row)
-    return sorted(found.values(), key=lambda s: (s.protocol != "paper", -len(s.rows), s.label))
+    return sorted(found.values(), key=lambda s: (-len(s.rows), s.protocol != "paper", s.label))
 
 
 def _label(row: Row) -> str:
     """Said in words what everybody asks first, and then only what is not the protocol's own."""
-    given = minimal_settings(row.config)
+    given = row.minimal
     order = row.config.get("class_order", "natural")
     parts = [
         f"{row.runs[0].protocol} protocol",
