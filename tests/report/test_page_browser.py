@@ -125,9 +125,9 @@ def test_fits_a_phone(browser: Browser) -> None:
     browser.send("Emulation.clearDeviceMetricsOverride")
 
 
-def test_paper_shows_every_command(browser: Browser) -> None:
-    """Printing opens what is folded, and folds it again."""
-    folded = "document.querySelectorAll('details:not([open])').length"
+def test_print_shows_the_command_of_every_row(browser: Browser) -> None:
+    """Printing opens the rows of tables, and folds them again."""
+    folded = "document.querySelectorAll('table details:not([open])').length"
     before = browser.evaluate(folded)
     assert before > 0
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -69,10 +69,10 @@ for (const figure of document.querySelectorAll("svg.figure")) {
   });
 }
 
-// On paper everything is open.
+// On paper every row shows its command.
 let opened = [];
 addEventListener("beforeprint", () => {
-  opened = [...document.querySelectorAll("details:not([open])")];
+  opened = [...document.querySelectorAll("table details:not([open]), details.setting:not([open])")];
   for (const one of opened) one.open = true;
 });
 addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
