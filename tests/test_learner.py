@@ -318,7 +318,7 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
     ("options", "message"),
     [
         ({"backbone": "transformer"}, "gat, gcn"),
-        ({"method": "dream"}, "finetune, joint"),
+        ({"method": "dream"}, "joint, nearest-mean, replay"),
         ({"head": "none"}, "growing, per-task, shared"),
         ({"optimizer": "newton"}, "adam, adamw, sgd"),
         ({"epochs": 0}, "at least 1"),
