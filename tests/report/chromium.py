@@ -25,7 +25,7 @@ def find() -> str | None:
 class Browser:
     """One page in a browser of its own; ``events`` holds all that the browser told, in order."""
 
-    def __init__(self, seconds: float = 60.0) -> None:
+    def __init__(self, seconds: float = 300.0) -> None:
         program = find()
         assert program
         self.deadline = time.monotonic() + seconds
