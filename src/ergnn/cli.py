@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ergnn import __version__
+from ergnn.commands import bench, report, reproduce, runs
 from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments.config import RunConfig, check_settings, read_config
 
@@ -68,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     datasets.set_defaults(command=_datasets)
     selectors = commands.add_parser("selectors", help="list the ways of choosing what is remembered")
     selectors.set_defaults(command=_selectors)
+    reproduce.add(commands)
+    runs.add(commands)
+    report.add(commands)
+    bench.add(commands)
     return parser
 
 

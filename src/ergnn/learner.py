@@ -290,6 +290,11 @@ def observe_together(
     """
     begun = [learner._begin(task) for learner, task in zip(learners, tasks, strict=True)]
     models = [learner.model for learner in learners if learner.model is not None]
+    rounds = [
+        learner.method.rounds(learner, examples, task.train.numel())
+        for learner, (task, examples) in zip(learners, begun, strict=True)
+    ]
+    shapes = [_shape(learners[i], *begun[i], len(rounds[i])) for i in range(len(learners))]
     groups: list[list[int]] = []
     for i in range(len(learners)):
         if not learners[i].method.trains:
@@ -300,17 +305,17 @@ def observe_together(
             for group in groups
             if not (_goes_alone(learners[group[0]]) or _goes_alone(learners[i]))
             and can_stand_side_by_side([models[group[0]], models[i]])
-            and _shape(learners[group[0]], *begun[group[0]]) == _shape(learners[i], *begun[i])
+            and shapes[group[0]] == shapes[i]
         )
         match = next(alike, None)
         groups.append([i]) if match is None else match.append(i)
     for group in groups:
         start = time.perf_counter()
         lead, own = learners[group[0]], begun[group[0]][0].train.numel()
-        rounds = [learners[i].method.rounds(learners[i], begun[i][1], begun[i][0].train.numel()) for i in group]
         heads = torch.unique(begun[group[0]][1].heads).tolist()
         objectives = [
-            make_objective([models[i] for i in group], list(parts), heads) for parts in zip(*rounds, strict=True)
+            make_objective([models[i] for i in group], [rounds[i][k] for i in group], heads)
+            for k in range(len(rounds[group[0]]))
         ]
         guide = lead.method.guide(lead, begun[group[0]][0], objectives[0]) if lead.method.guided else None
         train(
@@ -338,7 +343,7 @@ def _goes_alone(learner: Learner) -> bool:
     return learner.method.guided or learner.training.batch_size is not None
 
 
-def _shape(learner: Learner, task: Task, trained_on: Examples) -> tuple[Any, ...]:
+def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
     """What learners must have in common to stand side by side in one program."""
     return (
         learner.backbone,
@@ -348,7 +353,7 @@ def _shape(learner: Learner, task: Task, trained_on: Examples) -> tuple[Any, ...
         learner.heads.kind,
         [len(classes) for classes in learner.heads.classes],
         torch.unique(trained_on.heads).tolist(),
-        len(learner.method.rounds(learner, trained_on, task.train.numel())),
+        rounds,
         task.graph.num_features,
     )
 

@@ -13,8 +13,6 @@ from ergnn.data.stream import Task, TaskStream
 class PlainGAT(nn.Module):
     """Two GATConv layers, as in PyG's own examples."""
 
-    lr = 0.005
-
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         self.first = GATConv(features, 8, heads=8, dropout=0.6)
@@ -28,8 +26,6 @@ class PlainGAT(nn.Module):
 class PlainTwoLayers(nn.Module):
     """Two layers of one kind with a ReLU between."""
 
-    lr = 0.01
-
     def __init__(self, first: nn.Module, last: nn.Module, dropout: float) -> None:
         super().__init__()
         self.first, self.last, self.dropout = first, last, dropout
@@ -40,7 +36,7 @@ class PlainTwoLayers(nn.Module):
 
 
 class PlainSGC(nn.Module):
-    lr = 0.2
+    """One SGConv that keeps what it propagated."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -74,6 +70,7 @@ class PlainLearner:
     def __init__(self, backbone: str, features: int, classes: int, epochs: int = 200, seed: int = 0) -> None:
         torch.manual_seed(seed)
         self.model = plain_model(backbone, features, classes)
+        self.lr = {"gat": 0.005, "sgc": 0.2}.get(backbone, 0.01)
         self.epochs = epochs
         self.buffer: list[tuple[int, int]] = []
 
@@ -82,7 +79,7 @@ class PlainLearner:
         train, target = task.train, task.targets(task.train)
         old = torch.tensor([node for node, _ in self.buffer], dtype=torch.long)
         old_target = torch.tensor([y for _, y in self.buffer], dtype=torch.long)
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.model.lr, weight_decay=5e-4)
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.lr, weight_decay=5e-4)
         self.model.train()
         for _ in range(self.epochs):
             optimizer.zero_grad()

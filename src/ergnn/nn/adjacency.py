@@ -79,6 +79,8 @@ class Rows:
         """Each row times the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
         if self.slots == 1:
             return h @ weight[0]
+        if self.slots * self._size > 2 * self.count:  # one large slot among many small ones: padding would not pay
+            return (h.unsqueeze(2) * weight.index_select(0, self.slot)).sum(1)
         padded = h.new_zeros(self.slots * self._size, h.size(1)).index_copy(0, self._place, h)
         out = torch.bmm(padded.view(self.slots, self._size, h.size(1)), weight)
         return out.flatten(0, 1).index_select(0, self._place)

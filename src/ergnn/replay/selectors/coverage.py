@@ -76,14 +76,14 @@ class Coverage(Selector):
 
 @SELECTORS.register("cm", help="fewest nodes of other classes nearby, in attribute space (coverage maximisation)")
 class AttributeCoverage(Coverage):
-    """CM: coverage of the attribute space, with attribute vectors of length 1."""
+    """CM: coverage of the attribute space."""
 
     def __init__(
         self,
         d: float | None = None,
         quantile: float = 0.5,
         distance: str = "euclidean",
-        normalize: bool = True,
+        normalize: bool = False,
     ) -> None:
         super().__init__("attribute", d, quantile, distance, normalize)
 
