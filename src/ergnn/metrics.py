@@ -3,14 +3,12 @@
 ``a[i, j]`` is the score on task j after learning task i (both count from 0 in code, from 1 in formulas), M
 the number of tasks. Scores are fractions in [0, 1]; percent is only a way to show them.
 
-=========================  ==============================================================================
-performance mean, PM       ``1/M Σ_j a_jj`` (the ER-GNN paper)
-forgetting mean, FM        ``Σ_{j<M} (a_jj − a_Mj)`` over M−1 or M (the ER-GNN paper leaves that open)
-average accuracy, AA       ``1/M Σ_j a_Mj``
-average forgetting, AF     ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018)
-backward transfer, BWT     ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017)
-forward transfer, FWT      ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017)
-=========================  ==============================================================================
+    performance mean, PM       ``1/M Σ_j a_jj`` (the ER-GNN paper)
+    forgetting mean, FM        ``Σ_{j<M} (a_jj − a_Mj)`` over M−1 or M (the ER-GNN paper leaves that open)
+    average accuracy, AA       ``1/M Σ_j a_Mj``
+    average forgetting, AF     ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018)
+    backward transfer, BWT     ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017)
+    forward transfer, FWT      ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017)
 """
 
 from __future__ import annotations

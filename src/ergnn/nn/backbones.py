@@ -26,7 +26,6 @@ class Backbone(nn.Module):
     """Layers with dropout before and an activation after each, then an output layer.
 
     Args:
-        in_channels: number of node attributes.
         out_channels: outputs of the first head; None starts without one.
         convs: the layers before the output layer, each called as ``conv(x, adj)``.
         activation: applied after each of ``convs``.

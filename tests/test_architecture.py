@@ -1,0 +1,58 @@
+"""Data goes one way: a module imports only from rooms to its left (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
+ROOMS = (
+    *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "training", "replay", "methods", "learner"),
+    *("testing", "experiments", "report", "bench", "commands", "cli", "__main__"),
+)
+PLAIN = {"ergnn.report.paper", "ergnn.report.tables"}
+"""Numbers and text that know nothing of the rest: they may be read from anywhere."""
+
+
+def imports(file: Path) -> set[str]:
+    """The modules of the package that a file imports, less those that only a type checker reads."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    unseen = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} if node.module != "ergnn" else {f"ergnn.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.startswith("ergnn.") and name != "ergnn.__version__"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_from_rooms_to_its_left(room: str) -> None:
+    path = PACKAGE / room
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    assert files
+    allowed = ROOMS[: ROOMS.index(room) + 1]
+    for file in files:
+        wrong = {name for name in imports(file) - PLAIN if name.split(".")[1] not in allowed}
+        assert not wrong, f"{file.relative_to(PACKAGE)} imports {', '.join(sorted(wrong))}"
+
+
+def test_every_room_has_its_place() -> None:
+    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms - {"__init__"} == set(ROOMS)
+
+
+def test_what_may_be_read_from_anywhere_reads_nothing_but_errors() -> None:
+    for name in PLAIN:
+        file = PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
+        assert imports(file) <= {"ergnn.errors"}
