@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
@@ -30,7 +31,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="few seeds and epochs, to see that all works: minutes")
     parser.add_argument("--resume", action="store_true", help="go on with the runs that are in --out")
-    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes at a time (default: 1)")
+    parser.add_argument("--jobs", metavar="N", type=int, help="processes at a time (default: one a core, 8 at most)")
     parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default: results)")
     parser.add_argument("--quiet", action="store_true", help="no line for each finished batch of runs")
 
@@ -56,7 +57,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
         experiments_named(args.result),
         args.out,
         options,
-        jobs=args.jobs,
+        jobs=min(os.cpu_count() or 1, 8) if args.jobs is None else args.jobs,
         resume=args.resume,
         command=_command(args),
         on_plan=lines.plan,

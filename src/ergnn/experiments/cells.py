@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
-from ergnn.data.datasets import DATASETS, DataUnavailable
+from ergnn.data.datasets import DATASETS
 from ergnn.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.experiments.config import PROTOCOLS, RunConfig
 from ergnn.experiments.grid import TABLE_4, Experiment, Row
 from ergnn.experiments.run import make_config_stream, make_learner
+from ergnn.walks.skipgram import SkipGram
 
 QUICK_SEEDS = 3
 QUICK_LEAVES_OUT = (2, 10)
@@ -53,6 +54,7 @@ class Cell:
     protocol: str
     given: RunConfig | None = None
     reason: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def config(self) -> RunConfig:
@@ -75,7 +77,7 @@ def cells(experiment: Experiment, options: Options) -> list[Cell]:
         if protocol not in PROTOCOLS:
             raise UnknownNameError("protocol", protocol, PROTOCOLS)
         for dataset in datasets_of(experiment, options):
-            splits: dict[str, tuple[str, str]] = {}
+            splits: dict[str, tuple[str, tuple[str, ...]]] = {}
             for row in _rows(experiment, options):
                 found.append(_cell(experiment, row, dataset, protocol, options, splits))
     return found
@@ -87,34 +89,29 @@ def _cell(
     dataset: str,
     protocol: str,
     options: Options,
-    splits: dict[str, tuple[str, str]],
+    splits: dict[str, tuple[str, tuple[str, ...]]],
 ) -> Cell:
     settings = {**experiment.common, **row.settings, **_members(protocol, dataset, options)}
     if options.quick:
-        settings = {**settings, **experiment.quick}
-    unknown = set(settings) - {f.name for f in fields(RunConfig)}
-    if unknown:
-        return Cell(experiment.name, row, dataset, protocol, reason=f"no setting {min(unknown)!r} in this version")
+        settings = {**settings, **experiment.quick, **row.quick}
     given = RunConfig(dataset=dataset, protocol=protocol, **settings)
     try:
         config = given.resolved()
         if config.split not in splits:
             splits[config.split] = _split_to_be_had(config)
-        split, reason = splits[config.split]
-        if reason:
-            return Cell(experiment.name, row, dataset, protocol, reason=reason)
+        split, notes = splits[config.split]
         make_learner(config, 0)
+        if config.features != "attributes":
+            SkipGram()  # says so if gensim is not there
     except (ErgnnError, ImportError) as error:
         return Cell(experiment.name, row, dataset, protocol, reason=str(error))
-    return Cell(experiment.name, row, dataset, protocol, replace(given, split=split))
+    return Cell(experiment.name, row, dataset, protocol, replace(given, split=split), notes=notes)
 
 
-def _split_to_be_had(config: RunConfig) -> tuple[str, str]:
-    """The split that is really used (a store must not take one for the other), or why there is no data."""
-    try:
-        return make_config_stream(config, 0, 0).split, ""
-    except DataUnavailable as error:
-        return config.split, str(error)
+def _split_to_be_had(config: RunConfig) -> tuple[str, tuple[str, ...]]:
+    """The split that is really used (a store must not take one for the other) and what to know about it."""
+    stream = make_config_stream(config, 0, 0)
+    return stream.split, stream.notes
 
 
 def _rows(experiment: Experiment, options: Options) -> Iterator[Row]:

@@ -23,13 +23,15 @@ class Row:
         label: as it is shown.
         settings: fields of :class:`RunConfig`.
         paper: where the paper has the same line.
-        block: ``paper`` (its own lines), ``ours`` (selectors it does not have) or ``bounds``.
+        block: ``paper`` (its own lines), ``control``, ``ours`` (selectors it does not have) or ``bounds``.
+        quick: further settings of a quick run.
     """
 
     label: str
     settings: Mapping[str, Any]
     paper: PaperKey | None = None
     block: str = "paper"
+    quick: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _finetune(label: str, backbone: str) -> Row:
 
 def _walks(label: str, features: str) -> Row:
     settings = {"backbone": "mlp", "method": "finetune", "features": features}
-    return Row(label, settings, (features, "finetune", None))
+    return Row(label, settings, (features, "finetune", None), quick={"features_options": {"walks": 3}})
 
 
 def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> Row:
@@ -127,7 +129,7 @@ TABLE_3 = Experiment(
         for name, backbone in (("SGC", "sgc"), ("GIN", "gin"))
         for row in (
             _finetune(name, backbone),
-            _replay(f"ER-{name} Random", "random", backbone),
+            _replay(f"ER-{name} Random", "random", backbone, block="control"),
             _replay(f"ER-{name} MF", "mf", backbone),
             _replay(f"ER-{name} CM", "cm", backbone),
             _replay(f"ER-{name} IM", "im", backbone),
@@ -158,10 +160,10 @@ TABLE_4 = Experiment(
     datasets=("permuted-mnist",),
     common={
         **{"backbone": "mlp", "epochs": 1, "batch_size": 10, "optimizer": "sgd", "lr": 0.1, "weight_decay": 0.0},
-        "loss_scale": "balanced",
+        **{"loss_scale": "balanced", "replay": "isolated"},
     },
     baselines=("replay Random",),
-    quick={"dataset_options": {"tasks": 5}},
+    quick={"dataset_options": {"tasks": 5, "val": 500, "test": 2000}},
 )
 
 FIGURE_2 = Experiment(
@@ -181,7 +183,7 @@ FIGURE_3 = Experiment(
             for row in (ER_GAT[0], ER_GAT[2], ER_GAT[5], *OURS[1:3])
             for count in COUNTS
         ),
-        Row("joint training (everything kept)", BOUNDS[1].settings, None, "bounds"),
+        BOUNDS[1],
     ),
     protocols=("paper", "clean"),
     quick=FEW_EPOCHS,

@@ -29,6 +29,8 @@ from ergnn.experiments.tables import (
 
 STORE = "runs.sqlite"
 FORMATS = {"text": "txt", "markdown": "md", "latex": "tex"}
+STAND_IN = "stand in its place"
+"""In the notes of streams whose data set was not there."""
 QUICK_MARK = "QUICK: few seeds and epochs, to see that all works; not to be quoted."
 
 
@@ -91,6 +93,7 @@ def reproduce(
                 f"{path} holds {len(store)} finished runs; --resume goes on with them, another --out starts afresh"
             )
         planned = {experiment.name: cells(experiment, options) for experiment in experiments}
+        _check_same_data(store, [cell for each in planned.values() for cell in each])
         wanted = [cell.config for each in planned.values() for cell in each if cell.given is not None]
         units = units_of(store, wanted)
     if on_plan is not None:
@@ -100,6 +103,16 @@ def reproduce(
     with RunStore(path) as store:
         pages = _write(store, experiments, planned, options, failed, folder, command)
     return Reproduced(pages, failed, len(outcomes) - len(failed), _html(path, folder / "report.html", command))
+
+
+def _check_same_data(store: RunStore, cells: Sequence[Cell]) -> None:
+    """Runs on data that stood in for other data must not be taken for runs on those."""
+    now = {cell.dataset: STAND_IN in " ".join(cell.notes) for cell in cells if cell.given is not None}
+    for run in store.runs(dataset=list(now)):
+        then = STAND_IN in " ".join(run.notes)
+        if then != now[run.dataset]:
+            what = "data that stood in for it" if then else "the data set itself, which is not here now"
+            raise InputError(f"{store.path}: its runs of {run.dataset} are on {what}; use another --out")
 
 
 def _write(

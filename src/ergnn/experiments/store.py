@@ -82,10 +82,11 @@ class RunStore:
         """
         memory = peak_memory_mb(config.device) if memory_mb is None else memory_mb
         rows = [_row(config, result, memory) for result in results]
-        marks = ", ".join(f":{name}" for name in COLUMNS)
+        columns, marks = ", ".join(COLUMNS), ", ".join(f":{name}" for name in COLUMNS)
+        insert = f"INSERT INTO runs ({columns}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING"
         with self._errors(), self._transaction():
             before = self._db.total_changes
-            self._db.executemany(f"INSERT OR IGNORE INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})", rows)
+            self._db.executemany(insert, rows)
             return self._db.total_changes - before
 
     def runs(self, **filters: Any) -> list[StoredRun]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ergnn.experiments.cells import Cell
-from ergnn.experiments.grid import Experiment
+from ergnn.experiments.grid import TABLE_4, Experiment
 from ergnn.experiments.run import SeedResult
 from ergnn.experiments.statistics import ALPHA, MEASURES, Member, PairedTest, paired_tests
 from ergnn.experiments.store import RunStore
@@ -184,7 +184,7 @@ def evolution_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Pa
 
 
 def sensitivity_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Page]:
-    """Figure 3: FM against e, a line for each selector, and joint training, which keeps everything."""
+    """Figure 3: FM against e, a line for each selector, and joint training, which learns all tasks anew each time."""
 
     def page(rows: Sequence[Filled], title: str, notes: list[str]) -> Page:
         counts = sorted({f.cell.row.settings["per_class"] for f in rows if "per_class" in f.cell.row.settings})
@@ -193,11 +193,19 @@ def sensitivity_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[
             if f.results:
                 name, count = f.label.partition(", e =")[0], f.cell.row.settings.get("per_class")
                 lines.setdefault(name, {})[count] = _spread(f.summary("fm"), percent)
-        header = ["FM, %", *(f"e = {count}" for count in counts), "everything"]
+        header = ["FM, %", *(f"e = {count}" for count in counts), "joint"]
         table = [[name, *(line.get(count, NOTHING) for count in (*counts, None))] for name, line in lines.items()]
+        whole = {f.cell.row.settings["per_class"] for f in rows if f.results and _keeps_everything(f)}
+        notes += [f"e = {count} keeps every training node." for count in sorted(whole)]
         return Page(title, Table(header, table), notes, _commands(rows))
 
     return _pages(experiment, filled, page)
+
+
+def _keeps_everything(filled: Filled) -> bool:
+    """Whether the buffer holds as many nodes at the end as the last task was learnt from: its own and all earlier."""
+    last = filled.results[0]
+    return bool(last.buffer_ids) and len(last.buffer_ids) == last.history[-1]["trained_on"]
 
 
 def _pages(
@@ -209,11 +217,11 @@ def _pages(
     for protocol, dataset in dict.fromkeys((f.cell.protocol, f.cell.dataset) for f in filled):
         rows = [f for f in filled if (f.cell.protocol, f.cell.dataset) == (protocol, dataset)]
         title = f"{experiment.title} · {dataset} · protocol {protocol}"
-        reasons = {f.reason for f in rows}
-        if len(reasons) == 1 and "" not in reasons:
-            pages.append(Page(title, None, [f"{dataset} was left out: {reasons.pop()}"]))
-            continue
-        pages.append(make(rows, title, _notes(rows)))
+        if any(f.results for f in rows):
+            pages.append(make(rows, title, _notes(rows)))
+        else:
+            reasons = dict.fromkeys(f.reason for f in rows)
+            pages.append(Page(title, None, [f"{dataset} was left out: {reason}" for reason in reasons]))
     return pages
 
 
@@ -221,8 +229,10 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
     config = next(f.cell.config for f in rows if f.results)
     orders = f"{config.orders} shuffled class orders" if config.class_order == "shuffled" else "the natural class order"
     split = next(f.results[0].split for f in rows if f.results)
-    notes = [f"Mean ± 95 % interval over {config.seeds} seed(s) and {orders}; {split} split."]
-    notes += list(dict.fromkeys(note for f in rows for result in f.results for note in result.notes))
+    where = "tasks drawn by seed" if config.dataset in TABLE_4.datasets else f"{orders}; {split} split"
+    notes = [f"Mean ± 95 % interval over {config.seeds} seed(s), {where}."]
+    said = [note for f in rows if f.results for note in (*f.cell.notes, *f.results[0].notes)]
+    notes += list(dict.fromkeys(said))
     if any(f.leaky for f in rows):
         notes.append(f"leaky: {LEAKY}.")
     return notes + [f"{f.cell.row.label} is not available: {f.reason}" for f in rows if f.reason]

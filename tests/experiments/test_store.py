@@ -1,0 +1,184 @@
+"""The run store: nothing lost, nothing twice, whoever writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import sqlite3
+from dataclasses import field, make_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ergnn.cli import main
+from ergnn.errors import InputError
+from ergnn.experiments.config import RunConfig
+from ergnn.experiments.keys import canonical_json, member_config, member_key
+from ergnn.experiments.run import SeedResult, run, run_members
+from ergnn.experiments.store import RunStore
+from ergnn.metrics import AccuracyMatrix
+
+CONFIG = RunConfig(dataset="cora", backbone="sgc", split="seeded", seeds=2, epochs=2)
+
+
+def some_result(seed: int, order: int = 0, score: float = 0.5) -> SeedResult:
+    matrix = AccuracyMatrix([[0.9, None], [score, 0.8]])
+    return SeedResult(seed, order, [[0, 1], [2, 3]], matrix, [4, 7], 16, [{"selection": {"tie_rate": 0.5}}])
+
+
+def write_rows(path: str, first: int, count: int) -> None:
+    with RunStore(path) as store:
+        for seed in range(first, first + count):
+            store.put(CONFIG.resolved(), some_result(seed))
+
+
+def test_a_store_gives_what_the_run_gave(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    config = CONFIG.resolved()
+    expected = run(config)
+    with RunStore(tmp_path / "new" / "runs.sqlite") as store:
+        assert store.missing(config) == [(0, 0), (1, 0)]
+        with pytest.raises(InputError, match="2 of 2 runs of cora, sgc, replay are not finished, such as seed 0"):
+            store.result(config)
+        for results in run_members(config, store.missing(config)):
+            assert store.put_all(config, results) == 2
+            assert store.put_all(config, results) == 0
+        found = store.result(config)
+        runs = store.runs(dataset="cora", seed=[1, 2], epochs=2)
+        assert store.missing(replace(config, seeds=3)) == [(2, 0)]
+    costs = ("seconds", "peak_memory_mb")
+    assert {k: v for k, v in found.items() if k not in costs} == {k: v for k, v in expected.items() if k not in costs}
+    assert [stored.seed for stored in runs] == [1]
+    assert runs[0].config["epochs"] == 2
+    assert runs[0].buffer_ids == expected["buffer"]["ids"][1]
+    assert runs[0].matrix.to_list() == expected["runs"][1]["matrix"]
+    assert runs[0].machine["torch"] == torch.__version__
+
+
+def test_four_processes_write_at_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "runs.sqlite")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ergnn.experiments.store"])  # imported once, not four times
+    # neighbours overlap by five rows, which both of them put
+    writers = [context.Process(target=write_rows, args=(path, 20 * i, 25)) for i in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    with RunStore(path) as store:
+        assert [stored.seed for stored in store.runs()] == list(range(85))
+
+
+def test_a_batch_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.sqlite") as store:
+        bad = replace(some_result(1), history=[{"selection": object()}])
+        with pytest.raises(TypeError, match="no JSON"):
+            store.put_all(CONFIG.resolved(), [some_result(0), bad])
+        with pytest.raises(InputError, match="NOT NULL"):
+            store.put_all(CONFIG.resolved(), [some_result(0), replace(some_result(1), split=None)])  # type: ignore[arg-type]
+        assert len(store) == 0
+        assert store.put(CONFIG.resolved(), some_result(0), seconds=2.5)
+        assert store.runs()[0].seconds == 2.5
+
+
+def test_keys_do_not_change() -> None:
+    # a key that changes makes every finished run be done again: raise STORE_SCHEMA when that is meant
+    config = RunConfig(dataset="cora", backbone="gat", protocol="paper", split="public").resolved()
+    assert member_key(config, 3, 0) == "99846ada53a9a52119cb08af01e4faa86d759fbc90594ce39914924ff57ac621"
+    assert member_key(config, 3, 0) != member_key(config, 3, 1)
+    assert member_key(replace(config, epochs=100), 3, 0) != member_key(config, 3, 0)
+
+
+def test_a_setting_added_later_leaves_keys_alone() -> None:
+    later: Any = make_dataclass(
+        "Later", [("colour", str, "blue"), ("more", dict, field(default_factory=dict))], bases=(RunConfig,), frozen=True
+    )
+    assert member_key(later().resolved(), 0, 0) == member_key(RunConfig().resolved(), 0, 0)
+    assert member_key(later(colour="red").resolved(), 0, 0) != member_key(RunConfig().resolved(), 0, 0)
+
+
+def test_keys_know_what_a_method_does_not_look_at() -> None:
+    finetune = RunConfig(method="finetune").resolved()
+    assert member_key(replace(finetune, selector="im", per_class=5), 0, 0) == member_key(finetune, 0, 0)
+    assert member_key(replace(finetune, seeds=3, orders=2, denominator="M"), 0, 0) == member_key(finetune, 0, 0)
+    gem = RunConfig(method="gem").resolved()
+    assert member_key(replace(gem, selector="im"), 0, 0) == member_key(gem, 0, 0)
+    assert member_key(replace(gem, per_class=5), 0, 0) != member_key(gem, 0, 0)
+    assert "selector" not in member_config(finetune)
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers() | st.booleans() | st.floats(-5, 5) | st.none(), max_size=5))
+def test_canonical_json_does_not_depend_on_order_or_on_whole_floats(settings: dict[str, Any]) -> None:
+    turned = dict(reversed(settings.items()))
+    floats = {
+        k: float(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 2**53 else v
+        for k, v in turned.items()
+    }
+    assert canonical_json(settings) == canonical_json(floats)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot be part of a stored configuration"):
+        canonical_json({"a": {1, 2}})
+
+
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(b"this is not a data base, it only has the name of one" * 50)
+    with pytest.raises(InputError, match="runs\\.sqlite: not a run store"):
+        RunStore(path)
+    assert main(["runs", "--store", str(path)]) == 2
+    assert "not a run store" in capsys.readouterr().err
+    with pytest.raises(InputError, match="no such run store"):
+        RunStore(tmp_path / "absent.sqlite", create=False)
+    assert not (tmp_path / "absent.sqlite").exists()
+
+
+def test_damage_after_the_header_is_seen_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    write_rows(str(path), 0, 40)
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="runs\\.sqlite"), RunStore(path) as store:
+        store.runs()
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    RunStore(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE store SET schema = 99")
+    db.close()
+    with pytest.raises(InputError, match="schema 99; this version reads 1"):
+        RunStore(path)
+
+
+def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "runs.sqlite"
+    with RunStore(path) as store:
+        for selector, score in (("mf*", 0.5), ("im", 0.7)):
+            for seed in range(3):
+                store.put(replace(CONFIG, selector=selector).resolved(), some_result(seed, score=score))
+    assert main(["runs", "--store", str(path)]) == 0
+    listed = capsys.readouterr().out
+    assert "6 runs of 2 configurations" in listed
+    assert "40.00" in listed
+    assert "20.00" in listed
+    assert main(["runs", "--store", str(path), "--selector", "im", "--seed", "1", "--json"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)
+    assert (only["selector"], only["seed"], only["matrix"]) == ("im", 1, [[0.9, None], [0.7, 0.8]])
+    out = tmp_path / "runs.csv"
+    assert main(["runs", "--store", str(path), "--selector", "im,random", "--csv", str(out)]) == 0
+    rows = list(csv.DictReader(out.open(encoding="utf-8")))
+    assert [row["seed"] for row in rows] == ["0", "1", "2"]
+    assert float(rows[0]["fm"]) == pytest.approx(0.2)
+    assert json.loads(rows[0]["config"])["selector"] == "im"
+    with RunStore(path) as store, pytest.raises(InputError, match="cannot be filtered by 'colour'"):
+        store.runs(colour="red")

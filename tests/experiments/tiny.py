@@ -1,0 +1,34 @@
+"""A grid small enough to be done in seconds, and a program that does it; as a script: OUT JOBS."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+
+from ergnn.experiments.cells import Options
+from ergnn.experiments.grid import Experiment, Row
+from ergnn.experiments.reproduce import Reproduced, reproduce
+
+ROWS = (
+    Row("GAT", {"backbone": "gat", "method": "finetune"}, ("gat", "finetune", None)),
+    Row("ER-GAT Random", {"backbone": "gat", "selector": "random"}, ("gat", "replay", "random")),
+    Row("ER-GAT MF", {"backbone": "gat", "selector": "mf"}, ("gat", "replay", "mf")),
+    Row("ER-GAT IM, test", {"backbone": "gat", "selector": "im", "selector_options": {"target": "test"}}),
+    Row("ER-GAT Nobody", {"backbone": "gat", "selector": "nobody"}),
+    Row("joint", {"backbone": "gat", "method": "joint"}, block="bounds"),
+)
+TINY = Experiment(
+    "tiny", "Tiny", ROWS, datasets=("cora", "citeseer"), common={"epochs": 3}, baselines=("ER-GAT Random",)
+)
+OPTIONS = Options(seeds=2, class_orders=2)
+
+
+def run_tiny(out: str, jobs: int = 1, resume: bool = False, options: Options = OPTIONS) -> Reproduced:
+    def tell(_: object) -> None:
+        print(" ".join(str(child.pid) for child in multiprocessing.active_children()), flush=True)
+
+    return reproduce([TINY], out, options, jobs=jobs, resume=resume, command="ergnn reproduce tiny", on_done=tell)
+
+
+if __name__ == "__main__":
+    run_tiny(sys.argv[1], int(sys.argv[2]))
