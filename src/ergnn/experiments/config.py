@@ -77,7 +77,7 @@ class RunConfig:
         device: cpu, cuda, cuda:1, ...
         features_options: of the walks, e.g. walks=80.
         dataset_options: of the data set, e.g. tasks=10 for permuted-mnist.
-        method_options: of the method, beyond the settings above, e.g. lam=10 for ewc.
+        method_options: of the method, beyond the settings above, e.g. lam=3 for ewc.
         selector_options: of the selector, e.g. target=test.
         backbone_options: of the backbone, e.g. hidden=32.
     """

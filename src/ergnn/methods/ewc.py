@@ -21,7 +21,7 @@ from ergnn.training import Guide
 if TYPE_CHECKING:
     from ergnn.learner import Learner
 
-LAMBDAS = (1.0, 3.0, 10.0, 30.0, 100.0)
+LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)
 """Where :func:`search_lambda` looks by default."""
 
 
@@ -83,7 +83,7 @@ class EWC(Method):
 
     guided = True
 
-    def __init__(self, lam: float = 10.0, fisher_samples: int | None = None) -> None:
+    def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
         if not lam >= 0:
             raise InputError(f"lam (λ) is {lam}; it must be 0 or more")
         if fisher_samples is not None and fisher_samples < 1:
