@@ -12,15 +12,16 @@ from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
 
 STORE_SCHEMA = 1
-"""Part of every key: raised when the meaning or the default of an existing setting changes."""
+"""Part of every key: raised when the meaning or the default of an existing setting changes, or that of an option of a
+method, selector or backbone, whose defaults keys do not hold."""
 
 WHICH_MEMBERS = ("seeds", "first_seed", "orders")
-ONLY_SHOWN = ("denominator",)
-"""Settings that decide how results are shown, not what they are."""
+NOT_DECIDING = ("denominator", "device")
+"""Settings that decide how results are shown or where they are computed, not what they are (but for rounding)."""
 
 ALWAYS = (
     *("dataset", "backbone", "method", "protocol", "split", "class_order", "head", "edges", "leftover"),
-    *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "device", "backbone_options"),
+    *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "backbone_options"),
 )
 REMEMBERING = ("selector", "per_class", "loss_scale", "beta", "replay", "hops", "selector_options")
 READS: dict[str, tuple[str, ...]] = {
@@ -39,7 +40,7 @@ def member_config(config: RunConfig) -> dict[str, Any]:
     """
     kept: dict[str, Any] = {}
     for f in fields(config):
-        if f.name in WHICH_MEMBERS or f.name in ONLY_SHOWN:
+        if f.name in WHICH_MEMBERS or f.name in NOT_DECIDING:
             continue
         if f.name in REMEMBERING and f.name not in READS.get(config.method, ()):
             continue
