@@ -150,7 +150,7 @@ TABLE_4 = Experiment(
     "Table 4. Permuted MNIST",
     (
         _image("FINETUNE", "finetune"),
-        _image("EWC", "ewc", method_options={"lam": 3.0}),  # by search_lambda, on validation images
+        _image("EWC", "ewc", method_options={"lam": 3.0}),  # in words: a key does not hold a method's defaults
         _image("GEM", "gem"),
         _image("A-GEM", "agem"),
         _image("replay Random", "replay", "random"),
