@@ -18,7 +18,8 @@ from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments.config import RunConfig, check_settings, read_config
 
 CHOICES = {
-    "method": "replay|finetune|joint",
+    "method": "replay|finetune|joint|ewc|gem|agem|nearest-mean",
+    "features": "attributes|deepwalk|node2vec",
     "protocol": "clean|paper",
     "split": "auto|public|seeded",
     "head": "shared|per-task|growing",

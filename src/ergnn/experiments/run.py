@@ -198,7 +198,9 @@ def summary(config: RunConfig, results: list[SeedResult], seconds: float, memory
     fm = [metrics.forgetting_mean(matrix, config.denominator) for matrix in matrices]  # type: ignore[arg-type]
     names = first.class_names
     row = config.backbone if config.features == "attributes" else config.features
-    published = paper_result(config.dataset, row, config.method, config.selector, config.per_class)
+    published = None  # the paper's numbers stand only beside the protocol that comes near to its own
+    if config.protocol == "paper":
+        published = paper_result(config.dataset, row, config.method, config.selector, config.per_class)
     return {
         "dataset": config.dataset,
         "features": config.features,
