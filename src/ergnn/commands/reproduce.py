@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="few seeds and epochs, to see that all works: minutes")
     parser.add_argument("--resume", action="store_true", help="go on with the runs that are in --out")
+    parser.add_argument("--device", metavar="NAME", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
     parser.add_argument("--jobs", metavar="N", type=int, help="processes at a time (default: one a core, 8 at most)")
     parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default: results)")
     parser.add_argument("--quiet", action="store_true", help="no line for each finished batch of runs")
@@ -50,7 +51,14 @@ def reproduce_command(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     named = None if args.datasets is None else [name.strip() for name in args.datasets.split(",") if name.strip()]
     options = Options(
-        args.seeds, args.class_orders, args.first_seed, named, args.protocol, args.split, quick=args.quick
+        args.seeds,
+        args.class_orders,
+        args.first_seed,
+        named,
+        args.protocol,
+        args.split,
+        quick=args.quick,
+        device=args.device,
     )
     lines = _Lines(enabled=not args.quiet)
     done = reproduce(

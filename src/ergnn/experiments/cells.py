@@ -33,6 +33,7 @@ class Options:
         protocol: ``paper`` or ``clean``; by default the experiment's own.
         split: ``auto``, ``public`` or ``seeded``; by default ``seeded`` with several class orders.
         quick: few seeds and epochs, to see that all works; its numbers are not to be quoted.
+        device: where to compute.
     """
 
     seeds: int | None = None
@@ -42,6 +43,7 @@ class Options:
     protocol: str | None = None
     split: str | None = None
     quick: bool = False
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _cell(
     settings = {**experiment.common, **row.settings, **_members(protocol, dataset, options)}
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
-    given = RunConfig(dataset=dataset, protocol=protocol, **settings)
+    given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
     try:
         config = given.resolved()
         if config.split not in splits:
