@@ -51,11 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ergnn", description="Graph neural networks that keep learning.")
+    parser = argparse.ArgumentParser(
+        prog="ergnn", allow_abbrev=False, description="Graph neural networks that keep learning."
+    )
     parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="learn a stream of tasks and print how well, and how much was forgotten")
+    run = commands.add_parser(
+        "run", allow_abbrev=False, help="learn a stream of tasks and print how well, and how much was forgotten"
+    )
     run.set_defaults(command=_run)
     run.add_argument("dataset", metavar="DATASET", nargs="?", help="a name that `ergnn datasets` lists")
     _add_settings(run)
@@ -66,9 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--quiet", action="store_true", help="no progress bar")
 
-    datasets = commands.add_parser("datasets", help="list the data sets, and where each one is")
+    datasets = commands.add_parser("datasets", allow_abbrev=False, help="list the data sets, and where each one is")
     datasets.set_defaults(command=_datasets)
-    selectors = commands.add_parser("selectors", help="list the ways of choosing what is remembered")
+    selectors = commands.add_parser(
+        "selectors", allow_abbrev=False, help="list the ways of choosing what is remembered"
+    )
     selectors.set_defaults(command=_selectors)
     reproduce.add(commands)
     runs.add(commands)
@@ -98,7 +104,7 @@ def _argument_texts(doc: str) -> dict[str, str]:
     """Field → text, from the ``Args:`` of a docstring."""
     section = doc.partition("Args:")[2]
     found = re.findall(r"^\s{8}(\w+): (.+(?:\n\s{12,}.+)*)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in found}
+    return {name: " ".join(text.replace("``", "").split()) for name, text in found}
 
 
 def _key_values(text: str) -> dict[str, Any]:

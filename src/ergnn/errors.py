@@ -24,5 +24,9 @@ class LeakageError(ErgnnError):
     """Test labels were asked for by something that did not declare itself leaky."""
 
 
+class DivergedError(ErgnnError, ArithmeticError):
+    """Training ended in parameters that are not finite."""
+
+
 class CurvatureError(ErgnnError, ArithmeticError):
     """A linear solve met negative curvature or did not converge."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -25,7 +26,7 @@ from ergnn.nn.plain import PlainModel
 from ergnn.replay.selectors import SelectionContext
 from ergnn.training import Training, train
 
-SCHEMA = 1
+SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
 SPLITS = ("train", "val", "test")
 CHUNK = 8192
@@ -65,6 +66,9 @@ class Learner:
     ) -> None:
         if isinstance(backbone, str):
             default_lr = BACKBONES.get(backbone).lr
+            for name in ("in_channels", "out_channels"):
+                if name in (backbone_options or {}):
+                    raise InputError(f"backbone_options must not name {name!r}; it follows from the tasks")
         else:
             default_lr = getattr(backbone, "lr", 0.005)
             if backbone_options:
@@ -79,7 +83,9 @@ class Learner:
         self.method = made
         self.heads = HeadPolicy(head)
         self.training = Training(epochs, default_lr if lr is None else lr, weight_decay, optimizer, batch_size)
-        self.seed = int(seed)
+        if not isinstance(seed, int) or not 0 <= seed < 2**31:
+            raise InputError(f"seed is {seed!r}; it must be a whole number from 0 to 2147483647")
+        self.seed = seed
         self.device = _device(device)
         self.model: nn.Module | None = None
         self.graph: Graph | None = None
@@ -110,6 +116,8 @@ class Learner:
             graph: the graph they live in, by default the one of the latest task.
         """
         model, graph = self._ready(graph)
+        if not isinstance(nodes, Tensor) or nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
+            raise InputError("predict: nodes must be a vector of node ids (a 1-d integer tensor)")
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
             raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
         place, classes = self._columns(task)
@@ -183,6 +191,8 @@ class Learner:
             "schema": SCHEMA,
             "num_features": self._num_features,
             "head": self.heads.kind,
+            "backbone": self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__,
+            "method_name": type(self.method).__name__,
             "classes": [list(classes) for classes in self.heads.classes],
             "model": {} if self.model is None else {k: v.clone() for k, v in self.model.state_dict().items()},
             "method": self.method.state_dict(),
@@ -194,6 +204,11 @@ class Learner:
         """Go on from a state; ``graph`` is where predictions are made until the next task brings its own."""
         if state.get("schema") != SCHEMA:
             raise InputError(f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}")
+        backbone = self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__
+        own = {"backbone": backbone, "method_name": type(self.method).__name__}
+        for name, value in own.items():
+            if state.get(name) != value:
+                raise InputError(f"the state's {name} is {state.get(name)!r}; this learner's is {value!r}")
         if state["head"] != self.heads.kind:
             raise InputError(f"the state's head is {state['head']!r}; this learner's is {self.heads.kind!r}")
         self.heads.classes = []
@@ -236,6 +251,22 @@ class Learner:
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             return BACKBONES.create(self.backbone, in_channels=num_features, **self.backbone_options)
+
+    def _snapshot(self) -> dict[str, Any]:
+        """All that learning a task changes."""
+        return {
+            "model": copy.deepcopy(self.model),
+            "classes": list(self.heads.classes),
+            "method": _copied(self.method.state_dict()),
+            "own": {name: getattr(self, name) for name in ("graph", "_num_features")},
+            "history": list(self.history),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.model, self.heads.classes, self.history = state["model"], state["classes"], state["history"]
+        for name, value in state["own"].items():
+            setattr(self, name, value)
+        self.method.load_state_dict(state["method"])
 
     def _begin(self, task: Task) -> tuple[Task, Examples]:
         """Make ready for a task: checks, room in the head, and the examples to learn from."""
@@ -288,6 +319,16 @@ def observe_together(
     train in mini-batches or whose method guides each step, one after another. Seeds, tasks, selectors and buffers are
     each one's own, and so is the result: the same as alone. ``on_epoch`` is called once for each learner's epoch.
     """
+    before = [learner._snapshot() for learner in learners]
+    try:
+        _observe_together(learners, tasks, on_epoch)
+    except BaseException:  # also Ctrl-C: a task is learnt as a whole or not at all
+        for learner, state in zip(learners, before, strict=True):
+            learner._restore(state)
+        raise
+
+
+def _observe_together(learners: Sequence[Learner], tasks: Sequence[Task], on_epoch: Callable[[], None] | None) -> None:
     begun = [learner._begin(task) for learner, task in zip(learners, tasks, strict=True)]
     models = [learner.model for learner in learners if learner.model is not None]
     rounds = [
@@ -358,11 +399,20 @@ def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> t
     )
 
 
+def _copied(state: Any) -> Any:
+    """A state that later learning cannot reach (``deepcopy`` does not take sparse tensors)."""
+    if isinstance(state, Tensor):
+        return state.clone()
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    return [_copied(value) for value in state] if isinstance(state, list) else copy.deepcopy(state)
+
+
 def _device(device: torch.device | str) -> torch.device:
     """A device that is there, or an error before anything is computed."""
     try:
         found = torch.device(device)
-        torch.empty(0, device=found)
+        found = torch.empty(0, device=found).device  # "cuda" is "cuda:0", as tensors will say
     except (RuntimeError, AssertionError) as error:  # a name torch does not know; a build or machine without it
         reason = str(error).partition("\n")[0]
         raise InputError(f"device {str(device)!r} cannot be used ({reason}); cpu always can") from None

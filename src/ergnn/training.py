@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.errors import DivergedError, InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import Objective, ParamDict
 
@@ -39,6 +39,13 @@ class Training:
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise UnknownNameError("optimizer", self.optimizer, OPTIMIZERS)
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise InputError(f"{name} is {value!r}; it must be a whole number")
+        for name in ("lr", "weight_decay"):
+            if not isinstance(getattr(self, name), int | float):
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be a number")
         if self.epochs < 1:
             raise InputError(f"epochs is {self.epochs}; at least 1 is needed")
         if not 0 < self.lr < float("inf"):
@@ -126,9 +133,16 @@ def train(
     optimizer = OPTIMIZERS[training.optimizer](
         list(params.values()), lr=training.lr, weight_decay=training.weight_decay, fused=True
     )
-    if on_gpu and guide is None and training.batch_size is None and training.epochs >= GRAPH_FROM:
-        graphed_epochs(rounds, params, optimizer, training.epochs, seeds, task, on_epoch)
-        objective.write_back(params)
+    if (
+        on_gpu
+        and all(part.recordable for part in rounds)
+        and guide is None
+        and training.batch_size is None
+        and training.epochs >= GRAPH_FROM
+    ):
+        with torch.cuda.device(device):
+            graphed_epochs(rounds, params, optimizer, training.epochs, seeds, task, on_epoch)
+        _finish(objective, params, training)
         return
     batches: list[list[Objective]] | list[MiniBatches] = [[part] for part in rounds]
     if training.batch_size is not None:
@@ -151,6 +165,16 @@ def train(
                 guide.after_step(params, optimizer)
         if on_epoch is not None:
             on_epoch()
+    _finish(objective, params, training)
+
+
+def _finish(objective: Objective, params: ParamDict, training: Training) -> None:
+    """Write the parameters into the models, unless they are worthless."""
+    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
+        raise DivergedError(
+            f"training diverged: parameters are NaN or infinite after {training.epochs} epoch(s) of "
+            f"{training.optimizer} with lr = {training.lr:g}; use a smaller lr"
+        )
     objective.write_back(params)
 
 

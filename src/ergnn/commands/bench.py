@@ -9,7 +9,9 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("bench", help="measure speed and memory beside plain PyG, in one run")
+    parser = commands.add_parser(
+        "bench", allow_abbrev=False, help="measure speed and memory beside plain PyG, in one run"
+    )
     parser.set_defaults(command=bench_command)
     parser.add_argument("names", nargs="*", metavar="CASE", help="which cases (default: all)")
     parser.add_argument("--threads", metavar="N,…", default="1", help="CPU threads to measure with (default: 1)")

@@ -7,7 +7,9 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("report", help="make one HTML page of a run store: tables, figures, commands")
+    parser = commands.add_parser(
+        "report", allow_abbrev=False, help="make one HTML page of a run store: tables, figures, commands"
+    )
     parser.set_defaults(command=report_command)
     parser.add_argument("-o", "--out", metavar="FILE.html", default="report.html", help="default: report.html")
     parser.add_argument("--store", metavar="FILE", default="results/runs.sqlite", help="default: results/runs.sqlite")

@@ -13,7 +13,9 @@ CHOICES = ("table1", "table2", "table3", "table4", "figure2", "figure3", "all")
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("reproduce", help="run the paper's tables and figures, its numbers beside ours")
+    parser = commands.add_parser(
+        "reproduce", allow_abbrev=False, help="run the paper's tables and figures, its numbers beside ours"
+    )
     parser.set_defaults(command=reproduce_command)
     parser.add_argument("result", choices=CHOICES, metavar="|".join(CHOICES), help="which of them")
     parser.add_argument("--seeds", metavar="N", type=int, help="how many seeds (default: 10; quick: 3)")

@@ -16,7 +16,7 @@ FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("runs", help="list, filter and export the runs of a store")
+    parser = commands.add_parser("runs", allow_abbrev=False, help="list, filter and export the runs of a store")
     parser.set_defaults(command=runs_command)
     parser.add_argument("--store", metavar="FILE", default="results/runs.sqlite", help="default: results/runs.sqlite")
     for name in FILTERS:

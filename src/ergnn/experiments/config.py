@@ -171,6 +171,14 @@ class RunConfig:
             raise InputError(f"batch_size is {self.batch_size}; it must be 1 or more")
         if self.first_seed < 0:
             raise InputError(f"first_seed is {self.first_seed}; it must be 0 or more")
+        if self.first_seed + self.seeds > 2**31:
+            raise InputError(f"first_seed is {self.first_seed}; seeds must be 0 to {2**31 - 1}")
+        own = {f.name for f in fields(self)}
+        for key in self.method_options:
+            if key in own:
+                raise InputError(
+                    f"method_options names {key!r}, which is an option of its own: --{key.replace('_', '-')}"
+                )
         if self.orders > 1 and self.class_order != "shuffled":
             raise InputError(
                 f"orders is {self.orders}, but class_order is {self.class_order!r}; only shuffled has several"

@@ -192,8 +192,8 @@ def summary(config: RunConfig, results: list[SeedResult], seconds: float, memory
     notes = list(first.notes)
     if config.orders > 1 or config.class_order == "shuffled":
         notes.append(f"class orders: {config.orders} shuffled × {config.seeds} seed(s); tasks differ between orders")
-    ties = [h["selection"]["tie_rate"] for r in results for h in r.history if h["selection"].get("tie_rate")]
-    if ties and replay:
+    ties = [h["selection"]["tie_rate"] for r in results for h in r.history if "tie_rate" in h["selection"]]
+    if any(ties) and replay:
         notes.append(f"ties among candidates, broken by seed: {100 * sum(ties) / len(ties):.0f} % on average")
     fm = [metrics.forgetting_mean(matrix, config.denominator) for matrix in matrices]  # type: ignore[arg-type]
     names = first.class_names

@@ -24,12 +24,14 @@ class Objective(ABC):
         targets, weights: of the examples, all models' one after another.
         heads: the heads in use.
         dropout_sites: how many dropout keys a forward pass uses.
+        recordable: whether a forward pass never waits for a GPU, so that it can be recorded as a CUDA graph.
     """
 
     targets: Tensor
     weights: Tensor
     heads: list[int]
     dropout_sites: int = 1
+    recordable: bool = False
 
     @abstractmethod
     def parameters(self) -> ParamDict:

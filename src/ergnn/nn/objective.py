@@ -71,6 +71,8 @@ class FieldObjective(Objective):
     for the heads in use only; matrices are transposed to ``[in, out]``.
     """
 
+    recordable = True
+
     def __init__(
         self, models: Sequence[Backbone], examples: Sequence[Examples], heads: list[int] | None = None
     ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ergnn.data.graph import Graph
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -49,6 +52,16 @@ class PlainModel(nn.Module):
         return inner(x, adj)
 
 
+_DENSE: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+
+
+def _dense_x(graph: Graph) -> Tensor:
+    """The graph's attributes as a dense matrix, made once."""
+    if graph not in _DENSE:
+        _DENSE[graph] = graph.dense_x()
+    return _DENSE[graph]
+
+
 class PlainObjective(Objective):
     """On the whole graph, for any module with ``forward(x, adj)``.
 
@@ -60,6 +73,7 @@ class PlainObjective(Objective):
         self.model, self.examples = model, examples
         self.targets, self.weights = examples.targets, examples.weights
         self.heads = torch.unique(examples.heads).tolist()
+        self._x = _dense_x(examples.graph)  # here, not under a torch.func transform, where a sparse x cannot be read
 
     def parameters(self) -> ParamDict:
         return {name: value.detach().clone() for name, value in self.model.named_parameters()}
@@ -92,7 +106,7 @@ class PlainObjective(Objective):
     def _scores(self, params: ParamDict) -> Tensor:
         """``[nodes of the graph, heads in use, width]``."""
         graph = self.examples.graph
-        x = graph.dense_x().to(next(iter(params.values())).dtype)
+        x = self._x.to(next(iter(params.values())).dtype)
         if isinstance(self.model, Backbone):
             widths = self.model.head_widths
             parts = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]

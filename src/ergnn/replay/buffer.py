@@ -160,7 +160,7 @@ def _append(graph: Graph, others: list[Graph]) -> Graph:
         rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         col = torch.cat([part.x.col_indices() for part in parts])
         value = torch.cat([part.x.values() for part in parts])
-        x = torch.sparse_csr_tensor(rowptr, col, value, (counts.numel(), graph.num_features))
+        x = torch.sparse_csr_tensor(rowptr, col, value, (counts.numel(), graph.num_features), check_invariants=False)
     else:
         x = torch.cat([part.x for part in parts])
     return replace(graph, x=x, edge_index=edges, y=torch.cat([part.y for part in parts]), public_split=None)
