@@ -12,7 +12,8 @@ import torch
 from ergnn.bench.graphs import bag_of_words_graph, corafull_like, synthetic_stream
 from ergnn.bench.measure import Measurement, in_fresh_process, seconds
 from ergnn.bench.plain import PlainLearner, plain_model, plain_stream
-from ergnn.data import TaskStream, make_stream
+from ergnn.curvature import flatten, gauss_newton_product
+from ergnn.data import Task, TaskStream, make_stream
 from ergnn.experiments.run import learn_streams, peak_memory_mb
 from ergnn.learner import Learner, observe_together
 from ergnn.nn.backbones import BACKBONES
@@ -140,10 +141,13 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
     ours = seconds(lambda: selector.select(context), 5)
     plain = PlainLearner("gat", tasks.num_features, 2, epochs=2)
     plain.observe(tasks[2], select=False)
+    products = gauss_newton_products(learner, tasks[2], plain, threads)
     peer = seconds(lambda: plain.influence(tasks[2]), 1, 0)
     training = learner.history[2]["train_seconds"]
     big = large_influence(quick)
+    nodes = f"{big['nodes']:,} nodes, {big['edges'] / 1e6:.1f} M edges"
     return [
+        *products,
         Measurement(
             "influence: Cora, 40 training nodes",
             ours * 1e3,
@@ -156,7 +160,7 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
             "influence: Cora, beside its task's training", ours, training, "s", threads, "peer: the training itself"
         ),
         Measurement(
-            "influence: 100,000 nodes, 1 M edges",
+            f"influence: {nodes}",
             big["select"],
             big["epochs"],
             "s",
@@ -173,7 +177,40 @@ def large_influence(quick: bool) -> dict[str, float]:
     tasks = synthetic_stream(graph, classes_per_task=10, train=nodes // 50, test=100)
     learner = _er_gat_im(0, 20)
     learner.observe(tasks[0])
-    return {"select": learner.history[0]["select_seconds"], "epochs": learner.history[0]["train_seconds"]}
+    spent = learner.history[0]
+    shape = {"nodes": graph.num_nodes, "edges": graph.num_edges}
+    return {"select": spent["select_seconds"], "epochs": spent["train_seconds"], **shape}
+
+
+def gauss_newton_products(learner: Learner, task: Task, plain: PlainLearner, threads: int) -> list[Measurement]:
+    """One Gauss-Newton product on a Cora task, beside curvlinops on the plain model (where it is installed)."""
+    try:
+        from curvlinops import GGNLinearOperator
+    except ModuleNotFoundError:
+        return []
+    assert learner.model is not None
+    own = learner.examples(task.graph, task.train, task.id)
+    objective = make_objective([learner.model], [own.weighted(1 / len(own))])
+    params = objective.parameters()
+    product, vector = gauss_newton_product(objective, params), flatten(params)
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = plain.model.eval()
+
+        def forward(self, nodes: torch.Tensor) -> torch.Tensor:
+            return self.model(x, task.graph.edge_index)[nodes]
+
+    x = task.graph.dense_x()
+    data = [(task.train, task.targets(task.train))]
+    weights = list(plain.model.parameters())
+    loss = torch.nn.CrossEntropyLoss()
+    operator = GGNLinearOperator(Logits(), loss, weights, data, check_deterministic=False)
+    theirs = torch.cat([p.detach().reshape(-1) for p in weights])
+    ours, peer = seconds(lambda: product(vector), 5), seconds(lambda: operator @ theirs, 3)
+    name = "influence: a Gauss-Newton product on Cora"
+    return [Measurement(name, ours * 1e3, peer * 1e3, "ms", threads, "peer: curvlinops on plain PyG layers")]
 
 
 @case
@@ -217,8 +254,13 @@ def tasks(threads: int, quick: bool) -> list[Measurement]:
             start = time.perf_counter()
             learner.observe(task)
             times.append(time.perf_counter() - start)
-        first, last = statistics.median(times[:5]), statistics.median(times[-5:])
+        first = statistics.median(times[:5])
         note = f"{count} tasks, e = 1, {label}; peer: the first five (medians)"
+        for start_at in range(0, count, 10):
+            part = statistics.median(times[start_at : start_at + 10])
+            name = f"tasks: from {start_at + 1} of {count}, {label}"
+            out.append(Measurement(name, part, first, "s", threads, note))
+        last = statistics.median(times[-5:])
         out.append(Measurement(f"tasks: the last five of {count}, {label}", last, first, "s", threads, note))
     return out
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from ergnn.bench.measure import Measurement
 from ergnn.errors import InputError
 
 
 def plot(measurements: list[Measurement], path: Path) -> None:
-    """Draw the cases ``size`` and ``seeds``, ours beside the peer's (needs matplotlib)."""
+    """Draw the cases ``size``, ``tasks`` and ``seeds``, ours beside the peer's (needs matplotlib)."""
     try:
         import matplotlib
     except ModuleNotFoundError:
@@ -18,15 +19,19 @@ def plot(measurements: list[Measurement], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    groups = {"size": "nodes in the graph", "seeds": "GAT seeds"}
+    groups = {"size": "nodes in the graph", "seeds": "GAT seeds", "tasks": "task (median of ten from here)"}
     chosen = {name: [m for m in measurements if m.name.startswith(f"{name}:")] for name in groups}
     chosen["seeds"] = [m for m in chosen["seeds"] if " gat " in m.name]
+    chosen["tasks"] = [m for m in chosen["tasks"] if " from " in m.name]
     shown = [name for name in groups if chosen[name]]
     if not shown:
-        raise InputError("there is nothing to draw; run the cases size or seeds")
+        raise InputError("there is nothing to draw; run the cases size, seeds or tasks")
     figure, axes = plt.subplots(1, len(shown), figsize=(5.2 * len(shown), 3.6), squeeze=False)
     for axis, name in zip(axes[0], shown, strict=True):
         rows = chosen[name]
+        if name == "tasks":
+            _over_tasks(axis, rows)
+            continue
         x = [int(re.sub(r"\D", "", re.findall(r"[\d,]+", m.name)[0])) for m in rows]
         axis.plot(x, [m.ours for m in rows], "o-", color="#0072B2", label="ergnn")
         peers = [(a, m.peer) for a, m in zip(x, rows, strict=True) if m.peer is not None]
@@ -40,3 +45,14 @@ def plot(measurements: list[Measurement], path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
+
+
+def _over_tasks(axis: Any, rows: list[Measurement]) -> None:
+    """Time a task along a stream, one line a way of replaying."""
+    for label, style in (("whole buffer", "s--"), ("replay_batch=8", "o-")):
+        part = [m for m in rows if m.name.endswith(label)]
+        x = [int(m.name.split()[2]) for m in part]
+        axis.plot(x, [m.ours for m in part], style, color="#D55E00" if "whole" in label else "#0072B2", label=label)
+    axis.set(xlabel="task (median of ten from here)", ylabel="task (s)", ylim=(0, None))
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)

@@ -244,6 +244,8 @@ def summary(config: RunConfig, results: list[SeedResult], seconds: float, memory
             "ids": [r.buffer_ids for r in results],
         },
         "seconds": seconds,
+        "train_seconds": sum(h["train_seconds"] for r in results for h in r.history),
+        "select_seconds": sum(h["select_seconds"] for r in results for h in r.history),
         "peak_memory_mb": memory_mb,
         "leaky": first.leaky,
         "notes": notes,

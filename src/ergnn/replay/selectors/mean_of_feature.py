@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
 from ergnn.replay.selectors.spaces import Space
+
+CHUNK = 8192
+"""Nodes whose vectors are held at a time."""
 
 
 class MeanOfFeature(Selector):
@@ -22,12 +26,16 @@ class MeanOfFeature(Selector):
         self.space = Space(space, distance, normalize)
 
     def score(self, context: SelectionContext) -> Tensor:
-        vectors, labels = self.space.vectors(context, context.nodes), context.labels
-        scores = vectors.new_empty(vectors.size(0))
+        labels = context.labels
+        scores = torch.empty(labels.numel(), dtype=torch.float64, device=labels.device)
         for c in context.task.classes:
             members = (labels == c).nonzero().flatten()
-            prototype = vectors[members].mean(0, keepdim=True)
-            scores[members] = -self.space.distances(vectors[members], prototype).squeeze(1)
+            parts = members.split(CHUNK)
+            sums = [self.space.vectors(context, context.nodes[part]).sum(0) for part in parts]
+            prototype = torch.stack(sums).sum(0, keepdim=True) / members.numel()
+            for part in parts:
+                vectors = self.space.vectors(context, context.nodes[part])
+                scores[part] = -self.space.distances(vectors, prototype).squeeze(1)
         return scores
 
 
