@@ -45,14 +45,23 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
     G is the Hessian of the weighted loss less the part from the logits' own second derivatives; it is positive
     semi-definite, which the Hessian of a trained GAT is not.
     """
-    logits, pull = vjp(objective.logits, params)[:2]
-    p = torch.softmax(logits, dim=1)
+    leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+    points = list(leaves.values())
+    with torch.enable_grad():
+        logits = objective.logits(leaves)
+        probe = torch.zeros_like(logits, requires_grad=True)
+        pulled = torch.autograd.grad(logits, points, probe, create_graph=True, materialize_grads=True)
+    read = [i for i, part in enumerate(pulled) if part.requires_grad]  # parameters that no score depends on have none
+    p = torch.softmax(logits.detach(), dim=1)
     weights = objective.weights.to(p.dtype).unsqueeze(1)
 
     def product(vector: Tensor) -> Tensor:
-        along = jvp(objective.logits, (params,), (unflatten(vector, params),))[1]
+        # Jᵀu is linear in u, so that its derivative in u along v is J v; the forward pass is never repeated
+        parts = list(unflatten(vector, params).values())
+        along = torch.autograd.grad([pulled[i] for i in read], probe, [parts[i] for i in read], retain_graph=True)[0]
         inner = weights * p * (along - (p * along).sum(1, keepdim=True))
-        return flatten(pull(inner)[0])
+        grads = torch.autograd.grad(logits, points, inner, retain_graph=True, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in grads])
 
     return product
 
