@@ -220,7 +220,7 @@ class Learner:
             for classes in state["classes"]:
                 self._add_head(tuple(classes))
             self.model.to(self.device).load_state_dict(state["model"])
-        self.method.load_state_dict(state["method"])
+        self.method.load_state_dict(_copied(state["method"], self.device))
         self.history = deepcopy(state["history"])
         self.graph = None if graph is None else graph.to(self.device)
 
@@ -399,13 +399,13 @@ def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> t
     )
 
 
-def _copied(state: Any) -> Any:
-    """A state that later learning cannot reach (``deepcopy`` does not take sparse tensors)."""
+def _copied(state: Any, device: torch.device | None = None) -> Any:
+    """A state that later learning cannot reach, on a device (``deepcopy`` does not take sparse tensors)."""
     if isinstance(state, Tensor):
-        return state.clone()
+        return state.clone().to(state.device if device is None else device)
     if isinstance(state, dict):
-        return {key: _copied(value) for key, value in state.items()}
-    return [_copied(value) for value in state] if isinstance(state, list) else copy.deepcopy(state)
+        return {key: _copied(value, device) for key, value in state.items()}
+    return [_copied(value, device) for value in state] if isinstance(state, list) else copy.deepcopy(state)
 
 
 def _device(device: torch.device | str) -> torch.device:

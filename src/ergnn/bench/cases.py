@@ -248,14 +248,14 @@ def tasks(threads: int, quick: bool) -> list[Measurement]:
     out = []
     variants: list[tuple[str, dict[str, Any]]] = [("whole buffer", {}), ("replay_batch=8", {"replay_batch": 8})]
     for label, options in variants:
-        learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=50 if quick else 100, **options)
+        learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=50 if quick else 200, **options)
         times = []
         for task in long:
             start = time.perf_counter()
             learner.observe(task)
             times.append(time.perf_counter() - start)
         first = statistics.median(times[:5])
-        note = f"{count} tasks, e = 1, {label}; peer: the first five (medians)"
+        note = f"{count} tasks × {learner.training.epochs} epochs, e = 1, {label}; peer: the first five (medians)"
         for start_at in range(0, count, 10):
             part = statistics.median(times[start_at : start_at + 10])
             name = f"tasks: from {start_at + 1} of {count}, {label}"

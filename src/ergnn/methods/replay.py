@@ -18,6 +18,9 @@ from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
 if TYPE_CHECKING:
     from ergnn.learner import Learner
 
+MOST_ROUNDS = 8
+"""Sets of remembered nodes that a task's epochs go through in turn, at the most; each takes time to set up."""
+
 LOSS_SCALES = ("sum", "balanced", "mean")
 
 
@@ -63,8 +66,9 @@ class Replay(Method):
         loss_scale: ``sum``, ``balanced`` or ``mean``, see :func:`replay_weights`.
         beta: a fixed β.
         replay, hops: see :class:`ExperienceBuffer`.
-        replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1); all of
-            them are gone through in turn. None extracts all at once, and time a task grows with the buffer.
+        replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1). The
+            epochs of a task go through up to 8 such sets in turn, drawn by seed and task, so that time a task does
+            not grow with the buffer. None extracts all at once.
     """
 
     def __init__(
@@ -117,7 +121,8 @@ class Replay(Method):
         generator = torch.Generator().manual_seed(learner.seed * 1_000_003 + count)
         shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
         first = torch.arange(own, device=shuffled.device)
-        parts = shuffled.chunk(-(-count // self.replay_batch))
+        shuffled = shuffled[: MOST_ROUNDS * self.replay_batch]
+        parts = shuffled.chunk(-(-shuffled.numel() // self.replay_batch))
         return [
             examples[torch.cat([first, part])].weighted(
                 replay_weights(own, part.numel(), self.loss_scale, self.beta).to(shuffled.device)
