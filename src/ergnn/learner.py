@@ -255,7 +255,9 @@ class Learner:
     def _snapshot(self) -> dict[str, Any]:
         """All that learning a task changes."""
         return {
-            "model": copy.deepcopy(self.model),
+            "model": self.model,
+            "parameters": {} if self.model is None else _copied(dict(self.model.state_dict())),
+            "heads": len(getattr(self.model, "head_widths", ())),
             "classes": list(self.heads.classes),
             "method": _copied(self.method.state_dict()),
             "own": {name: getattr(self, name) for name in ("graph", "_num_features")},
@@ -264,6 +266,11 @@ class Learner:
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.model, self.heads.classes, self.history = state["model"], state["classes"], state["history"]
+        if self.model is not None:
+            del self.model.head_widths[state["heads"] :]  # type: ignore[union-attr, operator]
+            if hasattr(self.model, "heads"):
+                del self.model.heads[state["heads"] :]  # type: ignore[union-attr, operator]
+            self.model.load_state_dict(state["parameters"])
         for name, value in state["own"].items():
             setattr(self, name, value)
         self.method.load_state_dict(state["method"])

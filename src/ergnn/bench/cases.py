@@ -246,7 +246,7 @@ def tasks(threads: int, quick: bool) -> list[Measurement]:
     graph = bag_of_words_graph(20_000, 60_000, 2000, 2 * count)
     long = synthetic_stream(graph)
     out = []
-    variants: list[tuple[str, dict[str, Any]]] = [("whole buffer", {}), ("replay_batch=8", {"replay_batch": 8})]
+    variants: list[tuple[str, dict[str, Any]]] = [("whole buffer", {}), ("replay_batch=4", {"replay_batch": 4})]
     for label, options in variants:
         learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=50 if quick else 200, **options)
         times = []

@@ -49,7 +49,7 @@ def plot(measurements: list[Measurement], path: Path) -> None:
 
 def _over_tasks(axis: Any, rows: list[Measurement]) -> None:
     """Time a task along a stream, one line a way of replaying."""
-    for label, style in (("whole buffer", "s--"), ("replay_batch=8", "o-")):
+    for label, style in (("whole buffer", "s--"), ("replay_batch=4", "o-")):
         part = [m for m in rows if m.name.endswith(label)]
         x = [int(m.name.split()[2]) for m in part]
         axis.plot(x, [m.ours for m in part], style, color="#D55E00" if "whole" in label else "#0072B2", label=label)
