@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.datasets.amazon as pyg_amazon
-from raw_files import write_cora, write_photo, write_reddit
 
 from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, describe_datasets, load_graph, splits
 from ergnn.data.datasets import DataUnavailable, storage
 from ergnn.errors import InputError, UnknownNameError
+from raw_files import write_cora, write_photo, write_reddit
 
 ON_DISK = [name for name in DATASETS if name != "reddit"]
 

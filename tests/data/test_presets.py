@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from raw_files import write_cora, write_reddit
 
 from ergnn.data import PublicSplitUnavailable, make_stream
 from ergnn.data.datasets import storage
+from raw_files import write_cora, write_reddit
 
 
 @pytest.fixture(autouse=True)
