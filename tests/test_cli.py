@@ -25,7 +25,7 @@ FIELDS = {
     *("dataset", "backbone", "method", "selector", "per_class", "protocol", "split", "head", "edges", "seeds"),
     *("pm", "fm", "aa", "matrix", "buffer", "seconds", "peak_memory_mb", "leaky"),
 }
-NOT_NUMBERS = ("seconds", "peak_memory_mb")
+NOT_NUMBERS = ("seconds", "train_seconds", "select_seconds", "peak_memory_mb")
 
 
 @pytest.fixture(autouse=True)

@@ -51,7 +51,7 @@ def test_a_store_gives_what_the_run_gave(tmp_path: Path) -> None:
         found = store.result(config)
         runs = store.runs(dataset="cora", seed=[1, 2], epochs=2)
         assert store.missing(replace(config, seeds=3)) == [(2, 0)]
-    costs = ("seconds", "peak_memory_mb")
+    costs = ("seconds", "train_seconds", "select_seconds", "peak_memory_mb")
     assert {k: v for k, v in found.items() if k not in costs} == {k: v for k, v in expected.items() if k not in costs}
     assert [stored.seed for stored in runs] == [1]
     assert runs[0].config["epochs"] == 2

@@ -151,9 +151,9 @@ def test_a_run_takes_the_classifier_of_the_walks_unless_told_otherwise() -> None
 
 
 def test_a_run_on_cora_gives_every_member_walks_of_its_own() -> None:
-    settings = {"walks": 1, "length": 8, "dim": 16, "window": 2}
+    settings = {"walks": 5, "length": 20, "dim": 32, "window": 5}
     config = RunConfig(
-        "cora", features="node2vec", features_options=settings, method="finetune", protocol="paper", seeds=2, epochs=30
+        "cora", features="node2vec", features_options=settings, method="finetune", protocol="paper", seeds=2, epochs=60
     )
     result, again = run(config), run(replace(config, seeds=1, first_seed=1))
     assert result["features"] == "node2vec"
@@ -161,4 +161,4 @@ def test_a_run_on_cora_gives_every_member_walks_of_its_own() -> None:
     one, two = (member["matrix"] for member in result["runs"])
     assert one != two
     assert two == again["runs"][0]["matrix"]
-    assert 0.5 < result["pm"]["mean"] <= 1.0
+    assert 0.6 < result["pm"]["mean"] <= 1.0
