@@ -1,5 +1,11 @@
 """Following a learner at work: the interface, and ready-made callbacks."""
 
 from ergnn.callbacks.base import Callback, CallbackList
+from ergnn.callbacks.history import History
+from ergnn.callbacks.mlflow import MLflow
+from ergnn.callbacks.progress import Progress
+from ergnn.callbacks.recorder import Recorder
+from ergnn.callbacks.tensorboard import TensorBoard
+from ergnn.callbacks.wandb import WandB
 
-__all__ = ["Callback", "CallbackList"]
+__all__ = ["Callback", "CallbackList", "History", "MLflow", "Progress", "Recorder", "TensorBoard", "WandB"]

@@ -66,7 +66,7 @@ class CallbackList(Callback):
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 raise InputError(
-                    f"callbacks has {callback!r}; each must be an object of a class derived from ergnn.callbacks.Callback"
+                    f"callbacks has {callback!r}; each must be made from a class derived from ergnn.callbacks.Callback"
                 )
 
     def __len__(self) -> int:

@@ -1,0 +1,77 @@
+"""Losses and figures as an MLflow run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ergnn.callbacks.extras import extra
+from ergnn.callbacks.recorder import Recorder, settings
+from ergnn.data.stream import Task
+
+if TYPE_CHECKING:
+    from ergnn.learner import Learner
+
+AT_ONCE = 1000
+"""Metrics that MLflow takes in one batch."""
+
+
+class MLflow(Recorder):
+    """Writes a run of its own, with the learner's settings as parameters, and leaves MLflow's active run alone.
+
+    The metric ``loss`` counts the epochs of all tasks, task after task; the figures of :class:`Recorder` count tasks
+    from 1. The run is open until :meth:`close` (or the end of a ``with`` block). Needs the extra ``mlflow``.
+
+    Args:
+        experiment: its name; made where there is none.
+        run_name: the run's name.
+        tracking_uri: where runs are kept; by default what MLflow is set to.
+        split, every: see :class:`Recorder`.
+    """
+
+    def __init__(
+        self,
+        experiment: str = "ergnn",
+        *,
+        run_name: str | None = None,
+        tracking_uri: str | None = None,
+        split: str | None = "test",
+        every: int | None = 50,
+    ) -> None:
+        super().__init__(split=split, every=every)
+        extra("mlflow", "mlflow", "the MLflow callback")
+        self.experiment, self.run_name, self.tracking_uri = experiment, run_name, tracking_uri
+        self.run_id: str | None = None
+        self._client: Any = None
+
+    def on_task_begin(self, learner: Learner, task: Task) -> None:
+        if self.run_id is None:
+            from mlflow import MlflowClient
+
+            self._client = MlflowClient(tracking_uri=self.tracking_uri)
+            found = self._client.get_experiment_by_name(self.experiment)
+            number = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
+            self.run_id = self._client.create_run(number, run_name=self.run_name).info.run_id
+            for key, value in settings(learner).items():
+                self._client.log_param(self.run_id, key, value)
+        super().on_task_begin(learner, task)
+
+    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+        before = task * learner.training.epochs
+        self._log([("loss", loss, before + epoch) for epoch, loss in losses])
+
+    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+        self._log([(name, value, task.id + 1) for name, value in figures.items()])
+
+    def _log(self, values: list[tuple[str, float, int]]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, step) for name, value, step in values]
+        for start in range(0, len(metrics), AT_ONCE):
+            self._client.log_batch(self.run_id, metrics=metrics[start : start + AT_ONCE])
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.set_terminated(self.run_id)
+            self._client = self.run_id = None

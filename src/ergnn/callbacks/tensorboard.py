@@ -1,0 +1,55 @@
+"""Losses and figures as TensorBoard event files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ergnn.callbacks.extras import extra
+from ergnn.callbacks.recorder import Recorder, settings
+from ergnn.data.stream import Task
+
+if TYPE_CHECKING:
+    from ergnn.learner import Learner
+
+
+class TensorBoard(Recorder):
+    """Writes event files into a folder; ``tensorboard --logdir FOLDER`` shows them.
+
+    ``loss`` is drawn over all epochs of all tasks, task after task; the figures of :class:`Recorder` over tasks,
+    counted from 1. The learner's settings stand as text. Needs the extra ``tensorboard``.
+
+    Args:
+        folder: where to write.
+        split, every: see :class:`Recorder`.
+    """
+
+    def __init__(self, folder: str | Path, *, split: str | None = "test", every: int | None = 50) -> None:
+        super().__init__(split=split, every=every)
+        extra("tensorboard", "tensorboard", "the TensorBoard callback")
+        self.folder = Path(folder)
+        self._writer: Any = None
+
+    def on_task_begin(self, learner: Learner, task: Task) -> None:
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(self.folder))
+            lines = [f"{key}: {value}" for key, value in settings(learner).items()]
+            self._writer.add_text("settings", "  \n".join(lines))
+        super().on_task_begin(learner, task)
+
+    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+        before = task * learner.training.epochs
+        for epoch, loss in losses:
+            self._writer.add_scalar("loss", loss, before + epoch)
+
+    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, task.id + 1)
+        self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -1,0 +1,57 @@
+"""Losses and figures as a Weights & Biases run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ergnn.callbacks.extras import extra
+from ergnn.callbacks.recorder import Recorder, settings
+from ergnn.data.stream import Task
+
+if TYPE_CHECKING:
+    from ergnn.learner import Learner
+
+
+class WandB(Recorder):
+    """Writes a run of its own, with the learner's settings as its configuration.
+
+    ``loss`` is drawn over ``epoch``, the epochs of all tasks, task after task; the figures of :class:`Recorder` over
+    ``task``, counted from 1. The run is open until :meth:`close` (or the end of a ``with`` block). Needs the extra
+    ``wandb``.
+
+    Args:
+        project: the project's name.
+        split, every: see :class:`Recorder`.
+        options: what else ``wandb.init`` takes, e.g. ``mode="offline"``, ``dir=…``, ``name=…``.
+    """
+
+    def __init__(
+        self, project: str = "ergnn", *, split: str | None = "test", every: int | None = 50, **options: Any
+    ) -> None:
+        super().__init__(split=split, every=every)
+        extra("wandb", "wandb", "the WandB callback")
+        self.project, self.options = project, options
+        self.run: Any = None
+
+    def on_task_begin(self, learner: Learner, task: Task) -> None:
+        if self.run is None:
+            import wandb
+
+            given = {"reinit": "create_new", "config": settings(learner), **self.options}
+            self.run = wandb.init(project=self.project, **given)
+            self.run.define_metric("loss", step_metric="epoch")
+            self.run.define_metric("*", step_metric="task")
+        super().on_task_begin(learner, task)
+
+    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+        before = task * learner.training.epochs
+        for epoch, loss in losses:
+            self.run.log({"epoch": before + epoch, "loss": loss})
+
+    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+        self.run.log({"task": task.id + 1, **figures})
+
+    def close(self) -> None:
+        if self.run is not None:
+            self.run.finish()
+            self.run = None
