@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ergnn.data.csr import CsrEdges
 from ergnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Graph:
 
     Args:
         x: attributes, ``[n, f]``; a dense tensor or a sparse CSR one.
-        edge_index: directed edges, ``[2, m]``, sources in row 0 and targets in row 1 (PyG's convention).
+        edge_index: directed edges, ``[2, m]``, sources in row 0 and targets in row 1 (PyG's convention); of a graph
+            :meth:`from_csr`, laid out only where somebody reads it.
         y: labels, ``[n]``, integers from 0; ``-1`` is a node without a label.
         name: what the graph is called in messages and results.
         public_split: the split that is published with the data set, where there is one.
@@ -66,8 +68,12 @@ class Graph:
         n = self.num_nodes
         if n == 0:
             raise InputError(f"{self.name}: the graph has no nodes")
-        if self.edge_index.numel():
-            low, high = int(self.edge_index.min()), int(self.edge_index.max())
+        csr = self.csr
+        if csr is not None:
+            self._check_pointers(csr)
+        ends = self.edge_index if csr is None else csr.col
+        if ends.numel():
+            low, high = int(ends.min()), int(ends.max())
             if low < 0 or high >= n:
                 raise InputError(f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}")
         values = self.x.values() if self.is_sparse else self.x
@@ -102,6 +108,40 @@ class Graph:
         split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
         y = data.y.reshape(-1).long()
         return cls(data.x, data.edge_index.long(), y, name=name, public_split=split).validate()
+
+    @classmethod
+    def from_csr(
+        cls, x: Tensor, rowptr: Tensor, col: Tensor, y: Tensor, *, undirected: bool | None = None, **more: Any
+    ) -> Graph:
+        """A graph from lists of in-neighbours, whose ``edge_index`` of 16 bytes an edge need never exist.
+
+        Args:
+            rowptr: ``[n + 1]``, int64: the sources of edges into ``v`` are ``col[rowptr[v]:rowptr[v + 1]]``.
+            col: ``[m]``, int32 or int64; quickest with each list ascending.
+            undirected: whether each edge is there in both directions; found out where it matters if not given.
+            more: ``name``, ``public_split``, ``class_names``.
+        """
+        name = more.get("name", "graph")
+        if rowptr.dtype != torch.long or rowptr.shape != (y.numel() + 1,):
+            raise InputError(
+                f"{name}: rowptr is {rowptr.dtype} of shape {tuple(rowptr.shape)}; expected int64 of [{y.numel() + 1}]"
+            )
+        if col.dtype not in (torch.int32, torch.int64) or col.dim() != 1:
+            raise InputError(f"{name}: col is {col.dtype} of shape {tuple(col.shape)}; expected int32 or int64 [edges]")
+        return cls(x, CsrEdges(rowptr, col, undirected), y, **more)
+
+    def _check_pointers(self, csr: CsrEdges) -> None:
+        ends = [int(csr.rowptr[0]), int(csr.rowptr[-1])]
+        if ends != [0, csr.col.numel()] or not bool((csr.rowptr.diff() >= 0).all()):
+            raise InputError(
+                f"{self.name}: rowptr goes from {ends[0]} to {ends[1]}; it must rise from 0 to {csr.col.numel()}, "
+                "the number of edges"
+            )
+
+    @property
+    def csr(self) -> CsrEdges | None:
+        """The lists of in-neighbours, of a graph that was made from them."""
+        return self.edge_index if isinstance(self.edge_index, CsrEdges) else None
 
     @property
     def num_nodes(self) -> int:

@@ -208,6 +208,8 @@ class TaskStream(Sequence[Task]):
 
 def _views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, inter_task_edges: str) -> list[Graph]:
     """One graph a task; the same object where the edges are the same."""
+    if inter_task_edges == "all" and not bool(dropped.any()):
+        return [graph] * num_tasks
     source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
     kept = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
     if inter_task_edges == "own":

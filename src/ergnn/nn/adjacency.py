@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from ergnn.data.csr import CsrEdges, is_undirected
 from ergnn.data.graph import Graph
 from ergnn.nn.sparse import SparsePattern, spmm
 
@@ -16,12 +17,25 @@ class Adjacency:
     """In-neighbours of every node: ``col[rowptr[v]:rowptr[v + 1]]`` are the sources of edges into ``v``."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        source, target = edge_index
-        order = torch.argsort(target, stable=True)
         self.num_nodes = num_nodes
-        self.col = source[order]
-        self.rowptr = _pointers(target, num_nodes)
+        if isinstance(edge_index, CsrEdges):
+            self.rowptr, self.col, self._undirected = edge_index.rowptr, edge_index.col, edge_index.undirected
+        else:
+            source, target = edge_index
+            self.rowptr, self.col = _pointers(target, num_nodes), source[torch.argsort(target, stable=True)]
+            self._undirected = None
         self._looped: Adjacency | None = None
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.col.numel())
+
+    @property
+    def undirected(self) -> bool:
+        """Whether each edge is there in both directions."""
+        if self._undirected is None:
+            self._undirected = is_undirected(self.rowptr, self.col)
+        return self._undirected
 
     @property
     def degree(self) -> Tensor:
@@ -42,7 +56,7 @@ class Adjacency:
         count = self.rowptr[nodes + 1] - self.rowptr[nodes]
         row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
         start = self.rowptr[nodes] - (count.cumsum(0) - count)
-        return row, self.col[start[row] + torch.arange(row.numel(), device=row.device)]
+        return row, self.col[start[row] + torch.arange(row.numel(), device=row.device)].long()
 
 
 _ADJACENCIES: WeakKeyDictionary[Graph, Adjacency] = WeakKeyDictionary()

@@ -1,0 +1,101 @@
+"""A graph's edges as lists of in-neighbours, for graphs whose ``edge_index`` is better never laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+CHUNK = 1 << 24
+"""Edges looked at at a time where all of them are."""
+
+
+class CsrEdges(Tensor):
+    """An ``edge_index`` in CSR form: the sources of edges into ``v`` are ``col[rowptr[v]:rowptr[v + 1]]``.
+
+    Its shape, type and device are known without laying it out, and it moves to a device as it is. Any other operation
+    reads it as the tensor ``[2, edges]`` that it stands for, made anew: 16 bytes an edge in place of 4.
+
+    Args:
+        rowptr: ``[n + 1]``, int64.
+        col: ``[edges]``, int32 or int64.
+        undirected: whether each edge is there in both directions; None is not known yet.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    rowptr: Tensor
+    col: Tensor
+    undirected: bool | None
+
+    @staticmethod
+    def __new__(cls, rowptr: Tensor, col: Tensor, undirected: bool | None = None) -> CsrEdges:
+        return Tensor._make_wrapper_subclass(cls, (2, col.numel()), dtype=torch.long, device=col.device)  # type: ignore[attr-defined, no-any-return]
+
+    def __init__(self, rowptr: Tensor, col: Tensor, undirected: bool | None = None) -> None:
+        self.rowptr, self.col, self.undirected = rowptr, col, undirected
+
+    def laid_out(self) -> Tensor:
+        """The edges as a plain tensor ``[2, edges]``, by target."""
+        return torch.stack([self.col.long(), targets(self.rowptr)])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._to_copy.default and kwargs.get("dtype") in (None, torch.long):
+            edges = args[0]
+            return cls(edges.rowptr.to(kwargs["device"]), edges.col.to(kwargs["device"]), edges.undirected)
+        if func is torch.ops.aten.clone.default:
+            return cls(args[0].rowptr.clone(), args[0].col.clone(), args[0].undirected)
+        args, kwargs = tree_map_only(CsrEdges, CsrEdges.laid_out, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        return self.laid_out().numpy(force=force)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return CsrEdges, (self.rowptr, self.col, self.undirected)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"CsrEdges(nodes={self.rowptr.numel() - 1}, edges={self.col.numel()}, device={self.col.device})"
+
+
+def targets(rowptr: Tensor) -> Tensor:
+    """The row of each entry of a CSR matrix."""
+    rows = torch.arange(rowptr.numel() - 1, device=rowptr.device)
+    return torch.repeat_interleave(rows, rowptr.diff())
+
+
+def row_chunks(rowptr: Tensor, most: int = CHUNK) -> Iterator[tuple[int, int, int, int]]:
+    """Cut rows into runs of about ``most`` entries: first row, last row, first entry, last entry (ends excluded)."""
+    ends = rowptr.cpu()
+    rows, row = ends.numel() - 1, 0
+    while row < rows:
+        stop = int(torch.searchsorted(ends, ends[row] + most, right=True)) - 1
+        stop = min(max(stop, row + 1), rows)
+        yield row, stop, int(ends[row]), int(ends[stop])
+        row = stop
+
+
+def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
+    """Whether the edges are the same with ends exchanged, counted with their repetitions.
+
+    Compares the sum of a 64-bit hash of (source, target) over all edges with that of (target, source): equal sets
+    have equal sums, and others do with a chance of 2⁻⁶⁴.
+    """
+    there = back = torch.zeros((), dtype=torch.long, device=col.device)
+    for row, stop, first, last in row_chunks(rowptr):
+        target = targets(rowptr[row : stop + 1]) + row
+        source = col[first:last].long()
+        there, back = there + _hash(source, target).sum(), back + _hash(target, source).sum()
+    return bool(there == back)
+
+
+def _hash(a: Tensor, b: Tensor) -> Tensor:
+    """SplitMix64's finaliser of a pair."""
+    x = a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
