@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import multiprocessing
-import sqlite3
 from dataclasses import field, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,21 +56,6 @@ def test_a_store_gives_what_the_run_gave(tmp_path: Path) -> None:
     assert runs[0].buffer_ids == expected["buffer"]["ids"][1]
     assert runs[0].matrix.to_list() == expected["runs"][1]["matrix"]
     assert runs[0].machine["torch"] == torch.__version__
-
-
-def test_four_processes_write_at_once(tmp_path: Path) -> None:
-    path = str(tmp_path / "runs.sqlite")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ergnn.experiments.store"])  # imported once, not four times
-    # neighbours overlap by five rows, which both of them put
-    writers = [context.Process(target=write_rows, args=(path, 20 * i, 25)) for i in range(4)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert [writer.exitcode for writer in writers] == [0] * 4
-    with RunStore(path) as store:
-        assert [stored.seed for stored in store.runs()] == list(range(85))
 
 
 def test_a_batch_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -149,16 +132,6 @@ def test_damage_after_the_header_is_seen_when_it_is_read(tmp_path: Path) -> None
     path.write_bytes(content)
     with pytest.raises(InputError, match="runs\\.sqlite"), RunStore(path) as store:
         store.runs()
-
-
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "runs.sqlite"
-    RunStore(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE store SET schema = 99")
-    db.close()
-    with pytest.raises(InputError, match="schema 99; this version reads 1"):
-        RunStore(path)
 
 
 def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,18 +1,16 @@
-"""The run store: every finished run in one SQLite file, so that none is ever repeated.
+"""The run store: every finished run in one place, so that none is ever repeated.
 
-A *member* is one seed and class order of a configuration, a row of the table ``runs``. Its key is a SHA-256 of
-the canonical JSON of all that decides its numbers (see :func:`member_key`). Several processes may write at once
-(write-ahead log); a row is there whole or not at all, so that a killed process loses only what was in flight.
+A *member* is one seed and class order of a configuration, a row of the table ``runs``, in a SQLite file or on a
+PostgreSQL server. Its key is a SHA-256 of the canonical JSON of all that decides its numbers (see :func:`member_key`).
+Several processes may write at once; a row is there whole or not at all, so that a killed process loses only what was
+in flight.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -20,23 +18,38 @@ from typing import Any
 
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
-from ergnn.experiments.keys import READS, STORE_SCHEMA, member_config, member_key
+from ergnn.experiments.keys import READS, member_config, member_key
 from ergnn.experiments.provenance import code_version, machine_facts
 from ergnn.experiments.run import SeedResult, members_of, peak_memory_mb, summary
-from ergnn.experiments.stored_run import COLUMNS, JSON_COLUMNS, StoredRun
+from ergnn.experiments.stored_run import JSON_COLUMNS, StoredRun
+from ergnn.experiments.stores import open_table
 
-__all__ = ["RunStore", "StoredRun"]
+__all__ = ["Origin", "RunStore", "StoredRun"]
 
-BUSY_SECONDS = 60.0
-"""How long to wait for another process's write."""
+SEARCHED = ("dataset", "backbone", "method", "selector", "protocol", "head", "edges", "seed", "split")
+"""Columns by which the data base itself finds rows."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which code gave results, on what machine, and the most memory it held; :meth:`here` is this process."""
+
+    code_version: str
+    machine: Mapping[str, Any]
+    peak_memory_mb: float
+
+    @classmethod
+    def here(cls, device: str) -> Origin:
+        return cls(code_version(), machine_facts(device), peak_memory_mb(device))
 
 
 class RunStore:
-    """Finished runs in one SQLite file.
+    """Finished runs in one SQLite file, or on a PostgreSQL server.
 
     Args:
-        path: the file; made, with its folder, where it is not there.
-        create: whether it may be made; otherwise a missing file is an error.
+        path: the file, made with its folder where it is not there; or ``postgresql://user:password@host/database``,
+            where the tables are made.
+        create: whether it may be made; otherwise a missing store is an error.
 
     >>> with RunStore(":memory:") as store:
     ...     len(store.missing(RunConfig(seeds=3).resolved()))
@@ -44,22 +57,8 @@ class RunStore:
     """
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
-        self.path = str(path)
-        if self.path != ":memory:":
-            if not create and not Path(path).is_file():
-                raise InputError(f"{path}: there is no such run store")
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # autocommit: each statement is a transaction of its own
-            self._db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-        except sqlite3.Error as error:
-            raise InputError(f"{path}: cannot be opened as a run store ({error})") from None
-        try:
-            with self._errors():
-                self._prepare()
-        except BaseException:
-            self._db.close()
-            raise
+        self._table = open_table(path, create=create)
+        self.path = self._table.name
 
     def missing(self, config: RunConfig) -> list[tuple[int, int]]:
         """Seed and class order of the members of a resolved configuration that are not finished yet."""
@@ -74,30 +73,36 @@ class RunStore:
         given = result if seconds is None else replace(result, seconds=seconds)
         return self.put_all(config, [given], memory_mb=memory_mb) == 1
 
-    def put_all(self, config: RunConfig, results: Sequence[SeedResult], *, memory_mb: float | None = None) -> int:
+    def put_all(
+        self,
+        config: RunConfig,
+        results: Sequence[SeedResult],
+        *,
+        memory_mb: float | None = None,
+        origin: Origin | None = None,
+    ) -> int:
         """Keep finished members, all or none of them; how many were not there before.
 
         Members that were trained side by side belong together: where a batch is kept whole, what a killed program
         left undone is done later in the same batches, to the same last digit.
+
+        Args:
+            memory_mb: the most memory they took; by default what this process has held.
+            origin: where they were computed; by default here.
         """
-        memory = peak_memory_mb(config.device) if memory_mb is None else memory_mb
-        rows = [_row(config, result, memory) for result in results]
-        columns, marks = ", ".join(COLUMNS), ", ".join(f":{name}" for name in COLUMNS)
-        insert = f"INSERT INTO runs ({columns}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING"
-        with self._errors(), self._transaction():
-            before = self._db.total_changes
-            self._db.executemany(insert, rows)
-            return self._db.total_changes - before
+        made = Origin.here(config.device) if origin is None else origin
+        made = made if memory_mb is None else replace(made, peak_memory_mb=memory_mb)
+        return self._table.insert([_row(config, result, made) for result in results])
 
     def runs(self, **filters: Any) -> list[StoredRun]:
         """Stored runs, sorted; each filter is a column or a field of the configuration, with a value or several.
 
         ``store.runs(dataset="cora", selector=["mf", "mf*"], epochs=200)``; ``order`` is the class order's number.
         """
-        with self._errors(), closing(self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM runs")) as rows:
-            found = [StoredRun.from_row(row) for row in rows]
-        for name, wanted in filters.items():
-            values = wanted if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
+        wanted = {name: _values(value) for name, value in filters.items()}
+        searched = {name: values for name, values in wanted.items() if name in SEARCHED and None not in values}
+        found = [StoredRun.from_row(row) for row in self._table.select(searched)]
+        for name, values in wanted.items():
             found = [run for run in found if _value(run, name) in values]
         return sorted(found, key=_sort_key)
 
@@ -122,11 +127,10 @@ class RunStore:
         return summary(config, results, sum(result.seconds for result in results), memory)
 
     def __len__(self) -> int:
-        with self._errors():
-            return int(self._db.execute("SELECT COUNT(*) FROM runs").fetchone()[0])
+        return self._table.count()
 
     def close(self) -> None:
-        self._db.close()
+        self._table.close()
 
     def __enter__(self) -> RunStore:
         return self
@@ -137,61 +141,13 @@ class RunStore:
     def _finished(self, keys: Sequence[str]) -> dict[str, StoredRun]:
         found = {}
         for start in range(0, len(keys), 500):  # SQLite's least limit on parameters is 999
-            part = list(keys[start : start + 500])
-            marks = ", ".join("?" * len(part))
-            query = f"SELECT {', '.join(COLUMNS)} FROM runs WHERE key IN ({marks})"
-            with self._errors(), closing(self._db.execute(query, part)) as rows:
-                for row in rows:
-                    run = StoredRun.from_row(row)
-                    found[run.key] = run
+            for row in self._table.select({"key": keys[start : start + 500]}):
+                run = StoredRun.from_row(row)
+                found[run.key] = run
         return found
 
-    def _prepare(self) -> None:
-        _write_ahead(self._db)
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        with self._transaction():
-            self._db.execute("CREATE TABLE IF NOT EXISTS store (schema INTEGER NOT NULL)")
-            schema = self._db.execute("SELECT schema FROM store").fetchone()
-            if schema is None:
-                columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-                self._db.execute(f"CREATE TABLE runs ({columns})")
-                self._db.execute("INSERT INTO store VALUES (?)", (STORE_SCHEMA,))
-            elif schema[0] != STORE_SCHEMA:
-                raise InputError(f"{self.path}: a run store of schema {schema[0]}; this version reads {STORE_SCHEMA}")
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing; waits for whoever writes."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise InputError(f"{self.path}: not a run store that can be used ({error})") from error
-
-
-def _write_ahead(db: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log; SQLite does not wait for others here by itself."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
-def _row(config: RunConfig, result: SeedResult, memory_mb: float) -> dict[str, Any]:
+def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any]:
     reads = READS.get(config.method, ())
     row = {
         "key": member_key(config, result.seed, result.order),
@@ -214,16 +170,20 @@ def _row(config: RunConfig, result: SeedResult, memory_mb: float) -> dict[str, A
         "buffer_ids": result.buffer_ids,
         "buffer_bytes": result.buffer_bytes,
         "history": result.history,
-        "leaky": result.leaky,
+        "leaky": int(result.leaky),
         "notes": result.notes,
         "seconds": result.seconds,
-        "peak_memory_mb": memory_mb,
-        "code_version": code_version(),
-        "machine": machine_facts(config.device),
+        "peak_memory_mb": origin.peak_memory_mb,
+        "code_version": origin.code_version,
+        "machine": origin.machine,
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     texts = {name: json.dumps(row[name], default=_plain) for name in JSON_COLUMNS if row[name] is not None}
     return {**row, **texts}
+
+
+def _values(wanted: Any) -> list[Any]:
+    return list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
 
 
 def _value(run: StoredRun, name: str) -> Any:
