@@ -13,6 +13,10 @@ class InputError(ErgnnError, ValueError):
     """A graph, a split, an option or a file that cannot be used as it is."""
 
 
+class FormatError(InputError):
+    """A file that cannot be read: not in its format, out of its limits, or with values that cannot be used."""
+
+
 class UnknownNameError(InputError):
     """A name that is in no registry; the message lists the names that are."""
 

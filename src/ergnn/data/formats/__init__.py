@@ -1,0 +1,19 @@
+"""Your own graph: read from files safely, and cut into a stream of tasks.
+
+No file runs code, and none takes more memory than :class:`Limits` allow. Whatever is wrong with a file is a
+:class:`~ergnn.errors.FormatError` that names the file, the place in it, the value and what is allowed.
+"""
+
+from ergnn.data.formats.limits import Limits
+from ergnn.data.formats.read import read_edges, read_nodes
+from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.errors import FormatError
+
+__all__ = [
+    "EdgeTable",
+    "FormatError",
+    "Limits",
+    "NodeTable",
+    "read_edges",
+    "read_nodes",
+]

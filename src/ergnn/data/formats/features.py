@@ -1,0 +1,141 @@
+"""Features row by row, as they are read: numbers, lists, or sparse text; dense or CSR at the end."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ergnn.data.formats.limits import Limits, shown
+from ergnn.data.formats.values import number
+from ergnn.errors import FormatError
+
+INDEX = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+class DenseRows:
+    """Rows of as many numbers each."""
+
+    def __init__(self, limits: Limits, where: object, width: int | None = None) -> None:
+        self.limits, self.where, self.width = limits, where, width
+        self.values = array("f")
+        self.rows = 0
+
+    def add(self, values: Sequence[float], where: str) -> None:
+        if self.width is None:
+            self.width = len(values)
+            self.limits.check("features", self.width, where)
+        if len(values) != self.width:
+            raise FormatError(f"{where}: {len(values):,} features; {self.width:,} are needed")
+        self.rows += 1
+        self.limits.check_bytes(4 * self.rows * self.width, self.where, "features take")
+        self.values.extend(values)
+
+    def matrix(self) -> np.ndarray:
+        return np.frombuffer(self.values, dtype=np.float32).reshape(self.rows, self.width or 0)
+
+
+class SparseRows:
+    """Rows of ``index:value`` pairs; as many features as are asked for, or up to the largest index."""
+
+    def __init__(self, limits: Limits, width: int | None = None) -> None:
+        self.limits, self.width = limits, width
+        self.index, self.values, self.ends = array("q"), array("f"), array("q", [0])
+
+    def add(self, text: str, where: str) -> None:
+        most = self.limits.features if self.width is None else self.width
+        start = len(self.index)
+        for entry in text.split():
+            key, colon, value = entry.partition(":")
+            if not colon or not INDEX.fullmatch(key):
+                raise FormatError(
+                    f"{where}, column 'features': {shown(entry)}; sparse features are written index:value, "
+                    "with indices from 0"
+                )
+            if int(key) >= most:
+                raise FormatError(
+                    f"{where}, column 'features': index {key} is out of range; 0 to {most - 1} are allowed"
+                )
+            try:
+                self.values.append(number(value))
+            except ValueError:
+                raise FormatError(
+                    f"{where}, column 'features': {shown(entry)} has no finite number after the colon"
+                ) from None
+            self.index.append(int(key))
+        row = self.index[start:]
+        if len(set(row)) < len(row):
+            twice = next(i for i in row if row.count(i) > 1)
+            raise FormatError(f"{where}, column 'features': index {twice} stands there twice")
+        self.ends.append(len(self.index))
+
+    def matrix(self) -> scipy.sparse.csr_matrix:
+        width = self.width if self.width is not None else max(self.index, default=-1) + 1
+        parts = (
+            np.frombuffer(self.values, dtype=np.float32),
+            np.frombuffer(self.index, dtype=np.int64),
+            np.frombuffer(self.ends, dtype=np.int64),
+        )
+        out = scipy.sparse.csr_matrix(parts, shape=(len(self.ends) - 1, width), copy=True)
+        out.sort_indices()
+        return out
+
+
+class FeatureColumn:
+    """One column with all features of a node: a list such as ``[0.1, 2]``, or sparse text such as ``3:0.5 17:1``.
+
+    What the first node that has anything there has decides; sparse text may be empty (all features are zero).
+    """
+
+    def __init__(self, limits: Limits, where: object, width: int | None = None) -> None:
+        self.limits, self.where, self.width = limits, where, width
+        self.rows: DenseRows | SparseRows | None = None
+        self.empty = 0
+
+    def add(self, value: str | Sequence[float], where: str) -> None:
+        is_text = isinstance(value, str)
+        is_list = not is_text or value.lstrip().startswith("[")  # type: ignore[union-attr]
+        if self.rows is None:
+            if is_text and not value.strip():  # type: ignore[union-attr]
+                self.empty += 1
+                return
+            self._begin(is_list, where)
+        if isinstance(self.rows, SparseRows):
+            if is_list:
+                raise FormatError(f"{where}, column 'features': a list; nodes before it have sparse text")
+            self.rows.add(str(value), where)
+        elif isinstance(self.rows, DenseRows):
+            if not is_list:
+                raise FormatError(f"{where}, column 'features': {shown(value)}; nodes before it have lists")
+            self.rows.add(_listed(value, where) if isinstance(value, str) else value, where)
+
+    def _begin(self, is_list: bool, where: str) -> None:
+        if is_list and self.empty:
+            raise FormatError(f"{where}, column 'features': a list; nodes before it have none")
+        self.rows = DenseRows(self.limits, self.where, self.width) if is_list else SparseRows(self.limits, self.width)
+        for _ in range(self.empty):
+            self.rows.add("", where)  # type: ignore[arg-type]  # sparse rows, as lists were refused
+
+    def matrix(self) -> Any:
+        if self.rows is None:
+            self._begin(False, str(self.where))
+        assert self.rows is not None
+        return self.rows.matrix()
+
+
+def _listed(text: str, where: str) -> list[float]:
+    inner = text.strip()
+    if not inner.endswith("]"):
+        raise FormatError(f"{where}, column 'features': the list {shown(text)} has no closing bracket")
+    inner = inner[1:-1]
+    if not inner.strip():
+        return []
+    entries = inner.split(",")
+    try:
+        return [number(entry) for entry in entries]
+    except ValueError as error:
+        raise FormatError(f"{where}, column 'features': {shown(str(error.args[0]))} is not a finite number") from None

@@ -1,0 +1,106 @@
+"""Lines and records of a text file, gz-compressed or not, without ever holding more of it than a record."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from ergnn.data.formats.limits import MEGABYTE, TEXT_UNPACKED, Limits, file_size
+from ergnn.errors import FormatError
+
+BOM = b"\xef\xbb\xbf"
+GZ = ".gz"
+
+
+def lines(path: Path, limits: Limits) -> Iterator[tuple[int, str]]:
+    """Numbered lines from 1, without the line feed; UTF-8, a byte-order mark is skipped."""
+    size = file_size(path, limits)
+    packed = path.suffix.lower() == GZ
+    most = limits.unpacked(size, TEXT_UNPACKED) if packed else limits.bytes
+    total = number = 0
+    try:
+        with cast(IO[bytes], gzip.open(path, "rb") if packed else open(path, "rb")) as file:
+            while raw := file.readline(limits.line + 1):
+                number += 1
+                total += len(raw)
+                if total > most:
+                    raise FormatError(
+                        f"{path}, line {number}: more than {most // MEGABYTE:,} MB of text, unpacked from a file of "
+                        f"{size:,} bytes; allowed are {TEXT_UNPACKED[1]} times its size and {limits.megabytes:,} MB "
+                        "(limit 'megabytes')"
+                    )
+                if len(raw) > limits.line:
+                    raise FormatError(
+                        f"{path}, line {number}: longer than {limits.line:,} bytes, enough for {limits.features:,} "
+                        "features (limit 'features')"
+                    )
+                yield number, _decoded(raw, number, path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"{path}, after line {number}: cannot be read ({error})") from error
+
+
+def _decoded(raw: bytes, number: int, path: Path) -> str:
+    if number == 1:
+        raw = raw.removeprefix(BOM)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{path}, line {number}: byte 0x{raw[error.start]:02x} at place {error.start + 1} is not UTF-8; "
+            "save the file as UTF-8"
+        ) from error
+    if "\0" in text:
+        raise FormatError(f"{path}, line {number}: a NUL byte; this is not a text file")
+    return text.removesuffix("\n")
+
+
+def records(path: Path, delimiter: str, limits: Limits) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a CSV or TSV file (RFC 4180: quotes around a field, doubled within) with the line they begin in.
+
+    Empty lines are skipped. A quote that is not closed, or stands in the middle of a field, is refused.
+    """
+    # the quoted form is unambiguous, so that matching takes time linear in the record
+    field = re.compile(rf'(?:"([^"]*(?:""[^"]*)*)"|([^"\r\n{delimiter}]*))({delimiter}|\Z)')
+    parts: list[str] = []
+    started = quotes = length = 0
+    for number, line in lines(path, limits):
+        if not parts:
+            if '"' not in line and "\r" not in line:
+                if line:
+                    yield number, line.split(delimiter)
+                continue
+            started, quotes, length = number, 0, 0
+        parts.append(line)
+        quotes += line.count('"')
+        length += len(line) + 1
+        if length > limits.line:
+            raise FormatError(
+                f"{path}, line {started}: a quote that is not closed within {limits.line:,} characters, "
+                "or a row longer than that"
+            )
+        if quotes % 2 == 0:
+            if record := "\n".join(parts).removesuffix("\r"):
+                yield started, _fields(record, field, started, path)
+            parts = []
+    if parts:
+        raise FormatError(f"{path}, line {started}: a quote is opened and never closed")
+
+
+def _fields(record: str, field: re.Pattern[str], number: int, path: Path) -> list[str]:
+    out: list[str] = []
+    at, separator = 0, "at the start"
+    while separator:
+        found = field.match(record, at)
+        if found is None:
+            raise FormatError(
+                f"{path}, line {number}, field {len(out) + 1}: a quote or a carriage return in the middle of a field; "
+                'put the field in quotes, and write a quote within it twice ("")'
+            )
+        quoted, plain, separator = found.groups()
+        out.append(plain if quoted is None else quoted.replace('""', '"'))
+        at = found.end()
+    return out
