@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
     *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "training", "replay", "methods"),
-    *("callbacks", "learner"),
+    *("callbacks", "learner", "estimator"),
     *("testing", "experiments", "report", "bench", "commands", "cli", "__main__"),
 )
 PLAIN = {"ergnn.report.paper", "ergnn.report.tables"}

@@ -11,6 +11,9 @@
 
 __version__ = "0.1.0"
 
+from typing import TYPE_CHECKING, Any
+
+from ergnn.callbacks import Callback
 from ergnn.data import Graph, Split, Task, TaskStream, load_graph, make_stream
 from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments import RunConfig, run
@@ -21,12 +24,16 @@ from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay import SELECTORS, ExperienceBuffer, Selector
 from ergnn.training import Training
 
+if TYPE_CHECKING:
+    from ergnn.estimator import ContinualNodeClassifier as ContinualNodeClassifier
+
 __all__ = [
     "BACKBONES",
     "METHODS",
     "SELECTORS",
     "AccuracyMatrix",
     "Backbone",
+    "Callback",
     "ErgnnError",
     "ExperienceBuffer",
     "Graph",
@@ -47,3 +54,12 @@ __all__ = [
     "performance_mean",
     "run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``ergnn.ContinualNodeClassifier`` needs scikit-learn, an extra that nothing else waits for."""
+    if name == "ContinualNodeClassifier":
+        from ergnn.estimator import ContinualNodeClassifier
+
+        return ContinualNodeClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

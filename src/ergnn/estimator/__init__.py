@@ -1,0 +1,10 @@
+"""Continual node classification in scikit-learn's manners; needs the extra ``sklearn``."""
+
+from ergnn.callbacks.extras import extra
+
+extra("sklearn", "sklearn", "ContinualNodeClassifier")
+
+from ergnn.estimator.classifier import ContinualNodeClassifier  # noqa: E402
+from ergnn.estimator.expected import EXPECTED_FAILED_CHECKS  # noqa: E402
+
+__all__ = ["EXPECTED_FAILED_CHECKS", "ContinualNodeClassifier"]
