@@ -5,7 +5,8 @@ No file runs code, and none takes more memory than :class:`Limits` allow. Whatev
 """
 
 from ergnn.data.formats.limits import Limits
-from ergnn.data.formats.read import read_edges, read_nodes
+from ergnn.data.formats.networkx import from_networkx
+from ergnn.data.formats.read import read_edges, read_graph, read_nodes
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import FormatError
 
@@ -14,6 +15,8 @@ __all__ = [
     "FormatError",
     "Limits",
     "NodeTable",
+    "from_networkx",
     "read_edges",
+    "read_graph",
     "read_nodes",
 ]

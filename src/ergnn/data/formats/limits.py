@@ -12,8 +12,8 @@ from ergnn.errors import FormatError, InputError
 MEGABYTE = 1 << 20
 TEXT_UNPACKED = (64 * MEGABYTE, 200)
 """A gz-compressed text may unpack to 64 MB, or to 200 times its size where that is more (bombs reach 1,000 times)."""
-ARRAYS_UNPACKED = (128 * MEGABYTE, 200)
-"""The same for compressed arrays, where all members of a file count together."""
+ARRAYS_UNPACKED = (32 * MEGABYTE, 50)
+"""The same for a file of compressed arrays, all together; those of real graphs are 3 to 6 times the file."""
 
 
 @dataclass(frozen=True)

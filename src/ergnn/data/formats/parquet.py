@@ -21,7 +21,9 @@ from ergnn.data.formats.limits import MEGABYTE, Limits, file_size
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import FormatError
 
-UNPACKED = (512 * MEGABYTE, 200)
+NODES_UNPACKED = (512 * MEGABYTE, 200)
+EDGES_UNPACKED = (64 * MEGABYTE, 200)
+"""Bytes of all values, 8 each: 512 MB (dense features that are mostly zero pack well) or 200 times the file."""
 BATCH = 32 * MEGABYTE
 THRIFT = 16 * MEGABYTE
 """What the metadata of a file may take."""
@@ -29,7 +31,7 @@ THRIFT = 16 * MEGABYTE
 
 def read_node_parquet(path: Path, limits: Limits, num_features: int | None = None) -> NodeTable:
     """Nodes of a Parquet file; features as columns of numbers, a list, or sparse text."""
-    file = _File(path, limits)
+    file = _File(path, limits, NODES_UNPACKED)
     names = file.names
     columns = node_columns(names, path, limits)
     check_width(num_features, columns.many, columns.single, path)
@@ -71,7 +73,7 @@ def read_node_parquet(path: Path, limits: Limits, num_features: int | None = Non
 
 def read_edge_parquet(path: Path, limits: Limits) -> EdgeTable:
     """Edges of a Parquet file; there may be none."""
-    file = _File(path, limits)
+    file = _File(path, limits, EDGES_UNPACKED)
     columns = edge_columns(file.names, path)
     limits.check("edges", file.rows, path)
     source: list[str | None] = []
@@ -101,10 +103,11 @@ def read_edge_parquet(path: Path, limits: Limits) -> EdgeTable:
 class _File:
     """A Parquet file whose metadata was read and held to the limits."""
 
-    def __init__(self, path: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, limits: Limits, unpacked: tuple[int, int]) -> None:
         parquet = extra("pyarrow.parquet", "parquet", "reading Parquet files")
-        self.path, self.limits = path, limits
+        self.path = path
         self.size = file_size(path, limits)
+        self.most = limits.unpacked(self.size, unpacked) // 8
         with foreign(path, "a Parquet file"):
             with parquet.ParquetFile(path, thrift_string_size_limit=THRIFT, thrift_container_size_limit=THRIFT) as file:
                 self.metadata = file.metadata
@@ -150,10 +153,9 @@ class _File:
                 path = column.path_in_schema
                 if path in names or path.split(".")[0] in names:
                     values += max(column.num_values, group.num_rows, 0)
-        most = self.limits.unpacked(self.size, UNPACKED)
-        if 8 * values > most:
+        if values > self.most:
             raise FormatError(
-                f"{self.path}: {values:,} values in a file of {self.size:,} bytes; at most {most // 8:,} are allowed "
+                f"{self.path}: {values:,} values in a file of {self.size:,} bytes; at most {self.most:,} are allowed "
                 "(limit 'megabytes')"
             )
         return max(1, min(1 << 16, BATCH * max(self.rows, 1) // max(8 * values, 1)))

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 
 from ergnn.data.formats.delimited import read_edge_rows, read_node_rows
+from ergnn.data.formats.edgelist import read_edge_list
+from ergnn.data.formats.graphml import read_graphml
 from ergnn.data.formats.limits import Limits
+from ergnn.data.formats.networkx import read_node_link
+from ergnn.data.formats.npz import read_npz
+from ergnn.data.formats.parquet import read_edge_parquet, read_node_parquet
+from ergnn.data.formats.pt import read_pt
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.text import GZ
 from ergnn.errors import FormatError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
+GRAPHS: dict[str, Callable[[Path, Limits], tuple[NodeTable, EdgeTable]]] = {
+    ".npz": read_npz,
+    ".pt": read_pt,
+    ".graphml": read_graphml,
+    ".json": read_node_link,
+    ".edges": read_edge_list,
+    ".edgelist": read_edge_list,
+    ".txt": read_edge_list,
+}
+BINARY = (".npz", ".pt")
 TABLES = (*DELIMITERS, *(f"{kind}{GZ}" for kind in DELIMITERS), *PARQUET)
 
 
@@ -34,8 +51,6 @@ def read_nodes(
         limits.check("features", num_features, file)
     kind = suffix(file)
     if kind in PARQUET:
-        from ergnn.data.formats.parquet import read_node_parquet
-
         return read_node_parquet(file, limits, num_features)
     return read_node_rows(file, _delimiter(kind, file), limits, num_features)
 
@@ -52,10 +67,24 @@ def read_edges(path: str | PathLike[str], *, limits: Limits | None = None) -> Ed
     file, limits = Path(path), limits or Limits()
     kind = suffix(file)
     if kind in PARQUET:
-        from ergnn.data.formats.parquet import read_edge_parquet
-
         return read_edge_parquet(file, limits)
     return read_edge_rows(file, _delimiter(kind, file), limits)
+
+
+def read_graph(path: str | PathLike[str], *, limits: Limits | None = None) -> tuple[NodeTable, EdgeTable]:
+    """Nodes and edges of a file that holds both.
+
+    Args:
+        path: ``.npz`` in the layout of gnn-benchmark; ``.pt``, a PyG ``Data`` or a dict of tensors; ``.graphml``;
+            ``.json``, node-link data of NetworkX; ``.edges``, ``.edgelist`` or ``.txt``, an edge list. The text files
+            also as ``.gz``.
+        limits: what the file may hold; by default :class:`Limits`.
+    """
+    file, limits = Path(path), limits or Limits()
+    kind = suffix(file)
+    if kind not in GRAPHS or (file.name.lower().endswith(GZ) and kind in BINARY):
+        raise FormatError(f"{file}: not a known graph file; names end in {', '.join(GRAPHS)}")
+    return GRAPHS[kind](file, limits)
 
 
 def suffix(path: Path) -> str:

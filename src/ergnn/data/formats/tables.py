@@ -118,6 +118,11 @@ class EdgeTable:
         return len(self.source)
 
 
+def numbered(n: int) -> np.ndarray:
+    """The ids of nodes that are only numbered: ``"0"`` to ``"n - 1"``."""
+    return _objects([str(i) for i in range(n)])
+
+
 def _row(row: int) -> str:
     return f"row {row + 1}"
 
@@ -138,7 +143,7 @@ def _texts(values: Iterable[Any], what: str, where: Place, missing: bool = True)
 def _not_plain(texts: list[str | None]) -> Iterable[tuple[int, str]]:
     """Rows whose text holds a NUL or half a surrogate pair, so that no file could hold it."""
     try:
-        if b"\0" not in "\n".join(filter(None, texts)).encode():
+        if b"\0" not in "\n".join(filter(None, set(texts))).encode():
             return
     except UnicodeEncodeError:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -16,31 +16,77 @@ BOM = b"\xef\xbb\xbf"
 GZ = ".gz"
 
 
+class Text:
+    """The bytes of a text file, unpacked where it is gz, and no more of them than allowed.
+
+    Args:
+        path: the file.
+        limits: what it may hold.
+        most: bytes it may hold once unpacked, where that is less than ``limits`` allow.
+    """
+
+    def __init__(self, path: Path, limits: Limits, most: int | None = None) -> None:
+        self.path, self.total = path, 0
+        self.size = file_size(path, limits)
+        self.packed = path.suffix.lower() == GZ
+        allowed = limits.unpacked(self.size, TEXT_UNPACKED) if self.packed else limits.bytes
+        self.most = allowed if most is None else min(most, allowed)
+
+    def __enter__(self) -> Text:
+        try:
+            self.file = cast(IO[bytes], gzip.open(self.path, "rb") if self.packed else open(self.path, "rb"))
+        except OSError as error:
+            raise FormatError(f"{self.path}: cannot be read ({error.strerror or error})") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def line(self, longest: int) -> bytes:
+        """The next line, or as much of it as is asked for."""
+        return self._counted(lambda: self.file.readline(longest))
+
+    def chunk(self) -> bytes:
+        """The next bytes, none at the end."""
+        return self._counted(lambda: self.file.read(1 << 16))
+
+    def _counted(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            raw = read()
+        except (OSError, EOFError, zlib.error) as error:
+            raise FormatError(f"{self.path}: cannot be read after {self.total:,} bytes ({error})") from error
+        self.total += len(raw)
+        if self.total > self.most:
+            raise FormatError(
+                f"{self.path}: more than {self.most // MEGABYTE:,} MB of text in a file of {self.size:,} bytes; "
+                f"{self.most // MEGABYTE:,} MB are allowed (limit 'megabytes'"
+                + (f", and {TEXT_UNPACKED[1]} times the size of a compressed file)" if self.packed else ")")
+            )
+        return raw
+
+
+def whole(path: Path, limits: Limits, most: int) -> str:
+    """All of a file, which may take ``most`` bytes."""
+    with Text(path, limits, most) as text:
+        raw = b"".join(iter(text.chunk, b""))
+    try:
+        return raw.removeprefix(BOM).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: byte 0x{raw[error.start]:02x} at place {error.start + 1} is not UTF-8") from error
+
+
 def lines(path: Path, limits: Limits) -> Iterator[tuple[int, str]]:
     """Numbered lines from 1, without the line feed; UTF-8, a byte-order mark is skipped."""
-    size = file_size(path, limits)
-    packed = path.suffix.lower() == GZ
-    most = limits.unpacked(size, TEXT_UNPACKED) if packed else limits.bytes
-    total = number = 0
-    try:
-        with cast(IO[bytes], gzip.open(path, "rb") if packed else open(path, "rb")) as file:
-            while raw := file.readline(limits.line + 1):
-                number += 1
-                total += len(raw)
-                if total > most:
-                    raise FormatError(
-                        f"{path}, line {number}: more than {most // MEGABYTE:,} MB of text, unpacked from a file of "
-                        f"{size:,} bytes; allowed are {TEXT_UNPACKED[1]} times its size and {limits.megabytes:,} MB "
-                        "(limit 'megabytes')"
-                    )
-                if len(raw) > limits.line:
-                    raise FormatError(
-                        f"{path}, line {number}: longer than {limits.line:,} bytes, enough for {limits.features:,} "
-                        "features (limit 'features')"
-                    )
-                yield number, _decoded(raw, number, path)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"{path}, after line {number}: cannot be read ({error})") from error
+    number = 0
+    with Text(path, limits) as text:
+        while raw := text.line(limits.line + 1):
+            number += 1
+            if len(raw) > limits.line:
+                raise FormatError(
+                    f"{path}, line {number}: longer than {limits.line:,} bytes, enough for {limits.features:,} "
+                    "features (limit 'features')"
+                )
+            yield number, _decoded(raw, number, path)
 
 
 def _decoded(raw: bytes, number: int, path: Path) -> str:
