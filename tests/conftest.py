@@ -11,10 +11,11 @@ import torch
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _quiet_machine() -> Iterator[None]:
-    """Forbid downloads; one torch thread, which is also faster on graphs this small."""
+def _quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forbid downloads, and files in the user's cache; one torch thread, which is also faster on graphs this small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ERGNN_OFFLINE", "1")
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         yield

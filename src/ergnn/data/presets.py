@@ -61,7 +61,7 @@ def make_stream(
             raise PublicSplitUnavailable(f"{spec.name}: its tasks are drawn by seed; use split='seeded'")
         stream, notes = spec.stream(split_seed, num_tasks, None if root is None else Path(root))
         return PresetStream(stream, "seeded", notes)
-    graph, used, note = load_graph(dataset, split=split, root=root)
+    graph, used, note = load_graph(dataset, split=split, root=root, dataset_options=dataset_options)
     if spec.bag_of_words if normalize is None else normalize:
         graph = graph.row_normalized()
     stream = TaskStream.from_classes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ergnn.data.datasets.base import Dataset, DataUnavailable, PublicSplitUnavailable
 from ergnn.data.graph import Graph
@@ -35,7 +35,9 @@ class LoadedGraph(NamedTuple):
     note: str
 
 
-def load_graph(name: str, *, split: str = "auto", root: str | Path | None = None) -> LoadedGraph:
+def load_graph(
+    name: str, *, split: str = "auto", root: str | Path | None = None, dataset_options: dict[str, Any] | None = None
+) -> LoadedGraph:
     """Load a data set by name.
 
     Args:
@@ -44,10 +46,11 @@ def load_graph(name: str, *, split: str = "auto", root: str | Path | None = None
             :class:`PublicSplitUnavailable` where that cannot be had; ``seeded`` needs none, so that a bundled
             graph will do; ``auto`` takes the public one if it can, and says so in ``note`` if it cannot.
         root: where the raw files lie; by default ``ERGNN_DATA``. It is never written to.
+        dataset_options: for the data set, e.g. ``nodes=100000`` for ``reddit-like``.
     """
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; choose one of: {', '.join(SPLITS)}")
-    dataset = DATASETS.get(name)()
+    dataset = DATASETS.create(name, **(dataset_options or {}))
     folder = None if root is None else Path(root)
     if split != "auto":
         return LoadedGraph(dataset.load(split, folder), split, "")

@@ -1,0 +1,107 @@
+"""The links of a graph of Reddit's shape: no loops, none twice, as many as asked for, a block of nodes at a time.
+
+Every link {u, v} has one node that may begin it, by the parity of u + v, and each node begins as many as its weight
+tells. So a link can only be drawn twice from the same node, and a block of nodes can be made without knowing the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ergnn.data.reddit_like.hashing import LANE, arange, hashes
+from ergnn.data.reddit_like.spec import BLOCK, CLASSES, EDGES, RedditLike
+
+ATTEMPTS = 256
+"""A link's end is drawn anew (it may not be begun here, or is there already) so many times at the most."""
+COUNTED = (8, 16, 32, 64, *range(80, ATTEMPTS + 1, 16))
+"""After so many attempts the links that are there twice are dropped, and what is missing is drawn."""
+OWN_ATTEMPTS = 16
+"""From here on, ends are drawn from all communities: a small one may be used up."""
+WEIGHED_ATTEMPTS = 64
+"""From here on, all nodes are drawn alike: heavy ones may be used up."""
+RANGE = 2**32
+"""Weights are scaled so that they add up to less than this."""
+MOST_DEGREE = 8
+"""No node is meant to be linked to more than one in so many of all nodes."""
+
+
+class Ends:
+    """Draws the ends of links: nodes in proportion to their weights, of one community or of all."""
+
+    def __init__(self, spec: RedditLike, device: torch.device | str) -> None:
+        self.spec, self.key = spec, spec.key(EDGES)
+        n = spec.nodes
+        blocks = [(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
+        self.community = torch.cat([spec.communities(a, b, device) for a, b in blocks])
+        weight = torch.cat([spec.weights(a, b, device) for a, b in blocks])
+        weight = weight.clamp_(max=max(int(weight.sum()) * n // (2 * MOST_DEGREE * spec.links), 1))
+        shift = max(int(weight.sum()).bit_length() - RANGE.bit_length() + 1, 0)
+        weight = (weight >> shift).clamp_(min=1)
+        self.order = torch.argsort(self.community, stable=True)
+        self.upto = weight[self.order].cumsum(0)
+        total = torch.zeros(CLASSES, dtype=torch.int64, device=device).index_add_(0, self.community, weight)
+        self.span, self.total = total, int(total.sum())
+        self.start = total.cumsum(0) - total
+        cut = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
+        self.begun = (cut * spec.links // self.total).diff()
+        """How many links each node begins: its weight's share, rounded so that they add up."""
+
+    def draw(self, node: Tensor, link: Tensor, attempt: int) -> Tensor:
+        """The other end of a link that ``node`` begins."""
+        bits = hashes(self.key, link * ATTEMPTS + attempt)
+        if attempt >= WEIGHED_ATTEMPTS:
+            return bits.bitwise_and_(2**63 - 1).remainder_(self.spec.nodes)
+        near = (bits & (LANE - 1)) < (round(self.spec.homophily * LANE) if attempt < OWN_ATTEMPTS else 0)
+        own = self.community[node]
+        span = torch.where(near, self.span[own], self.total)
+        place = ((bits >> 16) & (2**47 - 1)).remainder_(span).add_(torch.where(near, self.start[own], 0))
+        return self.order[torch.searchsorted(self.upto, place, right=True)]
+
+
+def link_blocks(ends: Ends, links: int) -> Iterator[Tensor]:
+    """All links as keys ``begin · n + end``, ascending, about ``links`` of them at a time."""
+    upto = ends.begun.cumsum(0)
+    first, done, last = 0, 0, int(upto.numel())
+    while first < last:
+        until = int(torch.searchsorted(upto, torch.tensor(done + links, device=upto.device), right=True))
+        until = min(max(until, first + 1), last)
+        yield _links(ends, first, until, done)
+        first, done = until, int(upto[until - 1])
+
+
+def _links(ends: Ends, first: int, until: int, done: int) -> Tensor:
+    """The links that nodes ``first`` … ``until`` − 1 begin; ``done`` are the links before them."""
+    n, wanted = ends.spec.nodes, ends.begun[first:until]
+    device = wanted.device
+    node = torch.repeat_interleave(arange(first, until, device), wanted)
+    link = arange(done, done + node.numel(), device)
+    start = done + wanted.cumsum(0) - wanted
+    found = [node[:0]]
+    for attempt in range(ATTEMPTS):
+        if node.numel():
+            end = ends.draw(node, link, attempt)
+            may = (((node ^ end) & 1) == (node < end)) & (node != end)
+            found.append((node * n + end)[may])
+            node, link = node[~may], link[~may]
+        if attempt + 1 in COUNTED:  # not when all ends are found, which would depend on the block
+            found = [distinct(torch.cat(found))]
+            missing = wanted - torch.bincount(found[0] // n - first, minlength=until - first)
+            node = torch.repeat_interleave(arange(first, until, device), missing)
+            if not node.numel():
+                break
+            link = (start - missing.cumsum(0) + missing)[node - first] + arange(0, node.numel(), device)
+    return found[0]
+
+
+def distinct(keys: Tensor) -> Tensor:
+    keys = ascending(keys)
+    return torch.unique_consecutive(keys)
+
+
+def ascending(keys: Tensor) -> Tensor:
+    """Sorted; numpy's sort of integers is several times as fast as torch's on a CPU."""
+    return torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values

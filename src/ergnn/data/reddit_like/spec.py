@@ -1,0 +1,148 @@
+"""What a graph of Reddit's shape is made of: numbers of nodes, classes, degrees and attributes, all in integers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.data.reddit_like.hashing import LANE, LANE_SUM_DEVIATION, arange, hashes, lane_sums, stream_key
+from ergnn.errors import InputError
+
+CLASSES = 41
+FULL_NODES, FULL_EDGES, FEATURES = 232_965, 114_615_892, 602
+"""Reddit's published counts; edges are directed ones, two for each link."""
+SPLIT = (153_431, 23_831, 55_703)
+"""Reddit's published numbers of training, validation and test nodes."""
+SIZE_RATIO = 20.0
+"""Largest class over smallest; sizes fall geometrically between. Chosen here."""
+SPREAD = 1.0
+"""σ of the log-normal degrees; with a mean of 492 the largest of 232,965 nodes has about 15,000. Chosen here."""
+LABEL_NOISE = 0.05
+"""Share of nodes whose label is not their community's, so that no model reaches 100 %. Chosen here."""
+BLOCK = 1 << 20
+"""Nodes handled at a time."""
+
+_COMMUNITY, _LABEL, _WEIGHT, _SPLIT, _CENTRE, _NOISE, EDGES = range(7)
+_TABLE_BITS = 10
+
+
+@dataclass(frozen=True)
+class RedditLike:
+    """A graph of Reddit's shape; equal values give equal files, whatever computes them.
+
+    Each node has a community (41 of unequal size) and a weight; the end of a link is drawn in proportion to weights,
+    from the node's own community with chance ``homophily`` and from all nodes otherwise (a degree-corrected block
+    model). Attributes are ``signal`` times the community's centre plus noise of variance 1.
+
+    Args:
+        nodes: how many.
+        edges: directed ones, an even number; by default Reddit's 492 a node, or nodes / 50 where that is less.
+        features: attributes a node.
+        homophily: the chance above.
+        signal: length of a centre's entries in standard deviations of the noise.
+        seed: of everything.
+    """
+
+    nodes: int = FULL_NODES
+    edges: int | None = None
+    features: int = FEATURES
+    homophily: float = 0.85
+    signal: float = 0.125
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.nodes < 20 * CLASSES:
+            raise InputError(f"reddit-like: nodes is {self.nodes}; {CLASSES} classes need {20 * CLASSES} or more")
+        if self.edges is None:
+            share = min(FULL_EDGES / FULL_NODES, self.nodes / 50)
+            links = FULL_EDGES // 2 if self.nodes == FULL_NODES else round(self.nodes * share / 2)
+            object.__setattr__(self, "edges", 2 * links)
+        assert self.edges is not None
+        most = self.nodes * (self.nodes // 8)
+        if self.edges % 2 or not 2 <= self.edges <= most:
+            raise InputError(
+                f"reddit-like: edges is {self.edges}; directed edges come in pairs: an even number from 2 to {most} "
+                f"for {self.nodes} nodes"
+            )
+        if self.edges >= 2**31:
+            raise InputError(f"reddit-like: edges is {self.edges}; it must be below {2**31}")
+        if self.features < 1:
+            raise InputError(f"reddit-like: features is {self.features}; it must be 1 or more")
+        if not 0.0 <= self.homophily <= 1.0:
+            raise InputError(f"reddit-like: homophily is {self.homophily}; it must lie between 0 and 1")
+        if not 0.0 <= self.signal <= 16.0:
+            raise InputError(f"reddit-like: signal is {self.signal}; it must lie between 0 and 16")
+
+    @property
+    def links(self) -> int:
+        """Undirected edges."""
+        assert self.edges is not None
+        return self.edges // 2
+
+    @property
+    def slug(self) -> str:
+        """A folder's name."""
+        return f"n{self.nodes}-e{self.edges}-f{self.features}-h{self.homophily:g}-s{self.signal:g}-seed{self.seed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def key(self, purpose: int) -> int:
+        return stream_key(self.seed, purpose)
+
+    def communities(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
+        """The community of nodes ``start`` … ``end`` − 1, int64."""
+        drawn = hashes(self.key(_COMMUNITY), arange(start, end, device)) & (2**32 - 1)
+        bounds, names = _class_bounds()
+        return torch.tensor(names, device=device)[
+            torch.bucketize(drawn, torch.tensor(bounds, device=device), right=True)
+        ]
+
+    def labels(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
+        """The community, or for a few nodes another one."""
+        community = self.communities(start, end, device)
+        drawn = hashes(self.key(_LABEL), arange(start, end, device))
+        wrong = (drawn & (LANE - 1)) < round(LABEL_NOISE * LANE)
+        other = (community + 1 + ((drawn >> 16) & (2**40 - 1)) % (CLASSES - 1)) % CLASSES
+        return torch.where(wrong, other, community)
+
+    def splits(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
+        """0 training, 1 validation, 2 test, in Reddit's shares."""
+        drawn = (hashes(self.key(_SPLIT), arange(start, end, device)) & (2**32 - 1)) % sum(SPLIT)
+        return torch.bucketize(drawn, torch.tensor([SPLIT[0], SPLIT[0] + SPLIT[1]], device=device), right=True)
+
+    def weights(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
+        """Log-normal weights as integers, about 2²⁵ on average.
+
+        A sum of eight 16-bit numbers stands for the normal one (so that it ends at 4.9 σ), and 2^x is a shift by the
+        whole part of x and a table for the rest.
+        """
+        node = arange(start, end, device)
+        normal = lane_sums(self.key(_WEIGHT), 2 * node) + lane_sums(self.key(_WEIGHT), 2 * node + 1)
+        scale = round(SPREAD / math.log(2) / (LANE_SUM_DEVIATION * math.sqrt(2)) * 2**36)
+        exponent = (normal * scale) >> 20  # in units of 2⁻¹⁶
+        table = torch.tensor([round(2 ** (i / 2**_TABLE_BITS + 16)) for i in range(2**_TABLE_BITS)], device=device)
+        fraction = (exponent & (2**16 - 1)) >> (16 - _TABLE_BITS)
+        return torch.bitwise_left_shift(table[fraction], (exponent >> 16) + 8)
+
+    def attributes(self, start: int, end: int, community: Tensor) -> Tensor:
+        """``[end − start, features]`` float32: integers times one constant, so that every device rounds alike."""
+        device, f = community.device, self.features
+        centres = lane_sums(self.key(_CENTRE), arange(0, CLASSES * f, device)).view(CLASSES, f)
+        noise = lane_sums(self.key(_NOISE), arange(start * f, end * f, device)).view(end - start, f)
+        total = noise.mul_(1024).add_(centres.mul_(round(1024 * self.signal))[community])
+        return total.to(torch.float32).mul_(1.0 / (1024 * LANE_SUM_DEVIATION))
+
+
+@lru_cache
+def _class_bounds() -> tuple[list[int], list[int]]:
+    """Where each class but the last ends on 0 … 2³², and the label of each place: sizes do not follow labels."""
+    sizes = [SIZE_RATIO ** (-i / (CLASSES - 1)) for i in range(CLASSES)]
+    bounds = [round(2**32 * sum(sizes[: i + 1]) / sum(sizes)) for i in range(CLASSES - 1)]
+    names = sorted(range(CLASSES), key=lambda c: stream_key(c))
+    return bounds, names

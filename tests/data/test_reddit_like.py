@@ -1,0 +1,299 @@
+"""The generator: its bits, its shape, its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ergnn.data import make_stream
+from ergnn.data.datasets import storage
+from ergnn.data.reddit_like import RedditLike, files, read_files, spec, verify_files, write_files
+from ergnn.data.reddit_like.edges import Ends
+from ergnn.data.reddit_like.hashing import LANE_SUM_DEVIATION, arange, below, hashes, lane_sums
+from ergnn.errors import InputError
+from ergnn.testing import check_dataset
+
+SMALL = RedditLike(nodes=3000, edges=60_000, features=16)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(SMALL, tmp_path_factory.mktemp("made") / SMALL.slug)
+
+
+def links(folder: Path) -> list[tuple[int, int]]:
+    """Directed edges, read row by row with numpy alone."""
+    rowptr, col = np.load(folder / "rowptr.npy"), np.load(folder / "col.npy")
+    return [(u, int(v)) for u in range(rowptr.size - 1) for v in col[rowptr[u] : rowptr[u + 1]]]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------
+
+
+def test_hashes_are_splitmix64s_published_numbers() -> None:
+    """Vigna's reference code started at 1234567."""
+    wanted = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    assert [int(h) % 2**64 for h in hashes(1234567, torch.arange(1, 6))] == wanted
+
+
+def test_hashes_do_not_depend_on_blocks_and_leave_the_counter() -> None:
+    counter = arange(0, 1000, "cpu")
+    whole = hashes(5, counter)
+    assert torch.equal(counter, torch.arange(1000))
+    assert torch.equal(whole, torch.cat([hashes(5, part) for part in counter.split(37)]))
+
+
+def test_bounded_numbers_and_bells_have_the_moments_of_theirs() -> None:
+    drawn = below(1, torch.arange(100_000), 10)
+    counts = torch.bincount(drawn, minlength=10).double()
+    assert float(((counts - 1e4) ** 2 / 1e4).sum()) < 27.9  # chi-square, 9 degrees of freedom: 0.1 %
+    bell = lane_sums(1, torch.arange(100_000)).double() / LANE_SUM_DEVIATION
+    assert abs(float(bell.mean())) < 0.015
+    assert float(bell.std()) == pytest.approx(1, abs=0.01)
+
+
+# --- the graph -------------------------------------------------------------------------------------------
+
+
+def test_links_are_as_many_as_asked_for_go_both_ways_and_are_there_once(folder: Path) -> None:
+    found = links(folder)
+    assert len(found) == 60_000
+    assert len(set(found)) == 60_000
+    assert {(v, u) for u, v in found} == set(found)
+    assert all(u != v for u, v in found)
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("edges", [2, 5_000, 250_000, 500_000])
+def test_any_number_of_links_is_met(tmp_path: Path, edges: int) -> None:
+    wanted = RedditLike(nodes=2000, edges=edges, features=1)
+    found = links(write_files(wanted, tmp_path / "g"))
+    assert len(set(found)) == len(found) == edges
+
+
+def test_the_same_bits_in_blocks_of_any_size(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LINKS", 1009)
+    monkeypatch.setattr(files, "ENTRIES", 333)
+    monkeypatch.setattr(files, "BLOCK", 77)
+    other = write_files(SMALL, tmp_path / "other")
+    assert json.loads((other / "manifest.json").read_text()) == json.loads((folder / "manifest.json").read_text())
+
+
+def test_the_bits_of_a_seed_are_for_ever(folder: Path) -> None:
+    """Whoever changes them raises FORMAT, so that files of an older version are not taken for new ones."""
+    manifest = read_files(folder).manifest
+    assert files.FORMAT == 1
+    assert {name: value[:16] for name, value in manifest["sha256"].items()} == {
+        "col": "1b1605f4eca33c48",
+        "rowptr": "3b750adc8c79c0e5",
+        "y": "edb3c7215c0435aa",
+        "split": "8f2f67ff775a08ea",
+        "x": "f9f22bd10d9348a6",
+    }
+
+
+def test_another_seed_gives_another_graph(tmp_path: Path, folder: Path) -> None:
+    other = write_files(RedditLike(nodes=3000, edges=60_000, features=16, seed=1), tmp_path / "other")
+    sums, own = (read_files(part).manifest["sha256"] for part in (other, folder))
+    assert not {name for name in sums if sums[name] == own[name]}
+
+
+def test_degrees_follow_log_normal_weights() -> None:
+    weight = RedditLike().weights(0, 200_000).double()
+    log = weight.log()
+    assert float(log.std()) == pytest.approx(spec.SPREAD, abs=0.01)
+    assert float(((log - log.mean()) ** 3).mean()) == pytest.approx(0, abs=0.02)
+    assert float(weight.mean() / weight.median()) == pytest.approx(np.exp(0.5), rel=0.02)  # a log-normal's exp(σ²/2)
+
+
+def test_a_nodes_degree_is_its_weights_share(folder: Path) -> None:
+    degree = torch.tensor(np.diff(np.load(folder / "rowptr.npy"))).double()
+    ends = Ends(SMALL, "cpu")
+    weight = torch.empty(3000, dtype=torch.float64)
+    weight[ends.order] = ends.upto.diff(prepend=ends.upto.new_zeros(1)).double()
+    assert float(torch.corrcoef(torch.stack([degree, weight]))[0, 1]) > 0.97
+    assert float(degree.max()) > 8 * float(degree.mean())
+
+
+@pytest.mark.parametrize("homophily", [0.0, 0.6])
+def test_homophily_is_the_block_models(tmp_path: Path, homophily: float) -> None:
+    """With chance h an end is of the own community c, else of any in proportion to its weight W_c:
+    the expected share of links inside is Σ_c W_c/W (h + (1 − h) W_c/W), as beginnings follow weights too."""
+    wanted = RedditLike(nodes=20_000, edges=100_000, features=1, homophily=homophily)
+    found = torch.tensor(links(write_files(wanted, tmp_path / "g")))
+    community = wanted.communities(0, 20_000)
+    share = Ends(wanted, "cpu").span.double() / Ends(wanted, "cpu").total
+    expected = float((share * (homophily + (1 - homophily) * share)).sum())
+    inside = float((community[found[:, 0]] == community[found[:, 1]]).double().mean())
+    assert inside == pytest.approx(expected, abs=0.02)
+
+
+def test_class_sizes_fall_geometrically_and_not_by_label() -> None:
+    whole = RedditLike()
+    count = torch.bincount(whole.communities(0, 232_965), minlength=41)
+    sizes = count.sort(descending=True).values.double()
+    ratio = sizes[0] / sizes[-1]
+    assert float(ratio) == pytest.approx(20, rel=0.1)
+    assert torch.allclose(sizes, sizes[0] * ratio ** (-torch.arange(41).double() / 40), rtol=0.08)
+    assert count.tolist() != sorted(count.tolist(), reverse=True)
+    wrong = (whole.labels(0, 232_965) != whole.communities(0, 232_965)).double().mean()
+    assert float(wrong) == pytest.approx(spec.LABEL_NOISE, abs=0.003)
+    parts = torch.bincount(whole.splits(0, 232_965)).double()
+    assert torch.allclose(parts, torch.tensor([153_431.0, 23_831.0, 55_703.0]).double(), rtol=0.02)
+
+
+def test_attributes_are_a_centre_and_noise_of_variance_one() -> None:
+    wanted = RedditLike(nodes=20_000, features=24, signal=0.5, edges=2)
+    community = wanted.communities(0, 20_000)
+    x = wanted.attributes(0, 20_000, community)
+    assert x.dtype == torch.float32
+    mean = torch.stack([x[community == c].mean(0) for c in range(41)])
+    assert float((x - mean[community]).std()) == pytest.approx(1, abs=0.01)
+    assert float(mean.std()) == pytest.approx(0.5, rel=0.1)
+    assert torch.equal(wanted.attributes(500, 600, community[500:600]), x[500:600])
+
+
+def test_signal_zero_leaves_noise_alone() -> None:
+    wanted = RedditLike(nodes=5000, features=8, signal=0.0, edges=2)
+    here, there = (wanted.attributes(0, 50, torch.full((50,), c)) for c in (0, 40))
+    assert torch.equal(here, there)
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_read_is_what_was_written(folder: Path) -> None:
+    read = read_files(folder)
+    assert torch.equal(read.x, SMALL.attributes(0, 3000, SMALL.communities(0, 3000)))
+    assert torch.equal(read.y, SMALL.labels(0, 3000))
+    assert torch.equal(read.split.long(), SMALL.splits(0, 3000))
+    assert (read.col.dtype, read.rowptr.dtype) == (torch.int32, torch.int64)
+    verify_files(folder)
+
+
+def test_a_changed_byte_is_found(folder: Path, tmp_path: Path) -> None:
+    other = write_files(SMALL, tmp_path / "other")
+    data = bytearray((other / "col.npy").read_bytes())
+    data[-3] ^= 1
+    (other / "col.npy").write_bytes(bytes(data))
+    with pytest.raises(InputError, match=r"col\.npy: is damaged"):
+        verify_files(other)
+    (other / "y.npy").write_bytes((other / "y.npy").read_bytes()[:-8])
+    with pytest.raises(InputError, match="other: not the files"):
+        read_files(other)
+
+
+def test_a_file_of_another_graph_is_refused(tmp_path: Path) -> None:
+    other = write_files(SMALL, tmp_path / "other")
+    np.save(other / "y.npy", np.zeros(7, dtype=np.int64))
+    with pytest.raises(InputError, match=r"y\.npy: has shape \(7,\) and type int64; expected \(3000,\) and int64"):
+        read_files(other)
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(InputError, match="format is 99; this version of ergnn reads 1"):
+        read_files(other)
+
+
+def test_nothing_is_left_of_a_graph_that_could_not_be_finished(tmp_path: Path) -> None:
+    class Fails(RedditLike):
+        def attributes(self, start: int, end: int, community: Tensor) -> Tensor:
+            raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        write_files(Fails(nodes=2000, edges=2000), tmp_path / "made" / "g")
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_a_graph_that_is_there_stays(folder: Path) -> None:
+    before = (folder / "x.npy").stat().st_mtime_ns
+    assert write_files(SMALL, folder) == folder
+    assert (folder / "x.npy").stat().st_mtime_ns == before
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nodes": 100}, "nodes is 100; 41 classes need 820 or more"),
+        ({"nodes": 2000, "edges": 7}, "edges is 7; directed edges come in pairs"),
+        ({"nodes": 2000, "edges": 2000 * 251}, "an even number from 2 to 500000"),
+        ({"features": 0}, "features is 0"),
+        ({"homophily": 1.5}, "homophily is 1.5; it must lie between 0 and 1"),
+        ({"signal": -1.0}, "signal is -1.0"),
+        ({"nodes": 10_000_000, "edges": 2**31}, "it must be below 2147483648"),
+    ],
+)
+def test_a_graph_that_cannot_be_made_is_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RedditLike(**options)  # type: ignore[arg-type]
+
+
+def test_reddits_own_size_is_the_default() -> None:
+    assert (RedditLike().nodes, RedditLike().edges, RedditLike().features) == (232_965, 114_615_892, 602)
+    assert RedditLike(nodes=2000).edges == 80_000
+
+
+# --- the data set ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def test_the_stream_is_eight_tasks_of_five_and_made_once(cache: Path) -> None:
+    options = {"nodes": 3000, "features": 8}
+    stream, split, _ = make_stream("reddit-like", dataset_options=options)
+    assert ([len(task.classes) for task in stream], split, stream.metric) == ([5] * 8, "public", "micro-f1")
+    assert stream[0].graph.csr is not None
+    assert int((stream[0].graph.y == -1).sum()) == Counter(np.load(next(cache.rglob("y.npy"))).tolist())[40]
+    made = next(cache.rglob("x.npy")).stat().st_mtime_ns
+    make_stream("reddit-like", dataset_options=options)
+    assert next(cache.rglob("x.npy")).stat().st_mtime_ns == made
+    assert len(list(cache.rglob("x.npy"))) == 1
+
+
+def test_files_are_found_below_the_data_folder_too(cache: Path, tmp_path: Path) -> None:
+    write_files(RedditLike(nodes=3000, features=8), tmp_path / "data/reddit-like" / RedditLike(3000, features=8).slug)
+    make_stream("reddit-like", dataset_options={"nodes": 3000, "features": 8}, root=tmp_path / "data")
+    assert not cache.exists()
+
+
+def test_it_keeps_the_contract_with_other_options(cache: Path) -> None:
+    check_dataset("reddit-like", nodes=2500, edges=30_000, features=4, seed=3)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
+    """600 MB of files, in a process that may hold 250 MB more than it starts with."""
+    code = """
+import resource, sys
+from pathlib import Path
+import torch
+from ergnn.data.reddit_like import RedditLike, write_files
+torch.set_num_threads(1)
+torch.ones(1 << 20).sort()
+held = [int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmData")][0] * 1024
+resource.setrlimit(resource.RLIMIT_DATA, (held + (300 << 20),) * 2)
+folder = write_files(RedditLike(nodes=200_000, edges=30_000_000), Path(sys.argv[1]) / "g")
+print(sum(f.stat().st_size for f in folder.iterdir()))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 590_000_000
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    other = write_files(SMALL, tmp_path / "other", device="cuda")
+    assert read_files(other).manifest == read_files(folder).manifest
