@@ -38,7 +38,7 @@ class Progress(Callback):
         if not console.is_terminal:
             return
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -57,7 +57,8 @@ class Progress(Callback):
         if self._bar is not None:
             buffer = learner.method.buffer
             remembered = "" if buffer is None else f", {len(buffer)} nodes remembered"
-            self._bar.console.print(f"{task.name}: learnt in {record['train_seconds']:.1f} s{remembered}")
+            line = f"{task.name}: learnt in {record['train_seconds']:.1f} s{remembered}"
+            self._bar.console.print(line, markup=False, highlight=False)
         self._stop()
 
     def on_task_failed(self, learner: Learner, task: Task, error: BaseException) -> None:

@@ -32,6 +32,7 @@ class WandB(Recorder):
         extra("wandb", "wandb", "the WandB callback")
         self.project, self.options = project, options
         self.run: Any = None
+        self._defined: set[str] = set()
 
     def on_task_begin(self, learner: Learner, task: Task) -> None:
         if self.run is None:
@@ -40,7 +41,7 @@ class WandB(Recorder):
             given = {"reinit": "create_new", "config": settings(learner), **self.options}
             self.run = wandb.init(project=self.project, **given)
             self.run.define_metric("loss", step_metric="epoch")
-            self.run.define_metric("*", step_metric="task")
+            self._defined = set()
         super().on_task_begin(learner, task)
 
     def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
@@ -49,6 +50,9 @@ class WandB(Recorder):
             self.run.log({"epoch": before + epoch, "loss": loss})
 
     def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+        for name in figures.keys() - self._defined:
+            self.run.define_metric(name, step_metric="task")
+        self._defined |= figures.keys()
         self.run.log({"task": task.id + 1, **figures})
 
     def close(self) -> None:
