@@ -133,7 +133,7 @@ class TaskStream(Sequence[Task]):
         in_task = task_of_node >= 0
         dropped = (graph.y != UNLABELLED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
         bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELLED), public_split=None)
-        views = _views(bare, task_of_node, dropped, len(groups), inter_task_edges)
+        views = edge_views(bare, task_of_node, dropped, len(groups), inter_task_edges)
 
         def of_task(nodes: Tensor, i: int) -> Tensor:
             return nodes[task_of_node[nodes] == i]
@@ -206,7 +206,9 @@ class TaskStream(Sequence[Task]):
         return moved
 
 
-def _views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, inter_task_edges: str) -> list[Graph]:
+def edge_views(
+    graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, inter_task_edges: str
+) -> list[Graph]:
     """One graph a task; the same object where the edges are the same."""
     if inter_task_edges == "all" and not bool(dropped.any()):
         return [graph] * num_tasks

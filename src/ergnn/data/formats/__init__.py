@@ -4,19 +4,30 @@ No file runs code, and none takes more memory than :class:`Limits` allow. Whatev
 :class:`~ergnn.errors.FormatError` that names the file, the place in it, the value and what is allowed.
 """
 
+from ergnn.data.formats.cut import cut
+from ergnn.data.formats.files import concatenate, cut_files
+from ergnn.data.formats.graph import NamedGraph, to_graph
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.networkx import from_networkx
 from ergnn.data.formats.read import read_edges, read_graph, read_nodes
 from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.formats.write import write_edges, write_nodes
 from ergnn.errors import FormatError
 
 __all__ = [
     "EdgeTable",
     "FormatError",
     "Limits",
+    "NamedGraph",
     "NodeTable",
+    "concatenate",
+    "cut",
+    "cut_files",
     "from_networkx",
     "read_edges",
     "read_graph",
     "read_nodes",
+    "to_graph",
+    "write_edges",
+    "write_nodes",
 ]

@@ -49,10 +49,9 @@ def read_nodes(
     file, limits = Path(path), limits or Limits()
     if num_features is not None:
         limits.check("features", num_features, file)
-    kind = suffix(file)
-    if kind in PARQUET:
+    if suffix(file) in PARQUET:
         return read_node_parquet(file, limits, num_features)
-    return read_node_rows(file, _delimiter(kind, file), limits, num_features)
+    return read_node_rows(file, delimiter_of(file), limits, num_features)
 
 
 def read_edges(path: str | PathLike[str], *, limits: Limits | None = None) -> EdgeTable:
@@ -65,10 +64,9 @@ def read_edges(path: str | PathLike[str], *, limits: Limits | None = None) -> Ed
         limits: what the file may hold; by default :class:`Limits`.
     """
     file, limits = Path(path), limits or Limits()
-    kind = suffix(file)
-    if kind in PARQUET:
+    if suffix(file) in PARQUET:
         return read_edge_parquet(file, limits)
-    return read_edge_rows(file, _delimiter(kind, file), limits)
+    return read_edge_rows(file, delimiter_of(file), limits)
 
 
 def read_graph(path: str | PathLike[str], *, limits: Limits | None = None) -> tuple[NodeTable, EdgeTable]:
@@ -93,7 +91,9 @@ def suffix(path: Path) -> str:
     return Path(name.removesuffix(GZ)).suffix
 
 
-def _delimiter(kind: str, path: Path) -> str:
+def delimiter_of(path: Path) -> str:
+    """What stands between the fields of a text table."""
+    kind = suffix(path)
     if kind not in DELIMITERS:
         raise FormatError(f"{path}: not a known table of nodes or edges; names end in {', '.join(TABLES)}")
     return DELIMITERS[kind]

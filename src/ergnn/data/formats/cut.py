@@ -1,0 +1,182 @@
+"""Streams of tasks, cut from tables by class, by time or by domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ergnn.data import splits
+from ergnn.data.formats.graph import to_graph
+from ergnn.data.formats.limits import shown
+from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.formats.values import seconds
+from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.stream import EDGE_VIEWS, Task, TaskStream, edge_views
+from ergnn.errors import InputError, UnknownNameError
+
+WAYS = ("class", "time", "domain")
+
+
+def cut(
+    nodes: NodeTable,
+    edges: EdgeTable | None,
+    *,
+    by: str = "class",
+    num_tasks: int | None = None,
+    classes_per_task: int = 2,
+    boundaries: Sequence[float | str] | None = None,
+    order: Sequence[str] | None = None,
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    inter_task_edges: str = "seen",
+    undirected: bool = True,
+    name: str = "graph",
+    metric: str = "accuracy",
+) -> TaskStream:
+    """Cut a graph into tasks.
+
+    Where nodes have a ``split`` it is used; else the labelled nodes of every class (by time and domain: of every class
+    of a task) are shared out at random. By time and domain a task has the classes that have training nodes in it, in
+    the order of :func:`to_graph`; nodes without a time or domain, and those of other classes, are context: there from
+    the start, without a label.
+
+    Args:
+        nodes: the nodes, with the columns that are asked for.
+        edges: the edges.
+        by: ``class``, ``time`` or ``domain``.
+        num_tasks: by class, stop after so many; by time, cut into so many of as many nodes each (nodes of one time stay
+            together); by domain, take the first so many.
+        classes_per_task: classes a task, by class.
+        boundaries: by time, instead of ``num_tasks``: where each task but the first begins, as numbers or dates.
+        order: of classes or domains; by default that of :func:`to_graph`, and for domains that of the table.
+        fractions: training, validation and test nodes, where there is no split.
+        seed: of the split.
+        inter_task_edges: which edges are there while a task is learnt, as in :meth:`TaskStream.from_classes`: ``seen``
+            (among nodes of this and earlier tasks), ``all`` or ``own``.
+        undirected: as in :func:`to_graph`.
+        name: what the stream is called in results.
+        metric: how a task is scored.
+    """
+    if by not in WAYS:
+        raise UnknownNameError("way to cut", by, WAYS)
+    if inter_task_edges not in EDGE_VIEWS:
+        raise UnknownNameError("inter_task_edges", inter_task_edges, EDGE_VIEWS)
+    if boundaries is not None and by != "time":
+        raise InputError(f"boundaries go with by='time'; by is {by!r}")
+    graph, _, class_names = to_graph(nodes, edges, undirected=undirected, name=name)
+    if by == "class":
+        train, val, test = fractions
+        return TaskStream.from_classes(
+            graph,
+            classes_per_task=classes_per_task,
+            num_tasks=num_tasks,
+            class_order="natural" if order is None else _places(order, class_names, "class"),
+            split=graph.public_split or splits.fractions(graph.y, train=train, val=val, test=test, seed=seed),
+            inter_task_edges=inter_task_edges,
+            metric=metric,
+        )
+    task_of_node = _periods(nodes, num_tasks, boundaries) if by == "time" else _domains(nodes, num_tasks, order)
+    return stream_of_parts(graph, task_of_node, fractions, seed, inter_task_edges, metric)
+
+
+def stream_of_parts(
+    graph: Graph,
+    task_of_node: np.ndarray,
+    fractions: tuple[float, float, float],
+    seed: int,
+    inter_task_edges: str,
+    metric: str,
+) -> TaskStream:
+    """A task for each number in ``task_of_node``; −1 is context."""
+    home = torch.from_numpy(task_of_node)
+    count = int(home.max()) + 1
+    parts = [part_of_task(graph, (home == i).nonzero().flatten(), fractions, seed) for i in range(count)]
+    labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    for i, (_, classes) in enumerate(parts):
+        labelled |= (home == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
+    bare = replace(graph, y=torch.where(labelled, graph.y, UNLABELLED), public_split=None)
+    views = edge_views(bare, home, torch.zeros_like(labelled), count, inter_task_edges)
+    tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(parts)]
+    return TaskStream(tasks, name=graph.name, metric=metric)
+
+
+def part_of_task(
+    graph: Graph, nodes: Tensor, fractions: tuple[float, float, float], seed: int
+) -> tuple[Split, tuple[int, ...]]:
+    """The split of a task's nodes, and its classes: those that have a node to train on."""
+    train, val, test = fractions
+    if graph.public_split is not None:
+        mine = [ids[torch.isin(ids, nodes)] for ids in _parts(graph.public_split)]
+        classes = graph.y[mine[0]].unique()
+        return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in mine)), tuple(classes.tolist())
+    found, counts = graph.y[nodes][graph.y[nodes] != UNLABELLED].unique(return_counts=True)
+    classes = found[[_enough(int(c), fractions) for c in counts]] if found.numel() else found
+    if not classes.numel():
+        return Split(nodes[:0], nodes[:0], nodes[:0]), ()
+    split = splits.fractions(graph.y, train=train, val=val, test=test, seed=seed, classes=classes.tolist(), nodes=nodes)
+    return split, tuple(classes.tolist())
+
+
+def _parts(split: Split) -> tuple[Tensor, Tensor, Tensor]:
+    return split.train, split.val, split.test
+
+
+def _enough(count: int, fractions: tuple[float, float, float]) -> bool:
+    """Whether so many nodes give every part one that should have some (as :func:`splits.fractions` rounds)."""
+    ends = np.round(count * np.cumsum([0.0, *fractions])).astype(int)
+    return all(last > first for first, last, wanted in zip(ends, ends[1:], fractions, strict=False) if wanted > 0)
+
+
+def _periods(nodes: NodeTable, num_tasks: int | None, boundaries: Sequence[float | str] | None) -> np.ndarray:
+    if nodes.time is None:
+        raise InputError("by is 'time', but the nodes have no column 'time'")
+    if (num_tasks is None) == (boundaries is None):
+        raise InputError("by is 'time'; give num_tasks or boundaries, and not both")
+    known = ~np.isnan(nodes.time.astype(np.float64))
+    if boundaries is not None:
+        starts = np.array([_moment(value) for value in boundaries], dtype=np.float64)
+        if not len(starts) or (np.diff(starts) <= 0).any():
+            raise InputError(f"boundaries are {list(boundaries)}; one or more that rise are needed")
+    else:
+        assert num_tasks is not None
+        times = np.sort(nodes.time[known])
+        if not 1 <= num_tasks <= len(times):
+            raise InputError(f"num_tasks is {num_tasks}; {len(times):,} nodes with a time make 1 to {len(times):,}")
+        starts = times[[len(times) * i // num_tasks for i in range(1, num_tasks)]]
+        if len(np.unique([times[0], *starts])) < num_tasks:
+            raise InputError(
+                f"num_tasks is {num_tasks}; too many nodes have the same time for tasks of as many nodes each, give "
+                "boundaries or fewer tasks"
+            )
+    task = np.searchsorted(starts, nodes.time, side="right")
+    return np.where(known, task, -1)
+
+
+def _moment(value: float | str) -> float:
+    if not isinstance(value, str):
+        return float(value)
+    try:
+        return seconds(value)
+    except ValueError:
+        raise InputError(f"boundary {shown(value)} is not a date such as 2024-05-31") from None
+
+
+def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | None) -> np.ndarray:
+    if nodes.domain is None:
+        raise InputError("by is 'domain', but the nodes have no column 'domain'")
+    found = tuple(dict.fromkeys(domain for domain in nodes.domain if domain is not None))
+    names = found if order is None else tuple(found[i] for i in _places(order, found, "domain"))
+    if num_tasks is not None and not 1 <= num_tasks <= len(names):
+        raise InputError(f"num_tasks is {num_tasks}; {len(names)} domains make 1 to {len(names)}")
+    place = {domain: i for i, domain in enumerate(names[:num_tasks])}
+    return np.array([place.get(domain, -1) for domain in nodes.domain], dtype=np.int64)
+
+
+def _places(order: Sequence[str], names: tuple[str, ...], what: str) -> list[int]:
+    if sorted(order) != sorted(names):
+        raise InputError(f"order is {shown(list(order))}; it must name every {what} once: {shown(sorted(names), 200)}")
+    return [names.index(name) for name in order]

@@ -1,0 +1,126 @@
+"""Tables of nodes and edges as one :class:`~ergnn.data.Graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ergnn.data.formats.limits import shown
+from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable
+from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.errors import InputError
+
+
+class NamedGraph(NamedTuple):
+    """A graph of numbered nodes and classes, and what the numbers stand for."""
+
+    graph: Graph
+    ids: np.ndarray
+    class_names: tuple[str, ...]
+
+
+def to_graph(
+    nodes: NodeTable,
+    edges: EdgeTable | None,
+    *,
+    classes: Sequence[str] | None = None,
+    undirected: bool = True,
+    self_loops: bool = False,
+    name: str = "graph",
+) -> NamedGraph:
+    """Number nodes and classes; nodes keep their order, and sparse features stay sparse.
+
+    Weights of edges are left in the table: the backbones treat all edges alike. An edge that stands there several times
+    counts once.
+
+    Args:
+        nodes: the nodes.
+        edges: the edges; each must name nodes of ``nodes``.
+        classes: names of classes in their order; by default those in the table, by number where all are whole numbers.
+        undirected: let every edge go both ways (as in the data sets that ergnn knows by name), or only as it stands.
+        self_loops: keep edges from a node to itself; by default dropped, as layers add their own.
+        name: what the graph is called in messages and results.
+    """
+    names = class_order(nodes.labels) if classes is None else tuple(classes)
+    number = {label: i for i, label in enumerate(names)}
+    if len(number) < len(names):
+        twice = next(label for label in names if names.count(label) > 1)
+        raise InputError(f"{name}: class {shown(twice)} is named twice")
+    y = torch.tensor([_class(label, number, row, nodes) for row, label in enumerate(nodes.labels)], dtype=torch.long)
+    edge_index = _edge_index(nodes, edges, undirected, self_loops, name)
+    graph = Graph(
+        x=features_tensor(nodes),
+        edge_index=edge_index,
+        y=y,
+        name=name,
+        public_split=_split(nodes, y),
+        class_names=names or None,
+    )
+    return NamedGraph(graph.validate(), nodes.ids, names)
+
+
+def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
+    """The labels that occur, sorted: as numbers where all are whole numbers, else as text."""
+    found = {label for label in labels if label is not None}
+    if all(label.isascii() and label.isdigit() and len(label) < 19 for label in found):
+        return tuple(sorted(found, key=lambda label: (int(label), label)))
+    return tuple(sorted(found))
+
+
+def features_tensor(nodes: NodeTable) -> Tensor:
+    """Features as a tensor, CSR where they are sparse."""
+    features: Any = nodes.features
+    if not nodes.is_sparse:
+        return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(features.indptr.astype(np.int64)),
+        torch.from_numpy(features.indices.astype(np.int64)),
+        torch.from_numpy(features.data.astype(np.float32)),
+        features.shape,
+        check_invariants=True,
+    )
+
+
+def _class(label: str | None, number: dict[str, int], row: int, nodes: NodeTable) -> int:
+    if label is None:
+        return UNLABELLED
+    if label not in number:
+        known = ", ".join(shown(name, 20) for name in list(number)[:8]) + (", …" if len(number) > 8 else "")
+        raise InputError(f"node {shown(nodes.ids[row])} has label {shown(label)}; classes are {known}")
+    return number[label]
+
+
+def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, self_loops: bool, name: str) -> Tensor:
+    if edges is None or not len(edges):
+        return torch.empty(2, 0, dtype=torch.long)
+    place = {node: i for i, node in enumerate(nodes.ids)}
+    ends = []
+    for what, column in (("source", edges.source), ("target", edges.target)):
+        index = np.fromiter((place.get(node, -1) for node in column), dtype=np.int64, count=len(column))
+        unknown = np.flatnonzero(index < 0)
+        if unknown.size:
+            row = int(unknown[0])
+            raise InputError(
+                f"{name}: edge {row + 1} names {what} {shown(column[row])}, which is no node; "
+                f"there are {len(place):,}, the first is {shown(nodes.ids[0])}"
+            )
+        ends.append(index)
+    source, target = ends
+    if not self_loops:
+        source, target = source[ends[0] != ends[1]], target[ends[0] != ends[1]]
+    if undirected:
+        source, target = np.concatenate([source, target]), np.concatenate([target, source])
+    code = np.unique(source * len(place) + target)
+    return torch.from_numpy(np.stack([code // len(place), code % len(place)]))
+
+
+def _split(nodes: NodeTable, y: Tensor) -> Split | None:
+    """The parts that the table names; a node without a label is in none."""
+    if nodes.split is None:
+        return None
+    labelled = (y != UNLABELLED).numpy()
+    return Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labelled)) for part in SPLITS))
