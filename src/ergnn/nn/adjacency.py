@@ -72,17 +72,26 @@ def adjacency_of(graph: Graph) -> Adjacency:
 class Rows:
     """Which *slot* each row belongs to: the set of parameters that it is computed with.
 
-    A slot is a model in a batch of models, or one of the heads of one.
+    A slot is a model in a batch of models, or one of the heads of one. The last bits of a sum depend on its order, and
+    training tells two orders apart in the end; so on a CPU, products and gradients are added up for each model as it
+    would do it alone, and every bit is the same.
 
     Args:
-        slot: ``[rows]``.
+        slot: ``[rows]``; those of a model follow one another.
         slots: how many there are.
+        models: how many models the slots are shared out to, evenly.
     """
 
-    def __init__(self, slot: Tensor, slots: int) -> None:
+    def __init__(self, slot: Tensor, slots: int, models: int = 1) -> None:
         self.slot, self.slots = slot, slots
         self.count = int(slot.numel())
-        if slots > 1:
+        self.parts: list[Rows] = []
+        self.sizes = [self.count]
+        if models > 1 and slot.device.type == "cpu":
+            each = slots // models
+            self.sizes = torch.bincount(slot // each, minlength=models).tolist()
+            self.parts = [Rows(part - i * each, each) for i, part in enumerate(slot.split(self.sizes))]
+        elif slots > 1:
             order = torch.argsort(slot, stable=True)
             size = torch.bincount(slot, minlength=slots)
             self._size = int(size.max()) if self.count else 0
@@ -91,6 +100,9 @@ class Rows:
 
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
         """Each row times the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
+        if self.parts:
+            own = zip(self.parts, h.split(self.sizes), weight.split(self.parts[0].slots), strict=True)
+            return torch.cat([part.matmul(a, w) for part, a, w in own])
         if self.slots == 1:
             return h @ weight[0]
         if self.slots * self._size > 2 * self.count:  # one large slot among many small ones: padding would not pay
@@ -100,8 +112,9 @@ class Rows:
         return out.flatten(0, 1).index_select(0, self._place)
 
     def each(self, parameter: Tensor) -> Tensor:
-        """The entry of ``parameter`` (``[slots, …]``) for each row; with one slot it is left to broadcast."""
-        return parameter if self.slots == 1 else parameter.index_select(0, self.slot)
+        """The entry of ``parameter`` (``[slots, …]``) for each row (on a GPU, one slot's is left to broadcast)."""
+        alone = self.slots == 1 and parameter.device.type != "cpu"
+        return parameter if alone else parameter.index_select(0, self.slot)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +143,7 @@ class Block:
     pattern: SparsePattern = field(init=False)
 
     def __post_init__(self) -> None:
-        rows = Rows(self.src.slot[self.root], self.src.slots)
+        rows = Rows(self.src.slot[self.root], self.src.slots, self.models)
         pattern = SparsePattern(_pointers(self.row, rows.count), self.col, (rows.count, self.src.count))
         object.__setattr__(self, "dst", rows)
         object.__setattr__(self, "pattern", pattern)
@@ -193,14 +206,15 @@ def join_blocks(blocks: list[Block]) -> Block:
     src = _offsets([block.src.count for block in blocks])
     dst = _offsets([block.dst.count for block in blocks])
     slot = _offsets([block.src.slots for block in blocks])
+    models = sum(block.models for block in blocks)
     slots = torch.cat([block.src.slot + s for block, s in zip(blocks, slot, strict=True)])
     return Block(
-        Rows(slots, sum(block.src.slots for block in blocks)),
+        Rows(slots, sum(block.src.slots for block in blocks), models),
         torch.cat([block.root + s for block, s in zip(blocks, src, strict=True)]),
         torch.cat([block.row + s for block, s in zip(blocks, dst, strict=True)]),
         torch.cat([block.col + s for block, s in zip(blocks, src, strict=True)]),
         torch.cat([block.weight for block in blocks]),
-        sum(block.models for block in blocks),
+        models,
         torch.cat([block.src_position for block in blocks]),
         torch.cat([block.edge_position for block in blocks]),
     )
