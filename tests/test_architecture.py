@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
     *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "training", "replay", "methods"),
     *("callbacks", "learner", "estimator"),
-    *("testing", "experiments", "report", "bench", "commands", "cli", "__main__"),
+    *("testing", "experiments", "report", "folder", "bench", "commands", "cli", "__main__"),
 )
 PLAIN = {"ergnn.report.paper", "ergnn.report.tables"}
 """Numbers and text that know nothing of the rest: they may be read from anywhere."""

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
 
 import torch
 
 from ergnn import __version__
-from ergnn.commands import bench, report, reproduce, runs
+from ergnn.commands import (
+    bench,
+    evaluate,
+    export,
+    forget,
+    init,
+    inspect,
+    observe,
+    predict,
+    report,
+    reproduce,
+    rollback,
+    runs,
+)
+from ergnn.commands.options import argument_texts, key_values
 from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments.config import RunConfig, check_settings, read_config
 
@@ -80,12 +92,14 @@ def _parser() -> argparse.ArgumentParser:
     runs.add(commands)
     report.add(commands)
     bench.add(commands)
+    for command in (init, observe, predict, evaluate, inspect, forget, export, rollback):
+        command.add(commands)
     return parser
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     """One option for each field of :class:`RunConfig`, with the field's documentation as its help."""
-    texts = _argument_texts(RunConfig.__doc__ or "")
+    texts = argument_texts(RunConfig.__doc__ or "")
     for f in fields(RunConfig):
         if f.name == "dataset":
             continue
@@ -93,32 +107,11 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         default = "" if f.default in (None, "") or f.name.endswith("_options") else f" (default: {f.default})"
         text = texts[f.name].replace("%", "%%") + default
         if f.name.endswith("_options"):
-            parser.add_argument(flag, dest=f.name, metavar="KEY=VALUE,…", type=_key_values, help=text)
+            parser.add_argument(flag, dest=f.name, metavar="KEY=VALUE,…", type=key_values, help=text)
         else:
             metavar = CHOICES.get(f.name) or {"int": "N", "float": "X", "str": "NAME"}[kind]
             convert = {"int": int, "float": float, "str": str}[kind]
             parser.add_argument(flag, dest=f.name, metavar=metavar, type=convert, help=text)
-
-
-def _argument_texts(doc: str) -> dict[str, str]:
-    """Field → text, from the ``Args:`` of a docstring."""
-    section = doc.partition("Args:")[2]
-    found = re.findall(r"^\s{8}(\w+): (.+(?:\n\s{12,}.+)*)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.replace("``", "").split()) for name, text in found}
-
-
-def _key_values(text: str) -> dict[str, Any]:
-    """``a=1,b=x`` as a dictionary, with numbers and true/false read as such."""
-    options = {}
-    for part in filter(None, text.split(",")):
-        key, separator, value = part.partition("=")
-        if not separator or not key:
-            raise argparse.ArgumentTypeError(f"{part!r} is not KEY=VALUE")
-        try:
-            options[key.strip().replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key.strip().replace("-", "_")] = value
-    return options
 
 
 def _config(args: argparse.Namespace) -> RunConfig:

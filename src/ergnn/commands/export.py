@@ -1,0 +1,23 @@
+"""``ergnn export``: weights and what they mean, for use elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ergnn.commands.folder_options import add_command
+
+
+def add(commands: Any) -> None:
+    parser = add_command(commands, "export", export_command, "write the model (and the graph) for use elsewhere")
+    parser.add_argument("-o", "--out", metavar="DIR|FILE.safetensors", required=True, help="where to write")
+    parser.add_argument("--graph", action="store_true", help="the graph too, as graph.npz")
+    parser.add_argument("--version", metavar="N", type=int, help="of an older version that is kept")
+
+
+def export_command(args: argparse.Namespace) -> int:
+    from ergnn.folder import LearnerFolder
+
+    for path in LearnerFolder(args.folder).export(args.out, graph=args.graph, version=args.version):
+        print(f"{path}: {path.stat().st_size:,} bytes")
+    return 0

@@ -1,0 +1,71 @@
+"""What the commands on a learner's folder have in common: options, input files, output files."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from ergnn.data.formats import EdgeTable, Limits, NodeTable
+
+
+def add_command(commands: Any, name: str, command: Any, text: str) -> argparse.ArgumentParser:
+    """A command whose first argument is a folder."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, allow_abbrev=False, help=text)
+    parser.set_defaults(command=command)
+    parser.add_argument("folder", metavar="DIR", help="the learner's folder")
+    return parser
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1)")
+
+
+def use_threads(args: argparse.Namespace) -> None:
+    import torch
+
+    from ergnn.errors import InputError
+
+    if args.threads < 1:
+        raise InputError(f"threads is {args.threads}; it must be 1 or more")
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+    torch.set_num_threads(args.threads)
+
+
+def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
+    """Nodes and edges from the files that were named."""
+    from ergnn.data.formats import read_edges, read_graph, read_nodes
+    from ergnn.errors import InputError
+
+    if args.graph:
+        if args.nodes or args.edges:
+            raise InputError("--graph names one file with nodes and edges; --nodes and --edges name two")
+        return read_graph(args.graph, limits=limits)
+    nodes = read_nodes(args.nodes, limits=limits) if args.nodes else None
+    edges = read_edges(args.edges, limits=limits) if args.edges else None
+    return nodes, edges
+
+
+@contextlib.contextmanager
+def output(path: str) -> Iterator[TextIO]:
+    """A text file that is there as a whole when all went well; - is standard output."""
+    from ergnn.errors import InputError
+
+    if path == "-":
+        yield sys.stdout
+        return
+    beside = Path(f"{path}.new")
+    try:
+        with open(beside, "w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,54 @@
+"""``ergnn forget``: remove nodes, and say what still depends on them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ergnn.commands.folder_options import add_command, add_threads, use_threads
+
+
+def add(commands: Any) -> None:
+    parser = add_command(commands, "forget", forget_command, "remove nodes from the graph and from what is remembered")
+    parser.add_argument("--nodes", metavar="FILE", required=True, help="ids of the nodes")
+    parser.add_argument("--retrain", action="store_true", help="learn all updates anew without them")
+    parser.add_argument("--purge", action="store_true", help="drop all older versions, which still hold them")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_threads(parser)
+
+
+def forget_command(args: argparse.Namespace) -> int:
+    from ergnn.data.formats import read_nodes
+    from ergnn.folder import LearnerFolder
+
+    use_threads(args)
+    folder = LearnerFolder(args.folder)
+    nodes = read_nodes(args.nodes, limits=folder.settings.limits)
+    report = folder.forget(list(nodes.ids), retrain=args.retrain)
+    if args.purge:
+        folder.drop_versions()
+        report["older_versions"] = []
+    print(json.dumps(report, ensure_ascii=False) if args.json else as_text(report))
+    return 0
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """What was done, and what is left."""
+    lines = [f"removed {report['nodes']:,} nodes and {report['edges']:,} edges (each way counted)"]
+    if report["remembered"]:
+        lines.append(
+            f"{report['remembered']:,} of them were remembered; in their place came {len(report['replaced']):,}:"
+        )
+        lines += [f"  {name} ({label}, update {update})" for name, label, update in report["replaced"][:20]]
+    if report["parameters_depend"]:
+        updates = ", ".join(map(str, report["trained_in"]))
+        lines.append(
+            f"the model's parameters were trained on them in update {updates}; --retrain learns anew without them"
+        )
+    else:
+        lines.append("the model's parameters do not depend on their labels")
+    if report["older_versions"]:
+        older = ", ".join(map(str, report["older_versions"]))
+        lines.append(f"older versions ({older}) still hold them; --purge drops those")
+    return "\n".join(lines)
