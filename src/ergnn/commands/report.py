@@ -12,7 +12,12 @@ def add(commands: Any) -> None:
     )
     parser.set_defaults(command=report_command)
     parser.add_argument("-o", "--out", metavar="FILE.html", default="report.html", help="default: report.html")
-    parser.add_argument("--store", metavar="FILE", default="results/runs.sqlite", help="default: results/runs.sqlite")
+    parser.add_argument(
+        "--store",
+        metavar="FILE|URL",
+        default="results/runs.sqlite",
+        help="a file, or postgresql://… (default: results/runs.sqlite)",
+    )
     parser.add_argument("--title", metavar="TEXT", help="of the page")
 
 

@@ -36,6 +36,25 @@ def add(commands: Any) -> None:
     parser.add_argument("--device", metavar="NAME", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
     parser.add_argument("--jobs", metavar="N", type=int, help="processes at a time (default: one a core, 8 at most)")
     parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default: results)")
+    parser.add_argument(
+        "--store", metavar="FILE|URL", help="where runs are kept: a file, or postgresql://… (default: OUT/runs.sqlite)"
+    )
+    parser.add_argument(
+        "--engine",
+        metavar="local|ray",
+        default="local",
+        help="processes here, or tasks of a Ray cluster (default: local)",
+    )
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="of the Ray cluster (default: RAY_ADDRESS, or a cluster started here)"
+    )
+    parser.add_argument("--task-cpus", metavar="N", type=float, help="cores for each batch of runs on Ray (default: 1)")
+    parser.add_argument(
+        "--task-gpus",
+        metavar="X",
+        type=float,
+        help="GPUs for each batch on Ray, as in 0.25 (default: 1 on cuda, else 0)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no line for each finished batch of runs")
 
 
@@ -45,6 +64,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
 
     from ergnn.errors import InputError
     from ergnn.experiments.cells import Options
+    from ergnn.experiments.engine import make_engine
     from ergnn.experiments.reproduce import experiments_named, reproduce
 
     for name in ("seeds", "class_orders"):
@@ -62,19 +82,27 @@ def reproduce_command(args: argparse.Namespace) -> int:
         quick=args.quick,
         device=args.device,
     )
+    jobs = args.jobs
+    if jobs is None and args.engine == "local":
+        jobs = min(os.cpu_count() or 1, 8)
+    engine = make_engine(
+        args.engine, jobs=jobs, address=args.address, task_cpus=args.task_cpus, task_gpus=args.task_gpus
+    )
     lines = _Lines(enabled=not args.quiet)
     done = reproduce(
         experiments_named(args.result),
         args.out,
         options,
-        jobs=min(os.cpu_count() or 1, 8) if args.jobs is None else args.jobs,
+        engine=engine,
+        store=args.store,
         resume=args.resume,
         command=_command(args),
         on_plan=lines.plan,
         on_done=lines.done,
     )
     print("\n\n\n".join(page.render("text") for page in done.pages))
-    where = f"{args.out}: runs.sqlite, results.json, tables as .txt, .md and .tex"
+    runs = "" if args.store else "runs.sqlite, "
+    where = f"{args.out}: {runs}results.json, tables as .txt, .md and .tex"
     print(f"\n{where}{', report.html' if done.html else ''}")
     for outcome in done.failed:
         print(f"ergnn: {_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)

@@ -18,7 +18,12 @@ FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
 def add(commands: Any) -> None:
     parser = commands.add_parser("runs", allow_abbrev=False, help="list, filter and export the runs of a store")
     parser.set_defaults(command=runs_command)
-    parser.add_argument("--store", metavar="FILE", default="results/runs.sqlite", help="default: results/runs.sqlite")
+    parser.add_argument(
+        "--store",
+        metavar="FILE|URL",
+        default="results/runs.sqlite",
+        help="a file, or postgresql://… (default: results/runs.sqlite)",
+    )
     for name in FILTERS:
         parser.add_argument(f"--{name}", metavar="NAME,…", help=f"only runs with this {name}")
     parser.add_argument("--seed", metavar="N", type=int, help="only runs with this seed")

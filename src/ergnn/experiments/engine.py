@@ -1,34 +1,25 @@
-"""Does what a run store lacks, in one process or in several; whatever is finished is kept at once."""
+"""Does what a run store lacks, here or on a cluster; whatever is finished is kept at once.
+
+An *engine* only computes: units in, results out, in any order. This module alone writes into the store, so that a
+unit which was computed twice (a worker was lost, and its unit done again) is still there once.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from typing import Any
 
-import torch
-
-from ergnn.errors import ErgnnError
-from ergnn.experiments.config import RunConfig
-from ergnn.experiments.keys import member_key
-from ergnn.experiments.run import members_of, run_members
+from ergnn.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.experiments.engines.local import LocalEngine
+from ergnn.experiments.engines.ray_cluster import RayEngine
 from ergnn.experiments.store import RunStore
+from ergnn.experiments.units import Computed, Unit, units_of
 
-BATCH = 10
-"""Members trained side by side, and kept together."""
+__all__ = ["ENGINES", "Engine", "Outcome", "Unit", "make_engine", "run_units", "units_of"]
 
-
-@dataclass(frozen=True)
-class Unit:
-    """Some members of a resolved configuration: the least that is done and kept as a whole."""
-
-    config: RunConfig
-    members: Sequence[tuple[int, int]]
+Engine = Callable[[Sequence[Unit]], Generator[Computed, None, None]]
+ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -40,118 +31,53 @@ class Outcome:
     error: str = ""
 
 
-def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
-    """What is not finished yet, in fixed batches, none of it twice.
-
-    Batches are cut before the finished members are taken out, so that an interrupted program goes on in the very
-    batches it would have done.
-    """
-    units, planned = [], set()
-    for config in configs:
-        absent = set(store.missing(config))
-        members = members_of(config)
-        for start in range(0, len(members), batch):
-            part = []
-            for member in members[start : start + batch]:
-                key = member_key(config, *member)
-                if member in absent and key not in planned:
-                    planned.add(key)
-                    part.append(member)
-            if part:
-                units.append(Unit(config, part))
-    return units
+def make_engine(
+    name: str = "local",
+    *,
+    jobs: int | None = None,
+    address: str | None = None,
+    task_cpus: float | None = None,
+    task_gpus: float | None = None,
+) -> Engine:
+    """An engine by name, see :class:`LocalEngine` and :class:`RayEngine`; what the others take is refused."""
+    if name not in ENGINES:
+        raise UnknownNameError("engine", name, ENGINES)
+    if name == "ray":
+        return RayEngine(address, jobs, 1.0 if task_cpus is None else task_cpus, task_gpus)
+    for option, value in (("address", address), ("task_cpus", task_cpus), ("task_gpus", task_gpus)):
+        if value is not None:
+            raise InputError(f"{option} is {value!r}; it goes with the engine ray, and this is local")
+    return LocalEngine(1 if jobs is None else jobs)
 
 
 def run_units(
-    units: Sequence[Unit], store_path: str, jobs: int = 1, on_done: Callable[[Outcome], None] | None = None
+    units: Sequence[Unit],
+    store_path: str,
+    jobs: int = 1,
+    on_done: Callable[[Outcome], None] | None = None,
+    *,
+    engine: Engine | None = None,
+    accept: Callable[[Computed], str] | None = None,
 ) -> list[Outcome]:
-    """Do the units, ``jobs`` at a time, each process with one thread; a unit that fails does not stop the others."""
-    report = on_done or (lambda outcome: None)
-    if jobs == 1:
-        outcomes = []
-        with RunStore(store_path) as store:
-            for unit in units:
-                outcomes.append(_do(unit, store))
-                report(outcomes[-1])
-        return outcomes
-    return _run_in_processes(units, store_path, min(jobs, len(units)), report)
+    """Do the units and keep what they give; a unit that fails does not stop the others.
 
-
-def _do(unit: Unit, store: RunStore) -> Outcome:
-    start = time.perf_counter()
-    try:
-        for results in run_members(unit.config, unit.members, batch=len(unit.members)):
-            store.put_all(unit.config, results)
-    except (ErgnnError, ImportError) as error:
-        return Outcome(unit, time.perf_counter() - start, str(error))
-    except Exception as error:  # one row must not cost the others theirs
-        return Outcome(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
-    return Outcome(unit, time.perf_counter() - start)
-
-
-def _run_in_processes(
-    units: Sequence[Unit], store_path: str, jobs: int, report: Callable[[Outcome], None]
-) -> list[Outcome]:
-    context = multiprocessing.get_context("spawn")
-    waiting, outcomes = list(reversed(units)), []
-    at_work: dict[Connection, tuple[Any, Unit]] = {}
-
-    def hire() -> None:
-        ours, theirs = context.Pipe()
-        worker = context.Process(target=_work, args=(theirs, store_path), daemon=True)
-        worker.start()
-        theirs.close()
-        assign(ours, worker)
-
-    def assign(connection: Connection, worker: Any) -> None:
-        unit = waiting.pop()
-        at_work[connection] = (worker, unit)
-        connection.send((unit.config, list(unit.members)))
-
-    try:
-        for _ in range(jobs):
-            hire()
-        while at_work:
-            for ready in wait(list(at_work)):
-                connection = ready if isinstance(ready, Connection) else None
-                assert connection is not None
-                worker, unit = at_work.pop(connection)
+    Args:
+        store_path: the file or URL of the store.
+        jobs: how many units at a time, in processes of this machine.
+        on_done: told of each unit when it is kept.
+        engine: computes in place of those processes.
+        accept: gives a reason why results must not be kept, or an empty text.
+    """
+    outcomes = []
+    with RunStore(store_path) as store, closing((engine or LocalEngine(jobs))(units)) as stream:
+        for computed in stream:
+            error = computed.error or ("" if accept is None else accept(computed))
+            if not error:
                 try:
-                    outcome = connection.recv()
-                except EOFError:
-                    worker.join()
-                    outcome = Outcome(unit, 0.0, f"its process ended with exit status {worker.exitcode}")
-                    if waiting:
-                        hire()
-                else:
-                    if waiting:
-                        assign(connection, worker)
-                    else:
-                        connection.close()
-                        worker.join()
-                outcomes.append(outcome)
-                report(outcome)
-    finally:
-        for worker, _ in at_work.values():
-            worker.terminate()
+                    store.put_all(computed.unit.config, computed.results, origin=computed.origin)
+                except ErgnnError as failure:
+                    error = str(failure)
+            outcomes.append(Outcome(computed.unit, computed.seconds, error))
+            if on_done is not None:
+                on_done(outcomes[-1])
     return outcomes
-
-
-def _work(connection: Connection, store_path: str) -> None:
-    """A worker: units in, outcomes out, until the other end is closed or gone."""
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        with RunStore(store_path) as store:
-            while True:
-                connection.send(_do(Unit(*connection.recv()), store))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        return
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent was killed stops too, instead of working on unseen."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

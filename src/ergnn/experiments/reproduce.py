@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.experiments.cells import Cell, Options, cells, datasets_of
 from ergnn.experiments.data_table import data_page
-from ergnn.experiments.engine import Outcome, run_units, units_of
+from ergnn.experiments.engine import Engine, Outcome, run_units, units_of
 from ergnn.experiments.grid import EXPERIMENTS, FIGURE_2, FIGURE_3, TABLE_1, Experiment
 from ergnn.experiments.provenance import code_version, machine_facts
 from ergnn.experiments.store import RunStore
@@ -26,6 +27,7 @@ from ergnn.experiments.tables import (
     paired_tests_of,
     sensitivity_pages,
 )
+from ergnn.experiments.units import Computed
 
 STORE = "runs.sqlite"
 FORMATS = {"text": "txt", "markdown": "md", "latex": "tex"}
@@ -66,6 +68,8 @@ def reproduce(
     options: Options,
     *,
     jobs: int = 1,
+    engine: Engine | None = None,
+    store: str | None = None,
     resume: bool = False,
     command: str = "",
     on_plan: Callable[[int], None] | None = None,
@@ -78,7 +82,9 @@ def reproduce(
         out: the folder: ``runs.sqlite``, tables as ``.txt``, ``.md`` and ``.tex``, ``results.json``, ``report.html``.
         options: see :class:`Options`.
         jobs: processes at a time.
-        resume: go on with the store that is in the folder; without it a store with runs in it is an error.
+        engine: computes in place of those processes, see :func:`ergnn.experiments.engine.make_engine`.
+        store: another file, or the URL of a server, in place of ``runs.sqlite``.
+        resume: go on with the store that is there; without it a store with runs in it is an error.
         command: how this was called, to be shown with the results.
         on_plan: told how many units of work there are to do.
         on_done: told of each unit when it is finished.
@@ -86,28 +92,46 @@ def reproduce(
     if jobs < 1:
         raise InputError(f"jobs is {jobs}; it must be 1 or more")
     folder = Path(out)
-    path = folder / STORE
-    with RunStore(path) as store:
-        if len(store) and not resume:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = str(folder / STORE) if store is None else store
+    with RunStore(path) as opened:
+        if len(opened) and not resume:
             raise InputError(
-                f"{path} holds {len(store)} finished runs; --resume goes on with them, another --out starts afresh"
+                f"{opened.path} holds {len(opened)} finished runs; --resume goes on with them, another "
+                f"{'--out' if store is None else '--store'} starts afresh"
             )
         planned = {experiment.name: cells(experiment, options) for experiment in experiments}
-        _check_same_data(store, [cell for each in planned.values() for cell in each])
+        stand_ins = _stand_ins([cell for each in planned.values() for cell in each])
+        _check_same_data(opened, stand_ins)
         wanted = [cell.config for each in planned.values() for cell in each if cell.given is not None]
-        units = units_of(store, wanted)
+        units = units_of(opened, wanted)
     if on_plan is not None:
         on_plan(len(units))
-    outcomes = run_units(units, str(path), jobs, on_done)
+    outcomes = run_units(units, path, jobs, on_done, engine=engine, accept=partial(_other_data, stand_ins))
     failed = [outcome for outcome in outcomes if outcome.error]
-    with RunStore(path) as store:
-        pages = _write(store, experiments, planned, options, failed, folder, command)
+    with RunStore(path) as opened:
+        pages = _write(opened, experiments, planned, options, failed, folder, command)
     return Reproduced(pages, failed, len(outcomes) - len(failed), _html(path, folder / "report.html", command))
 
 
-def _check_same_data(store: RunStore, cells: Sequence[Cell]) -> None:
+def _stand_ins(cells: Sequence[Cell]) -> dict[str, bool]:
+    """By data set, whether other data stand in for it here."""
+    return {cell.dataset: STAND_IN in " ".join(cell.notes) for cell in cells if cell.given is not None}
+
+
+def _other_data(stand_ins: Mapping[str, bool], computed: Computed) -> str:
+    """Why results are not to be kept: a machine of a cluster may lack a data set, or have what is not here."""
+    dataset, origin = computed.unit.config.dataset, computed.origin
+    for result in computed.results:
+        there = STAND_IN in " ".join(result.notes)
+        if there != stand_ins[dataset]:
+            host = "a worker" if origin is None else origin.machine.get("host", "a worker")
+            return f"{dataset} is {'not on' if there else 'only on'} {host}; every machine must have the same data"
+    return ""
+
+
+def _check_same_data(store: RunStore, now: Mapping[str, bool]) -> None:
     """Runs on data that stood in for other data must not be taken for runs on those."""
-    now = {cell.dataset: STAND_IN in " ".join(cell.notes) for cell in cells if cell.given is not None}
     for run in store.runs(dataset=list(now)):
         then = STAND_IN in " ".join(run.notes)
         if then != now[run.dataset]:
@@ -180,7 +204,7 @@ def _errors(cells: Sequence[Cell], failed: Sequence[Outcome]) -> dict[str, str]:
     return errors
 
 
-def _html(store: Path, out: Path, command: str) -> Path | None:
+def _html(store: str, out: Path, command: str) -> Path | None:
     """The page, where its template engine is installed."""
     if find_spec("jinja2") is None:
         return None

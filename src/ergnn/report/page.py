@@ -31,15 +31,15 @@ def write_page(store_path: str | Path, out_html: str | Path, title: str = TITLE,
     """Make the page of a run store.
 
     Args:
-        store_path: the SQLite file; it must be there and hold at least one finished run.
+        store_path: the SQLite file, or the URL of a server; it must be there and hold at least one finished run.
         out_html: the file to write.
         title: of the page.
         command: how the results were made, shown at the top.
     """
     with RunStore(store_path, create=False) as store:
-        runs = store.runs()
+        runs, name = store.runs(), store.path
     if not runs:
-        raise InputError(f"{store_path}: no finished run to report; `ergnn reproduce` and `ergnn run` make some")
+        raise InputError(f"{name}: no finished run to report; `ergnn reproduce` and `ergnn run` make some")
     out = Path(out_html)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,94 @@
+"""Units in this process, or in several of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Generator, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from ergnn.errors import InputError
+from ergnn.experiments.units import Computed, Unit, compute
+
+
+class LocalEngine:
+    """``jobs`` units at a time, each process with one thread; of one job, in this very process."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        if jobs < 1:
+            raise InputError(f"jobs is {jobs}; it must be 1 or more")
+        self.jobs = jobs
+
+    def __call__(self, units: Sequence[Unit]) -> Generator[Computed, None, None]:
+        if self.jobs == 1:
+            for unit in units:
+                yield compute(unit)
+        else:
+            yield from _in_processes(units, min(self.jobs, len(units)))
+
+
+def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None, None]:
+    context = multiprocessing.get_context("spawn")
+    waiting = list(reversed(units))
+    at_work: dict[Connection, tuple[Any, Unit]] = {}
+
+    def hire() -> None:
+        ours, theirs = context.Pipe()
+        worker = context.Process(target=_work, args=(theirs,), daemon=True)
+        worker.start()
+        theirs.close()
+        assign(ours, worker)
+
+    def assign(connection: Connection, worker: Any) -> None:
+        unit = waiting.pop()
+        at_work[connection] = (worker, unit)
+        connection.send((unit.config, list(unit.members)))
+
+    try:
+        for _ in range(jobs):
+            hire()
+        while at_work:
+            for ready in wait(list(at_work)):
+                connection = ready if isinstance(ready, Connection) else None
+                assert connection is not None
+                worker, unit = at_work.pop(connection)
+                try:
+                    computed = connection.recv()
+                except EOFError:
+                    worker.join()
+                    computed = Computed(unit, 0.0, f"its process ended with exit status {worker.exitcode}")
+                    if waiting:
+                        hire()
+                else:
+                    if waiting:
+                        assign(connection, worker)
+                    else:
+                        connection.close()
+                        worker.join()
+                yield computed
+    finally:
+        for worker, _ in at_work.values():
+            worker.terminate()
+
+
+def _work(connection: Connection) -> None:
+    """A worker: units in, what they gave out, until the other end is closed or gone."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        while True:
+            connection.send(compute(Unit(*connection.recv())))
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        return
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed stops too, instead of working on unseen."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

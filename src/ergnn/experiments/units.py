@@ -1,0 +1,70 @@
+"""What there is to do, in pieces: some members of a configuration, computed and kept as a whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ergnn.errors import ErgnnError
+from ergnn.experiments.config import RunConfig
+from ergnn.experiments.keys import member_key
+from ergnn.experiments.run import SeedResult, members_of, run_members
+from ergnn.experiments.store import Origin, RunStore
+
+BATCH = 10
+"""Members trained side by side, and kept together."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some members of a resolved configuration: the least that is done and kept as a whole."""
+
+    config: RunConfig
+    members: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a unit gave, and where; ``error`` is empty, and results are there, where all went well."""
+
+    unit: Unit
+    seconds: float
+    error: str = ""
+    results: Sequence[SeedResult] = ()
+    origin: Origin | None = None
+
+
+def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
+    """What is not finished yet, in fixed batches, none of it twice.
+
+    Batches are cut before the finished members are taken out, so that an interrupted program goes on in the very
+    batches it would have done.
+    """
+    units, planned = [], set()
+    for config in configs:
+        absent = set(store.missing(config))
+        members = members_of(config)
+        for start in range(0, len(members), batch):
+            part = []
+            for member in members[start : start + batch]:
+                key = member_key(config, *member)
+                if member in absent and key not in planned:
+                    planned.add(key)
+                    part.append(member)
+            if part:
+                units.append(Unit(config, part))
+    return units
+
+
+def compute(unit: Unit) -> Computed:
+    """Run the members of a unit side by side, here; an error becomes part of what is given back."""
+    start = time.perf_counter()
+    try:
+        parts = run_members(unit.config, unit.members, batch=len(unit.members))
+        results = [result for part in parts for result in part]
+    except (ErgnnError, ImportError) as error:
+        return Computed(unit, time.perf_counter() - start, str(error))
+    except Exception as error:  # one row must not cost the others theirs
+        return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
+    return Computed(unit, time.perf_counter() - start, "", results, Origin.here(unit.config.device))
