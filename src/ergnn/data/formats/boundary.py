@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from ergnn.errors import ErgnnError, FormatError, InputError
@@ -24,6 +26,16 @@ def foreign(where: object, what: str) -> Iterator[None]:
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise FormatError(f"{where}: not {what} that can be read ({said})") from error
+
+
+@contextmanager
+def opened_zip(path: Path, what: str) -> Iterator[zipfile.ZipFile]:
+    """A zip file that begins as one: other readers look at the beginning, ``zipfile`` only at the end."""
+    with foreign(path, what), open(path, "rb") as file:
+        if file.read(4) != b"PK\3\4":
+            raise FormatError(f"{path}: not {what}; it does not begin as a zip file does")
+        with zipfile.ZipFile(file) as archive:
+            yield archive
 
 
 def extra(module: str, name: str, what: str) -> ModuleType:

@@ -13,11 +13,13 @@ from ergnn.data.formats.features import DenseRows, FeatureColumn
 from ergnn.data.formats.limits import Limits, shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable, Place
 from ergnn.data.formats.text import records
-from ergnn.data.formats.values import Times, number
+from ergnn.data.formats.values import Times, number, numbers
 from ergnn.errors import FormatError
 
 ROW_BYTES = 200
 """What a node's or an edge's ids and labels take in memory, more or less."""
+CHECKED = 1023
+"""Memory is looked at again after every so many edges, and one."""
 
 
 def read_node_rows(path: Path, delimiter: str, limits: Limits, num_features: int | None = None) -> NodeTable:
@@ -32,12 +34,12 @@ def read_node_rows(path: Path, delimiter: str, limits: Limits, num_features: int
     split: list[str | None] = []
     domain: list[str | None] = []
     time = Times()
-    numbers = array("q")
+    lines = array("q")
     for line, cells in rows:
         where = f"{path}, line {line}"
         limits.check("nodes", len(ids) + 1, where)
         limits.check_bytes(ROW_BYTES * len(ids), where)
-        numbers.append(line)
+        lines.append(line)
         ids.append(cells[columns.id])
         labels.append(cells[columns.label] or None if columns.label is not None else None)
         if columns.time is not None:
@@ -60,7 +62,7 @@ def read_node_rows(path: Path, delimiter: str, limits: Limits, num_features: int
         domain=domain if columns.domain is not None else None,  # type: ignore[arg-type]
         features=single.matrix() if columns.single is not None else many.matrix() if columns.many else None,
         feature_names=columns.names or None,
-        place=_place(path, numbers),
+        place=_place(path, lines),
     )
 
 
@@ -92,9 +94,10 @@ class EdgeRows:
         self.time = Times()
 
     def add(self, line: int, source: str, target: str, weight: str | None, time: str | None) -> None:
-        where = f"{self.path}, line {line}"
-        self.limits.check("edges", len(self.source) + 1, where)
-        self.limits.check_bytes(ROW_BYTES * len(self.known) + 16 * len(self.source), where)
+        if len(self.source) & CHECKED == 0 or len(self.source) >= self.limits.edges:
+            where = f"{self.path}, line {line}"
+            self.limits.check("edges", len(self.source) + 1, where)
+            self.limits.check_bytes(ROW_BYTES * len(self.known) + 16 * len(self.source), where)
         self.lines.append(line)
         self.source.append(self.known.setdefault(source, source))
         self.target.append(self.known.setdefault(target, target))
@@ -102,9 +105,11 @@ class EdgeRows:
             try:
                 self.weight.append(number(weight))
             except ValueError:
-                raise FormatError(f"{where}, column 'weight': {shown(weight)} is not a finite number") from None
+                raise FormatError(
+                    f"{self.path}, line {line}, column 'weight': {shown(weight)} is not a finite number"
+                ) from None
         if time is not None:
-            self.time.add(time, where)
+            self.time.add(time, f"{self.path}, line {line}")
 
     def table(self, weighted: bool, timed: bool) -> EdgeTable:
         return EdgeTable(
@@ -144,7 +149,7 @@ def _even(rows: Iterator[tuple[int, list[str]]], width: int, path: Path) -> Iter
 
 def _numbers(cells: list[str], places: tuple[int, ...], names: list[str], where: str) -> list[float]:
     try:
-        return [number(cells[place]) for place in places]
+        return numbers([cells[place] for place in places])
     except ValueError:
         pass
     for place in places:

@@ -11,10 +11,12 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.data.formats.limits import Limits, shown
-from ergnn.data.formats.values import number
+from ergnn.data.formats.values import number, numbers
 from ergnn.errors import FormatError
 
 INDEX = re.compile(r"[0-9]{1,18}", re.ASCII)
+PLAIN = re.compile(r"(?:[0-9]{1,18}:-?[0-9]{1,30}(?:\.[0-9]{1,30})?(?: |\Z))*", re.ASCII)
+"""The usual form, whose numbers are finite."""
 
 
 class DenseRows:
@@ -48,29 +50,22 @@ class SparseRows:
 
     def add(self, text: str, where: str) -> None:
         most = self.limits.features if self.width is None else self.width
-        start = len(self.index)
-        for entry in text.split():
-            key, colon, value = entry.partition(":")
-            if not colon or not INDEX.fullmatch(key):
-                raise FormatError(
-                    f"{where}, column 'features': {shown(entry)}; sparse features are written index:value, "
-                    "with indices from 0"
-                )
-            if int(key) >= most:
-                raise FormatError(
-                    f"{where}, column 'features': index {key} is out of range; 0 to {most - 1} are allowed"
-                )
-            try:
-                self.values.append(number(value))
-            except ValueError:
-                raise FormatError(
-                    f"{where}, column 'features': {shown(entry)} has no finite number after the colon"
-                ) from None
-            self.index.append(int(key))
-        row = self.index[start:]
-        if len(set(row)) < len(row):
-            twice = next(i for i in row if row.count(i) > 1)
+        if PLAIN.fullmatch(text):
+            words = text.replace(":", " ").split()
+            self._extend(list(map(int, words[::2])), list(map(float, words[1::2])), most, where)
+        else:
+            self._extend(*_pairs(text, where), most, where)
+
+    def _extend(self, index: list[int], values: list[float], most: int, where: str) -> None:
+        if index and max(index) >= most:
+            raise FormatError(
+                f"{where}, column 'features': index {max(index)} is out of range; 0 to {most - 1} are allowed"
+            )
+        if len(set(index)) < len(index):
+            twice = next(i for i in index if index.count(i) > 1)
             raise FormatError(f"{where}, column 'features': index {twice} stands there twice")
+        self.index.extend(index)
+        self.values.extend(values)
         self.ends.append(len(self.index))
 
     def matrix(self) -> scipy.sparse.csr_matrix:
@@ -127,6 +122,26 @@ class FeatureColumn:
         return self.rows.matrix()
 
 
+def _pairs(text: str, where: str) -> tuple[list[int], list[float]]:
+    """Indices and values one by one, for text that is not in the plain form."""
+    index, values = [], []
+    for entry in text.split():
+        key, colon, value = entry.partition(":")
+        if not colon or not INDEX.fullmatch(key):
+            raise FormatError(
+                f"{where}, column 'features': {shown(entry)}; sparse features are written index:value, "
+                "with indices from 0"
+            )
+        try:
+            values.append(number(value))
+        except ValueError:
+            raise FormatError(
+                f"{where}, column 'features': {shown(entry)} has no finite number after the colon"
+            ) from None
+        index.append(int(key))
+    return index, values
+
+
 def _listed(text: str, where: str) -> list[float]:
     inner = text.strip()
     if not inner.endswith("]"):
@@ -136,6 +151,6 @@ def _listed(text: str, where: str) -> list[float]:
         return []
     entries = inner.split(",")
     try:
-        return [number(entry) for entry in entries]
+        return numbers(entries)
     except ValueError as error:
         raise FormatError(f"{where}, column 'features': {shown(str(error.args[0]))} is not a finite number") from None

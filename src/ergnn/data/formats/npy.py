@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ergnn.data.formats.boundary import foreign
+from ergnn.data.formats.boundary import opened_zip
 from ergnn.data.formats.limits import ARRAYS_UNPACKED, MEGABYTE, Limits, file_size, shown
 from ergnn.errors import FormatError
 
@@ -54,7 +54,7 @@ class Arrays:
     def __init__(self, path: Path, names: Iterable[str], limits: Limits) -> None:
         self.path = path
         size = file_size(path, limits)
-        with foreign(path, "an npz file"), zipfile.ZipFile(path) as file:
+        with opened_zip(path, "an npz file") as file:
             members = file.infolist()
             if len(members) > MEMBERS:
                 raise FormatError(f"{path}: {len(members):,} members; at most {MEMBERS:,} are allowed")
@@ -119,7 +119,7 @@ class Arrays:
         where = f"{self.path}, array {name!r}"
         if header.dtype.kind not in kinds:
             raise FormatError(f"{where}: holds {header.dtype}; {_kinds(kinds)} are needed")
-        with foreign(where, "an array"), zipfile.ZipFile(self.path) as file, file.open(self.members[name]) as stream:
+        with opened_zip(self.path, "an npz file") as file, file.open(self.members[name]) as stream:
             stream.read(header.offset)
             values = stream.read(header.nbytes)
             if len(values) != header.nbytes or stream.read(1):

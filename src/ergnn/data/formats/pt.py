@@ -18,7 +18,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.data.formats.boundary import foreign
+from ergnn.data.formats.boundary import foreign, opened_zip
 from ergnn.data.formats.limits import MEGABYTE, Limits, file_size, shown
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, numbered
 from ergnn.errors import FormatError
@@ -79,7 +79,7 @@ def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
 
 def _check_archive(path: Path) -> None:
     """Members are stored as they are, as ``torch.save`` does, and the pickle names nothing but what is allowed."""
-    with foreign(path, "a file of torch.save"), zipfile.ZipFile(path) as file:
+    with opened_zip(path, "a file of torch.save") as file:
         members = file.infolist()
         for member in members:
             if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
