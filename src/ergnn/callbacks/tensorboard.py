@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ergnn.callbacks.extras import extra
 from ergnn.callbacks.recorder import Recorder, settings
+from ergnn.data.formats.boundary import extra
 from ergnn.data.stream import Task
 
 if TYPE_CHECKING:
