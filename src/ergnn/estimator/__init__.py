@@ -1,6 +1,6 @@
 """Continual node classification in scikit-learn's manners; needs the extra ``sklearn``."""
 
-from ergnn.callbacks.extras import extra
+from ergnn.data.formats.boundary import extra
 
 extra("sklearn", "sklearn", "ContinualNodeClassifier")
 
