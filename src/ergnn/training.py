@@ -10,11 +10,10 @@ import torch
 from ergnn.errors import DivergedError, InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import Objective, ParamDict
+from ergnn.nn.optimizers import OPTIMIZERS, make_optimizer
 
 GRAPH_FROM = 20
 """On a GPU, steps are recorded as a CUDA graph from this number of epochs on."""
-
-OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,12 @@ def train(
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     device = objective.targets.device
     on_gpu = device.type == "cuda"
-    optimizer = OPTIMIZERS[training.optimizer](
-        list(params.values()), lr=training.lr, weight_decay=training.weight_decay, fused=True
+    optimizer = make_optimizer(
+        training.optimizer,
+        list(params.values()),
+        models=len(seeds),
+        lr=training.lr,
+        weight_decay=training.weight_decay,
     )
     if (
         on_gpu
