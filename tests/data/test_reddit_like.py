@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ergnn.data import make_stream
 from ergnn.data.datasets import storage
+from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, hashes, lane_sums
 from ergnn.data.reddit_like import RedditLike, files, read_files, spec, verify_files, write_files
 from ergnn.data.reddit_like.edges import Ends
-from ergnn.data.reddit_like.hashing import LANE_SUM_DEVIATION, arange, below, hashes, lane_sums
 from ergnn.errors import InputError
 from ergnn.testing import check_dataset
 

@@ -6,7 +6,7 @@ Training, Hessian products, influence and other methods' gradients all use ``log
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.features import DenseFeatures
-from ergnn.nn.field import join_fields, make_field
+from ergnn.nn.field import Field, join_fields, make_field
+from ergnn.nn.inference import layerwise_embed, prefers_layers
 from ergnn.nn.layers import DropoutStream, form_of
 from ergnn.nn.losses import MASKED, Objective, ParamDict, places
 from ergnn.nn.plain import PlainObjective
@@ -57,7 +58,8 @@ def _shape(model: nn.Module) -> tuple[Any, ...]:
 def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
     """What the output layer reads at ``nodes``, ``[n, embedding size]``."""
     if isinstance(model, Backbone) and model.runs_on_fields:
-        return _embed_on_field(model, graph, nodes)
+        large = prefers_layers(model, graph, nodes)
+        return layerwise_embed(model, graph, nodes) if large else _embed_on_field(model, graph, nodes)
     if not hasattr(model, "embed"):
         raise InputError(f"{type(model).__name__} has no embed(x, adj); selectors in embedding space need one")
     with torch.no_grad():
@@ -74,14 +76,18 @@ class FieldObjective(Objective):
     recordable = True
 
     def __init__(
-        self, models: Sequence[Backbone], examples: Sequence[Examples], heads: list[int] | None = None
+        self,
+        models: Sequence[Backbone],
+        examples: Sequence[Examples],
+        heads: list[int] | None = None,
+        make: Callable[..., Field] = make_field,
     ) -> None:
         self.models, self.examples = list(models), list(examples)
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         fields = []
         for model, part in zip(models, examples, strict=True):
             local = places(self.heads, part.heads)
-            fields.append(make_field(model, part.graph, part.nodes, local, len(self.heads)))
+            fields.append(make(model, part.graph, part.nodes, local, len(self.heads)))
         self.field = join_fields(fields)
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])

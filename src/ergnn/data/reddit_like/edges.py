@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.data.reddit_like.hashing import LANE, arange, hashes
+from ergnn.data.hashing import LANE, arange, hashes
 from ergnn.data.reddit_like.spec import BLOCK, CLASSES, EDGES, RedditLike
 
 ATTEMPTS = 256

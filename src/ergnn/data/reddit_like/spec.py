@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.data.reddit_like.hashing import LANE, LANE_SUM_DEVIATION, arange, hashes, lane_sums, stream_key
+from ergnn.data.hashing import LANE, LANE_SUM_DEVIATION, arange, hashes, lane_sums, stream_key
 from ergnn.errors import InputError
 
 CLASSES = 41
