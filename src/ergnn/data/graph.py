@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 UNLABELLED = -1
+CHECKED = 1 << 24
+"""Attributes checked at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +79,13 @@ class Graph:
             if low < 0 or high >= n:
                 raise InputError(f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}")
         values = self.x.values() if self.is_sparse else self.x
-        if not bool(torch.isfinite(values).all()):
+        parts = values.split(CHECKED if self.is_sparse else max(1, CHECKED // max(1, self.num_features)))
+        if not all(bool(torch.isfinite(part).all()) for part in parts):  # a mapped file need not fit in memory
             if self.is_sparse:
                 rows = torch.repeat_interleave(torch.arange(n, device=self.device), self.x.crow_indices().diff())
                 bad = rows[~torch.isfinite(values)]
             else:
-                bad = (~torch.isfinite(values)).any(dim=1).nonzero().flatten()
+                bad = torch.cat([(~torch.isfinite(part)).any(dim=1) for part in parts]).nonzero().flatten()
             raise InputError(
                 f"{self.name}: NaN or infinite features on {bad.unique().numel()} node(s), "
                 f"the first is node {int(bad[0])}"

@@ -32,8 +32,13 @@ Read = Callable[[Tensor], Tensor]
 
 
 def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
-    """Whether the field of ``nodes`` is estimated to have more than :data:`FIELD_EDGES` edges."""
+    """Whether the field of ``nodes`` is estimated to have more than :data:`FIELD_EDGES` edges.
+
+    A GPU's kernels take large fields as they are.
+    """
     if not isinstance(model, Backbone) or not model.runs_on_fields or graph.num_edges <= FIELD_EDGES:
+        return False
+    if graph.x.is_cuda:
         return False
     adj = adjacency_of(graph)
     edges = int((adj.rowptr[nodes + 1] - adj.rowptr[nodes]).sum())
