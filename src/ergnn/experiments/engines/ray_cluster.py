@@ -7,11 +7,11 @@ import socket
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import torch
 
+from ergnn.data.formats.boundary import extra
 from ergnn.errors import InputError
 from ergnn.experiments.units import Computed, Unit, compute
 
@@ -46,7 +46,7 @@ class RayEngine:
         if gpus is not None and not gpus >= 0:
             raise InputError(f"task_gpus is {gpus}; it must be 0 or more")
         self.address, self.jobs, self.cpus, self.gpus = address, jobs, cpus, gpus
-        self._ray = _import_ray()
+        self._ray: Any = extra("ray", "ray", "the engine ray")
 
     def __call__(self, units: Sequence[Unit]) -> Generator[Computed, None, None]:
         if not units:
@@ -120,10 +120,3 @@ def _knock(address: str) -> None:
 def _compute(unit: Unit, cpus: float) -> Computed:
     torch.set_num_threads(max(1, int(cpus)))
     return compute(unit)
-
-
-def _import_ray() -> Any:
-    try:
-        return import_module("ray")
-    except ModuleNotFoundError:
-        raise InputError("the engine ray needs ray: pip install 'ergnn[ray]'") from None

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from importlib import import_module
 from typing import Any
 
+from ergnn.data.formats.boundary import extra
 from ergnn.errors import InputError
 from ergnn.experiments.keys import STORE_SCHEMA
 from ergnn.experiments.stored_run import COLUMNS
@@ -26,11 +27,8 @@ class PostgresqlTable:
     """
 
     def __init__(self, url: str, *, create: bool = True) -> None:
-        try:
-            self._sql = import_module("sqlalchemy")
-            import_module("psycopg")
-        except ModuleNotFoundError as error:
-            raise InputError(f"a run store on PostgreSQL needs {error.name}: pip install 'ergnn[postgresql]'") from None
+        self._sql: Any = extra("sqlalchemy", "postgresql", "a run store on PostgreSQL")
+        extra("psycopg", "postgresql", "a run store on PostgreSQL")
         try:
             parsed = self._sql.engine.make_url(url).set(drivername="postgresql+psycopg")
         except self._sql.exc.ArgumentError:

@@ -1,0 +1,151 @@
+"""Which rank this process is, and the group it belongs to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+
+from ergnn.errors import ErgnnError, InputError
+
+TIMEOUT = 600.0
+"""Seconds after which a rank that does not answer counts as lost (one that was killed is missed at once)."""
+LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out", "timed out", "timeout")
+"""What gloo says when another rank is gone."""
+
+
+class RanksError(ErgnnError, RuntimeError):
+    """Ranks were lost, or disagree."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among its like.
+
+    Args:
+        rank: its number, from 0; rank 0 alone prints and writes.
+        size: how many there are.
+        device: where it computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+
+_current: Ranks | None = None
+
+
+def current_ranks() -> Ranks | None:
+    """The group that this process has joined; None where it works alone."""
+    return _current
+
+
+def launched() -> bool:
+    """Whether ``torchrun`` (or whoever sets its variables) started this process as one of several."""
+    return _number("WORLD_SIZE", 1) > 1
+
+
+def launched_first() -> bool:
+    """Whether this process is the one that prints and writes."""
+    return _number("RANK", 0) == 0
+
+
+@contextmanager
+def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks | None]:
+    """Be one of the ranks that were launched together, as long as this lasts; None where there is only one.
+
+    A rank that was lost, or that no longer answers, is a :class:`RanksError` in all others.
+
+    Args:
+        device: ``cpu``, or ``cuda`` for one GPU a rank of a machine, in turn.
+        timeout: seconds to wait for a rank that does not answer.
+    """
+    global _current
+    if not launched():
+        yield None
+        return
+    if _current is not None:
+        raise InputError("this process is a rank already; a group is joined once")
+    rank, size = _number("RANK"), _number("WORLD_SIZE")
+    own, backend = _place(device)
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if name not in os.environ:
+            raise InputError(f"WORLD_SIZE is {size}, but {name} is not in the environment; start with torchrun")
+    with _lost(rank, size), _stopped(rank, size):
+        dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+        _current = Ranks(rank, size, own)
+        try:
+            yield _current
+        finally:
+            _current = None
+            dist.destroy_process_group()
+
+
+def _place(device: str) -> tuple[torch.device, str]:
+    """Where this rank computes, and how the ranks talk: by NCCL if each has a GPU of its own, else by gloo."""
+    wanted = torch.device(device)
+    if wanted.type != "cuda":
+        return wanted, "gloo"
+    if wanted.index is not None:
+        raise InputError(f"device is {device!r}; the ranks of a machine take its GPUs in turn: use cuda")
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise InputError("device is 'cuda', and this machine has no GPU; cpu always can")
+    own = torch.device("cuda", _number("LOCAL_RANK", 0) % count)
+    torch.cuda.set_device(own)
+    return own, "nccl" if _number("LOCAL_WORLD_SIZE", 1) <= count and dist.is_nccl_available() else "gloo"
+
+
+@contextmanager
+def _lost(rank: int, size: int) -> Iterator[None]:
+    """Errors of the connection as one that says what happened."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = " ".join(str(error).split())
+        reason = next((words for words in LOST if words in text), None)
+        if isinstance(error, ErgnnError) or not (isinstance(error, dist.DistError) or reason):
+            raise
+        why = reason or text[:200]
+        raise RanksError(f"rank {rank} of {size}: another rank is gone or does not answer ({why})") from error
+
+
+@contextmanager
+def _stopped(rank: int, size: int) -> Iterator[None]:
+    """torchrun asks the others to stop when it misses a rank: an error too, so that they say why they end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise RanksError(f"rank {rank} of {size} was asked to stop, as happens when another rank is lost")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _number(name: str, default: int | None = None) -> int:
+    text = os.environ.get(name, "" if default is None else str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(
+            f"{name} is {text!r} in the environment; torchrun sets it to a number (RANK, WORLD_SIZE, MASTER_ADDR, "
+            "MASTER_PORT)"
+        ) from None

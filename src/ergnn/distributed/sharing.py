@@ -1,0 +1,93 @@
+"""Each rank's share of a step, and the sum over all of them.
+
+Of a batch with examples 0, 1, …, n − 1 rank r of R takes r, r + R, r + 2R, …. With θ the same everywhere,
+
+    ∇ Σ_i w_i ℓ_i(θ) = Σ_r ∇ Σ_{i ∈ share r} w_i ℓ_i(θ):
+
+each rank's gradient is of its share alone, and their sum is the batch's, whatever the weights. DistributedDataParallel
+gives the mean over ranks, so that a share's loss counts R times. Parameters then are those of a single process up to
+rounding, but for dropout: each rank draws masks of its own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ergnn.distributed.ranks import Ranks, current_ranks
+from ergnn.nn.losses import Objective, ParamDict
+from ergnn.nn.plain import PlainObjective
+
+_MASK_STEP = 0x9E3779B9
+
+
+class Alone:
+    """A single process: every share is the whole."""
+
+    def parameters(self, objective: Objective) -> ParamDict:
+        """What is trained, with room for gradients."""
+        return {name: value.requires_grad_() for name, value in objective.parameters().items()}
+
+    def share(self, objective: Objective) -> Objective:
+        """The examples of an objective that this rank looks at."""
+        return objective
+
+    def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of a batch, by positions and weights of its examples."""
+        return index, weights
+
+    def loss(self, batch: Objective, params: ParamDict, keys: Tensor) -> Tensor:
+        """``Σ weight · loss`` of a share, whose gradients are the batch's."""
+        return (batch.weights * batch.losses(params, keys)).sum()
+
+
+class Team(Alone):
+    """One of several ranks, through the training on one task."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self._shared: DistributedDataParallel | None = None
+
+    def parameters(self, objective: Objective) -> ParamDict:
+        module = _ShareLoss(objective.parameters(), self.ranks.size)
+        # a module on the whole graph may not use every head in every share
+        partly = isinstance(objective, PlainObjective)
+        self._shared = DistributedDataParallel(module, find_unused_parameters=partly)
+        return module.named()
+
+    def share(self, objective: Objective) -> Objective:
+        every = torch.arange(objective.weights.numel(), device=objective.weights.device)
+        return objective.batch(*self.pick(every, objective.weights))
+
+    def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        rank, size = self.ranks.rank, self.ranks.size
+        if index.numel() <= rank:  # nothing left for this rank, which must keep step all the same
+            return index[:1], torch.zeros_like(weights[:1])
+        return index[rank::size], weights[rank::size]
+
+    def loss(self, batch: Objective, params: ParamDict, keys: Tensor) -> Tensor:
+        assert self._shared is not None
+        mask = (self.ranks.rank * _MASK_STEP + 2**31) % 2**32 - 2**31
+        return self._shared(batch, keys.bitwise_xor(mask))
+
+
+def make_team() -> Alone:
+    """How this process takes part in training: alone, or as one of the ranks it has joined."""
+    ranks = current_ranks()
+    return Alone() if ranks is None else Team(ranks)
+
+
+class _ShareLoss(nn.Module):
+    """A share's loss as a module of its parameters, as DistributedDataParallel has it."""
+
+    def __init__(self, params: ParamDict, size: int) -> None:
+        super().__init__()
+        self.names, self.size = list(params), size
+        self.values = nn.ParameterList(nn.Parameter(value) for value in params.values())
+
+    def named(self) -> ParamDict:
+        return dict(zip(self.names, self.values, strict=True))
+
+    def forward(self, batch: Objective, keys: Tensor) -> Tensor:
+        return self.size * (batch.weights * batch.losses(self.named(), keys)).sum()
