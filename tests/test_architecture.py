@@ -9,19 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
-    *(
-        "errors",
-        "registry",
-        "metrics",
-        "data",
-        "walks",
-        "nn",
-        "curvature",
-        "distributed",
-        "training",
-        "replay",
-        "methods",
-    ),
+    *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "distributed"),
+    *("training", "replay", "methods"),
     *("callbacks", "learner", "estimator"),
     *("testing", "experiments", "report", "folder", "bench", "commands", "cli", "__main__"),
 )
