@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 import torch_geometric.datasets.amazon as pyg_amazon
 
@@ -214,6 +215,15 @@ def test_reddit_is_read_with_its_public_split(bare: Path, tmp_path: Path) -> Non
     public = graph.public_split
     assert public is not None
     assert [part.numel() for part in (public.train, public.val, public.test)] == [205, 82, 123]
+    adj = sp.load_npz(tmp_path / "reddit/raw/reddit_graph.npz")
+    assert sorted(graph.edge_index.T.tolist()) == sorted(
+        [u, v] for u, v in zip(adj.row.tolist(), adj.col.tolist(), strict=True)
+    )
+    assert graph.csr is not None
+    assert graph.csr.col.dtype == torch.int32
+    data = np.load(tmp_path / "reddit/raw/reddit_data.npz")
+    assert torch.equal(graph.x, torch.from_numpy(data["feature"]).float())
+    assert graph.y.tolist() == data["label"].tolist()
 
 
 def test_reddit_is_not_downloaded_unasked(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

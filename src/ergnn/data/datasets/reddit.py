@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch_geometric.datasets import Reddit as PygReddit
 
+from ergnn.data.csr import CsrEdges
 from ergnn.data.datasets import DATASETS
 from ergnn.data.datasets.pyg import PygDataset
+from ergnn.data.graph import Graph
 
 if TYPE_CHECKING:
     from torch_geometric.data import InMemoryDataset
@@ -32,3 +36,12 @@ class Reddit(PygDataset):
 
     def open(self, root: Path) -> InMemoryDataset:
         return PygReddit(str(root / "reddit"))
+
+    def _graph(self, root: Path, quiet: bool = True) -> Graph:
+        """With edges as lists of in-neighbours: 0.5 GB in place of 1.8."""
+        graph = super()._graph(root, quiet)
+        source, target = graph.edge_index
+        count = torch.bincount(target, minlength=graph.num_nodes)
+        col = source.int()[torch.argsort(target, stable=True)]
+        rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+        return replace(graph, edge_index=CsrEdges(rowptr, col))
