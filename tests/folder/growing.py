@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
-from ergnn.folder import Settings
+from ergnn.folder import LearnerFolder, Settings
 
 FEATURES = 12
+IDS = [f"n{i}" for i in range(80)]
 QUICK = Settings(backbone="gcn", backbone_options={"hidden": 4}, epochs=6, per_class=3, seed=1, checks=200)
 
 
@@ -20,7 +23,14 @@ def objects(values: Sequence[object]) -> np.ndarray:
 
 
 def make_update(
-    update: int, classes: Sequence[int], *, nodes: int = 40, before: int = 0, seed: int = 0, labelled: float = 0.7
+    update: int,
+    classes: Sequence[int],
+    *,
+    nodes: int = 40,
+    before: int = 0,
+    seed: int = 0,
+    labelled: float = 0.7,
+    links: int = 3,
 ) -> tuple[NodeTable, EdgeTable]:
     """Nodes ``n{before}`` on, with some labels, linked among themselves and to earlier ones."""
     rng = np.random.default_rng([seed, update])
@@ -31,20 +41,53 @@ def make_update(
     known = rng.random(nodes) < labelled
     labels = [f"c{c}" if k else None for c, k in zip(label, known, strict=True)]
     table = NodeTable(objects(ids), objects(labels), features=x)
-    source = rng.integers(before, before + nodes, 3 * nodes)
+    source = rng.integers(before, before + nodes, links * nodes)
     target = np.where(
-        rng.random(3 * nodes) < 0.3,
-        rng.integers(0, before + nodes, 3 * nodes),
-        rng.integers(before, before + nodes, 3 * nodes),
+        rng.random(links * nodes) < 0.3,
+        rng.integers(0, before + nodes, links * nodes),
+        rng.integers(before, before + nodes, links * nodes),
     )
     names = [[f"n{i}" for i in side] for side in (source, target)]
     return table, EdgeTable(objects(names[0]), objects(names[1]))
 
 
-def make_updates(count: int, *, nodes: int = 40, seed: int = 0) -> list[tuple[NodeTable, EdgeTable]]:
+def make_updates(
+    count: int, *, nodes: int = 40, seed: int = 0, labelled: float = 0.7, links: int = 3
+) -> list[tuple[NodeTable, EdgeTable]]:
     """Two new classes an update, and from the third update on an old one again."""
     out = []
     for i in range(count):
         classes = [2 * i, 2 * i + 1] + ([0] if i >= 2 else [])
-        out.append(make_update(i, classes, nodes=nodes, before=i * nodes, seed=seed))
+        made = make_update(i, classes, nodes=nodes, before=i * nodes, seed=seed, labelled=labelled, links=links)
+        out.append(made)
     return out
+
+
+def write_tables(stem: Path, nodes: NodeTable, edges: EdgeTable) -> tuple[Path, Path]:
+    """The tables as CSV files."""
+    places = stem.with_name(stem.name + "_nodes.csv"), stem.with_name(stem.name + "_edges.csv")
+    with open(places[0], "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "label", *(f"f{k}" for k in range(nodes.num_features))])
+        for name, label, x in zip(nodes.ids, nodes.labels, nodes.features, strict=True):
+            writer.writerow([name, label or "", *(f"{value:g}" for value in x)])
+    with open(places[1], "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["source", "target"], *zip(edges.source, edges.target, strict=True)])
+    return places
+
+
+def nodes_of(ids: list[str], labels: list[str | None] | None = None, x: np.ndarray | None = None, **more) -> NodeTable:
+    given = {} if x is None else {"features": x}
+    return NodeTable(objects(ids), objects(labels or [None] * len(ids)), **given, **more)
+
+
+def edges_of(*pairs: tuple[str, str]) -> EdgeTable:
+    return EdgeTable(objects([a for a, _ in pairs]), objects([b for _, b in pairs]))
+
+
+def probabilities(folder: LearnerFolder, ids: list[str] = IDS, **more) -> np.ndarray:
+    return np.concatenate([p for _, _, p in folder.predict(ids, **more)])
+
+
+def x_of(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((count, FEATURES)).astype(np.float32)

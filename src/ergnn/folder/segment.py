@@ -100,7 +100,7 @@ class FileSegment(Segment):
             self.specs, _ = parse_header(self._span(8, 8 + length), size, path)
             self._check()
         except BaseException:
-            os.close(self.handle)
+            self.close()
             raise
 
     def _check(self) -> None:

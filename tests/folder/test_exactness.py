@@ -1,0 +1,101 @@
+"""A folder reads a part of its graph; what it learns and says must be what the whole graph in memory gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.graph_store import GraphStore
+from ergnn.folder.local import local_graph
+from ergnn.folder.model import make_learner
+from folder.growing import QUICK, make_updates
+
+
+class WholeGraph:
+    """The same graph, kept in memory with plain dictionaries and sets."""
+
+    def __init__(self, dense: bool) -> None:
+        self.place: dict[str, int] = {}
+        self.x: list[np.ndarray] = []
+        self.label: dict[int, str] = {}
+        self.edges: set[tuple[int, int]] = set()
+        self.classes: list[str] = []
+        self.dense = dense
+
+    def add(self, nodes, edges) -> None:
+        for name, label, x in zip(nodes.ids, nodes.labels, nodes.features, strict=True):
+            self.place[name] = len(self.place)
+            self.x.append(x)
+            if label is not None:
+                self.label[self.place[name]] = label
+        self.classes += sorted({label for label in nodes.labels if label} - set(self.classes))
+        for a, b in zip(edges.source, edges.target, strict=True):
+            self.edges |= {(self.place[a], self.place[b]), (self.place[b], self.place[a])}
+
+    def graph(self) -> Graph:
+        x = torch.tensor(np.array(self.x))
+        y = torch.tensor([self.classes.index(self.label[i]) if i in self.label else -1 for i in range(len(self.x))])
+        edges = torch.tensor(sorted(self.edges, key=lambda edge: edge[::-1])).T.contiguous()
+        return Graph(x if self.dense else x.to_sparse_csr(), edges, y)
+
+
+SETTINGS = [
+    replace(QUICK),
+    replace(QUICK, backbone="gat", backbone_options={"hidden": 2, "heads": 2}, budget_nodes=11),
+    replace(QUICK, backbone="sage", backbone_options={"hidden": 4}, selector="mf-s2", batch_size=8),
+    replace(QUICK, backbone="sgc", backbone_options={}, selector="random", replay_batch=4),
+    replace(
+        QUICK, backbone="gin", backbone_options={"hidden": 4}, selector="rim", selector_options={"target": "train"}
+    ),
+    replace(QUICK, backbone="mlp", backbone_options={"hidden": 4}, selector="cm*"),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s.backbone)
+def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settings, tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "learner", settings)
+    learner, whole = make_learner(settings), None
+    for number, (nodes, edges) in enumerate(make_updates(3, nodes=150, labelled=0.15, links=1)):
+        record = folder.observe(nodes, edges)
+        snapshot = folder.snapshot()
+        whole = WholeGraph(snapshot.dense) if whole is None else whole
+        whole.add(nodes, edges)
+        graph = whole.graph()
+        train, val = (torch.from_numpy(snapshot.store.members(number, split)) for split in ("train", "val"))
+        classes = tuple(torch.unique(graph.y[train]).tolist())
+        learner.observe(Task(number, graph, train, val, torch.empty(0, dtype=torch.long), classes))
+        learner.method.buffer.trim(settings.budget_nodes, settings.budget_bytes)
+        stored = snapshot.learner.state_dict()
+        for name, value in learner.state_dict()["model"].items():
+            assert torch.equal(stored["model"][name], value), name
+        assert torch.equal(snapshot.learner.method.buffer.nodes, learner.method.buffer.nodes)
+        everybody = torch.arange(graph.num_nodes)
+        expected = learner.predict_proba(everybody, graph=graph).numpy()
+        columns = learner.classes().numpy()
+        ids = list(whole.place)
+        for chunk in (7, 1000):
+            found = np.concatenate([p for _, _, p in folder.predict(ids, chunk=chunk)])
+            np.testing.assert_allclose(found[:, columns], expected, rtol=2e-5, atol=1e-7)
+    assert record["touched"] < 300  # of 450 nodes: a part, as was promised
+
+
+def test_degrees_at_the_rim_are_those_of_the_whole_graph(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "learner", replace(QUICK, epochs=1))
+    for nodes, edges in make_updates(2):
+        folder.observe(nodes, edges)
+    store: GraphStore = folder.snapshot().store
+    row, _ = store.incoming(np.arange(store.num_nodes))
+    degree = np.bincount(row, minlength=store.num_nodes)
+    local = local_graph(store, np.array([3]), 1, dense=True)
+    assert 1 < len(local.nodes) < store.num_nodes
+    found = np.bincount(local.graph.edge_index[1], minlength=len(local.nodes) + 1)
+    np.testing.assert_array_equal(found[:-1], degree[local.nodes])
+    assert found[-1] == 0
+    assert not local.graph.x[-1].any()

@@ -1,0 +1,132 @@
+"""SIGKILL at any moment: the last good state answers, and the update that goes on ends in the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ergnn.folder import LearnerFolder
+from folder.growing import QUICK, make_updates, write_tables
+from folder.zygote import Zygote
+
+SAME = ("weights.safetensors", "buffer.safetensors", "state.json")
+
+
+class Scene:
+    """A folder after two updates, the files of a third, and how it ends when nothing goes wrong."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.zygote = place, Zygote()
+        self.base = place / "base"
+        updates = make_updates(3, nodes=60)
+        folder = LearnerFolder.create(self.base, replace(QUICK, epochs=30))
+        for nodes, edges in updates[:2]:
+            folder.observe(nodes, edges)
+        self.files = write_tables(place / "third", *updates[2])
+        self.ids = place / "ids.csv"
+        self.ids.write_text("id\n" + "\n".join(f"n{i}" for i in range(120)) + "\n")
+        self.before = self.predict(self.base)
+        whole = self.fresh("whole")
+        self.events = 0
+        answers = [self.observe(self.fresh(f"whole{i}") if i else whole) for i in range(2)]
+        assert [answer["status"] for answer in answers] == [0, 0], answers
+        self.seconds, self.events = answers[1]["seconds"], answers[1]["events"]
+        self.end, self.after = self.read(whole), self.predict(whole)
+
+    def fresh(self, name: str) -> Path:
+        path = self.place / name
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(self.base, path)
+        return path
+
+    def observe(self, folder: Path, *options: object, files: bool = True, **kill: float) -> dict:
+        given = ["--nodes", self.files[0], "--edges", self.files[1]] if files else ["--resume"]
+        return self.zygote.run("observe", folder, *given, "--checkpoint-seconds", 0, "--quiet", *options, **kill)
+
+    def predict(self, folder: Path) -> list[list[str]]:
+        out = self.place / "predictions.csv"
+        answer = self.zygote.run("predict", folder, "--nodes", self.ids, "-o", out)
+        assert answer["status"] == 0, answer
+        with open(out, newline="") as file:
+            return list(csv.reader(file))
+
+    @staticmethod
+    def read(folder: Path) -> dict[str, bytes]:
+        return {name: (folder / "versions" / "000003" / name).read_bytes() for name in SAME}
+
+    def check(self, name: str, *kills: dict[str, float]) -> int:
+        """Kill as told, look, go on, and compare; says how many kills came in time."""
+        folder, hits = self.fresh(name), 0
+        for kill in kills:
+            answer = self.observe(folder, **kill)
+            hits += answer["status"] == -9
+            assert answer["status"] in (0, -9), answer
+            assert self.predict(folder) in (self.before, self.after)
+        if hits % 2 and (folder / "progress").is_dir():
+            answer = self.observe(folder, files=False)  # what was begun is in the folder
+        else:
+            answer = self.observe(folder)
+        assert answer["status"] == 0, answer
+        assert self.read(folder) == self.end
+        assert not (folder / "progress").exists()
+        shutil.rmtree(folder)
+        return hits
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    scene = Scene(tmp_path_factory.mktemp("kill"))
+    yield scene
+    scene.zygote.close()
+
+
+def test_killed_at_random_moments(scene: Scene) -> None:
+    rng = np.random.default_rng(0)
+    moments = rng.random(8) * scene.seconds
+    assert sum(scene.check("random", {"kill_after": float(m)}) for m in moments) >= 4
+
+
+def test_killed_before_file_operations_and_again_while_going_on(scene: Scene) -> None:
+    for at in np.linspace(1, scene.events, 7).astype(int):
+        assert scene.check("file", {"kill_at": int(at)}, {"kill_at": max(1, int(at) // 2)}) >= 1
+
+
+@pytest.mark.slow
+def test_killed_at_100_random_moments(scene: Scene) -> None:
+    rng = np.random.default_rng(1)
+    hits = 0
+    while hits < 100:
+        hits += scene.check("random", {"kill_after": float(rng.random() * scene.seconds)})
+
+
+@pytest.mark.slow
+def test_killed_before_every_file_operation(scene: Scene) -> None:
+    assert all(scene.check("file", {"kill_at": at}) == 1 for at in range(1, scene.events + 1))
+
+
+def test_resuming_goes_on_within_the_task(scene: Scene) -> None:
+    folder = scene.fresh("within")
+    assert scene.observe(folder, kill_at=scene.events // 2)["status"] == -9
+    assert (folder / "progress" / "checkpoint.json").exists()
+    again = scene.observe(folder, files=False)
+    assert again["status"] == 0
+    assert again["events"] < 0.75 * scene.events  # a checkpoint an epoch: fewer epochs were left
+    assert scene.read(folder) == scene.end
+
+
+def test_another_update_must_wait_until_the_first_is_finished_or_dropped(scene: Scene) -> None:
+    folder = scene.fresh("other")
+    assert scene.observe(folder, kill_at=scene.events // 2)["status"] == -9
+    answer = scene.zygote.run("observe", folder, "--edges", scene.files[1])
+    assert answer["status"] == 2
+    assert "has begun and is not finished" in answer["error"]
+    assert scene.zygote.run("observe", folder, "--discard")["status"] == 0
+    assert not (folder / "progress").exists()
+    assert scene.observe(folder)["status"] == 0
+    assert scene.read(folder) == scene.end

@@ -1,0 +1,238 @@
+"""What a folder takes in, says, forgets and goes back to; and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ergnn.data.formats import read_graph
+from ergnn.errors import InputError
+from ergnn.folder import LearnerFolder
+from ergnn.folder.files import FolderError
+from ergnn.folder.versions import read_current
+from ergnn.nn.backbones import BACKBONES
+from folder.growing import IDS, QUICK, edges_of, make_updates, nodes_of, objects, probabilities, x_of
+
+
+def test_probabilities_add_up_and_name_all_classes(folder: LearnerFolder) -> None:
+    for ids, names, p in folder.predict(IDS, chunk=30):
+        assert len(ids) == len(p) <= 30
+        assert names == ["c0", "c1", "c2", "c3"]
+        np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+
+
+def test_known_classes_compete_alone_as_under_one_softmax(folder: LearnerFolder) -> None:
+    everything = probabilities(folder)
+    alone = probabilities(folder, classes=["c3", "c1"])
+    np.testing.assert_allclose(alone, everything[:, [3, 1]] / everything[:, [3, 1]].sum(1, keepdims=True), rtol=1e-6)
+    assert folder.classes_of(1) == ["c2", "c3"]
+
+
+def test_late_labels_are_learnt_and_edges_alone_only_grow_the_graph(folder: LearnerFolder) -> None:
+    before = folder.snapshot()
+    bare = [i for i in range(80) if before.store.labels(np.array([i]))[0][0] < 0]
+    late = nodes_of([f"n{i}" for i in bare[:6]], ["c0"] * 3 + ["late"] * 3)
+    record = folder.observe(late)
+    assert record["counts"] == {"nodes": 0, "edges": 0, "train": 6, "val": 0, "test": 0}
+    assert record["classes"] == ["c0", "late"]
+    after = folder.snapshot()
+    assert [after.classes[c] for c in after.store.labels(np.array(bare[:6]))[0]] == ["c0"] * 3 + ["late"] * 3
+    weights = after.version.weights
+    record = folder.observe(edges=edges_of(("n1", "n79"), ("n79", "n1"), ("n1", "n1")))
+    assert record["task"] is None
+    assert record["counts"]["nodes"] == 0
+    grown = folder.snapshot()
+    assert 79 in grown.store.incoming(np.array([1]))[1]
+    assert 1 in grown.store.incoming(np.array([1]))[1]
+    assert all(np.array_equal(weights[name], grown.version.weights[name]) for name in weights)
+    again = folder.observe(edges=edges_of(("n1", "n79"), ("n2", "n79")))
+    assert again["counts"]["edges"] == 2 - 2 * (2 in grown.store.incoming(np.array([79]))[1])
+
+
+def test_directed_edges_lead_one_way(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", replace(QUICK, directed=True))
+    folder.observe(nodes_of(["a", "b"], ["x", "y"], x_of(2)), edges_of(("a", "b")))
+    store = folder.snapshot().store
+    assert store.incoming(np.array([1]))[1].tolist() == [0]
+    assert store.incoming(np.array([0]))[1].tolist() == []
+
+
+def test_a_split_column_is_obeyed_and_otherwise_shares_of_each_class_are_held_out(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", replace(QUICK, val=0.1, test=0.2))
+    ids = [f"a{i}" for i in range(40)]
+    split = ["train", "val", "test", None] * 10
+    folder.observe(nodes_of(ids, ["x", "y"] * 20, x_of(40), split=objects(split)))
+    store = folder.snapshot().store
+    for number, part in enumerate(("val", "test"), start=1):
+        assert store.members(0, part).tolist() == [i for i in range(40) if i % 4 == number]
+    folder.observe(nodes_of([f"b{i}" for i in range(40)], ["x", "y"] * 20, x_of(40)))
+    store = folder.snapshot().store
+    for part, count in (("train", 14), ("val", 2), ("test", 4)):
+        labels = store.labels(store.members(1, part))[0]
+        assert np.bincount(labels).tolist() == [count, count]
+
+
+def test_held_out_nodes_are_scored_at_every_update(folder: LearnerFolder) -> None:
+    for record, (update, right, of) in folder.evaluate():
+        nodes = folder.snapshot().store.members(update, "test")
+        ids = [f"n{i}" for i in nodes]
+        names = np.array(["c0", "c1", "c2", "c3"])[probabilities(folder, ids).argmax(1)]
+        truth = [folder.snapshot().classes[c] for c in folder.snapshot().store.labels(nodes)[0]]
+        assert (right, of) == ((names == truth).sum(), len(nodes))
+        assert record["update"] == update
+    last = folder.snapshot().version.record(1)["scores"]
+    assert last == [score for _, score in folder.evaluate()]
+
+
+def test_nodes_for_one_prediction_are_predicted_as_if_observed_and_not_stored(folder: LearnerFolder) -> None:
+    nodes = nodes_of(["new"], None, x_of(1))
+    edges = edges_of(("new", "n3"), ("n50", "new"))
+    before = folder.inspect()
+    p = probabilities(folder, None, nodes=nodes, edges=edges)  # type: ignore[arg-type]
+    alone = probabilities(folder, None, nodes=nodes)  # type: ignore[arg-type]
+    assert folder.inspect() == before
+    folder.observe(nodes, edges)
+    np.testing.assert_array_equal(p, probabilities(folder, ["new"]))
+    assert np.abs(alone - p).max() > 1e-6
+
+
+def test_the_same_update_again_changes_nothing(folder: LearnerFolder) -> None:
+    nodes, edges = make_updates(2)[1]
+    assert folder.observe(nodes, edges)["again"]
+    assert read_current(folder.root).version == 2
+
+
+def test_rolling_back_and_on_again(folder: LearnerFolder) -> None:
+    now = probabilities(folder)
+    assert folder.rollback() == 1
+    assert len(folder.snapshot().classes) == 2
+    nodes, edges = make_updates(2)[1]
+    folder.observe(nodes, edges)
+    assert read_current(folder.root).version == 3
+    np.testing.assert_array_equal(probabilities(folder), now)
+    assert folder.rollback(2) == 2
+    np.testing.assert_array_equal(probabilities(folder), now)
+    with pytest.raises(FolderError, match="version 7 is not kept; versions 0, 1, 2, 3 are"):
+        folder.rollback(7)
+
+
+def test_only_so_many_versions_are_kept_and_files_of_others_are_removed(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", replace(QUICK, keep=2, epochs=1))
+    for nodes, edges in make_updates(5, nodes=20):
+        folder.observe(nodes, edges)
+    assert sorted(path.name for path in (tmp_path / "d" / "versions").iterdir()) == ["000004", "000005"]
+    snapshot = folder.snapshot()
+    older = folder.snapshot(4)
+    used = {entry["name"] for s in (snapshot, older) for entry in s.version.segment_entries + s.version.record_entries}
+    assert {path.name for path in (tmp_path / "d" / "segments").iterdir()} == used
+    sizes = [entry["bytes"] for entry in snapshot.version.segment_entries]
+    assert all(a >= 2 * b for a, b in pairwise(sizes))
+    folder.rollback(4)
+    with pytest.raises(FolderError, match="oldest"):
+        folder.rollback()
+
+
+def test_forgetting_leaves_no_trace_in_the_newest_version_and_says_what_depends(folder: LearnerFolder) -> None:
+    before = folder.inspect()
+    victim = next(row for row in before["buffer"] if row["update"] == 1)
+    held = int(folder.snapshot().store.members(1, "test")[0])
+    report = folder.forget([victim["id"], f"n{held}"])
+    after = folder.inspect()
+    assert report["nodes"] == 2
+    assert report["trained_in"] == [1]
+    assert report["held_out"] == 1
+    assert report["parameters_depend"]
+    assert report["older_versions"] == [0, 1, 2]
+    assert after["graph"]["nodes"] == 78
+    assert after["graph"]["edges"] == before["graph"]["edges"] - report["edges"]
+    ids = {row["id"] for row in after["buffer"]}
+    assert victim["id"] not in ids
+    (name, label, update), = report["replaced"]  # fmt: skip
+    assert name in ids
+    assert (label, update) == (victim["class"], 1)
+    assert len(after["buffer"]) == len(before["buffer"])
+    with pytest.raises(InputError, match="not in the graph"):
+        next(folder.predict([victim["id"]]))
+    store = folder.snapshot().store
+    everybody = np.arange(store.num_nodes)
+    assert held not in store.incoming(everybody)[1]
+    assert not np.diff(store.rows(everybody)[0])[held]
+    folder.observe(nodes_of([victim["id"]], None, x_of(1)))
+    assert int(folder.snapshot().store.find([victim["id"]])[0]) == 80
+
+
+def test_the_next_best_is_the_selectors_own(folder: LearnerFolder) -> None:
+    before = folder.inspect()["buffer"]
+    first = [row for row in before if (row["update"], row["class"]) == (2, "c2")]
+    assert [row["rank"] for row in first] == [1, 2, 3]
+    report = folder.forget([first[-1]["id"]])  # the last: those before it must be chosen again before the new one
+    snapshot = folder.snapshot()
+    train = snapshot.store.members(1, "train")
+    own = train[snapshot.store.labels(train)[0] == snapshot.classes.index("c2")]
+    local = snapshot.local(own)
+    from ergnn.nn.objective import embed
+
+    vectors = embed(snapshot.learner.model, local.graph, local.places(own)).double()
+    distance = (vectors - vectors.mean(0)).norm(dim=1).numpy()
+    ranking = [f"n{own[i]}" for i in np.argsort(distance)]
+    kept = {row["id"] for row in first[:-1]}
+    assert report["replaced"][0][0] == next(name for name in ranking if name not in kept)
+
+
+def test_learning_anew_without_forgotten_nodes_never_saw_them(folder: LearnerFolder, tmp_path: Path) -> None:
+    report = folder.forget(["n5", "n41"], retrain=True)
+    assert not report["parameters_depend"]
+    snapshot = folder.snapshot()
+    assert snapshot.learner.num_tasks == 2
+    assert not set(snapshot.learner.method.buffer.nodes.tolist()) & {5, 41}
+    assert folder.drop_versions() == [0, 1, 2]
+    held = b"".join(path.read_bytes() for path in folder.root.rglob("*.safetensors"))
+    names = snapshot.store.names(np.arange(80))
+    assert names[5] == names[41] == ""
+    assert len(list((folder.root / "segments").glob("*.safetensors"))) == 1
+    assert held
+
+
+def test_an_export_is_read_by_others(folder: LearnerFolder, tmp_path: Path) -> None:
+    folder.forget(["n7"])
+    paths = folder.export(tmp_path / "out", graph=True)
+    assert [path.name for path in paths] == ["model.safetensors", "model.json", "graph.npz"]
+    meaning = json.loads(paths[1].read_text())
+    model = BACKBONES.create(meaning["backbone"], in_channels=meaning["num_features"], **meaning["backbone_options"])
+    for width in meaning["heads"]:
+        model.add_head(width)
+    model.load_state_dict(load_file(paths[0]))
+    model.eval()
+    snapshot = folder.snapshot()
+    nodes, edges = read_graph(paths[2])
+    assert len(nodes) == 79
+    place = {name: i for i, name in enumerate(nodes.ids)}
+    index = torch.tensor([[place[a], place[b]] for a, b in zip(edges.source, edges.target, strict=True)]).T
+    x = nodes.features.toarray() if nodes.is_sparse else nodes.features
+    with torch.no_grad():
+        logits = [model(torch.tensor(np.asarray(x)), index, head) for head in range(len(meaning["heads"]))]
+    own = torch.softmax(torch.cat(logits, 1), 1)
+    ids = [f"n{i}" for i in range(80) if i != 7]
+    names = [name for _, name in meaning["outputs"]]
+    columns = [names.index(name) for name in snapshot.classes]
+    np.testing.assert_allclose(own[:, columns], probabilities(folder, ids), atol=1e-5)
+
+
+def test_inspection_adds_up(folder: LearnerFolder) -> None:
+    found = folder.inspect()
+    snapshot = folder.snapshot()
+    assert found["graph"]["nodes"] == 80
+    assert len(found["buffer"]) == len(snapshot.learner.method.buffer) == found["updates"][-1]["remembered"]
+    assert found["bytes"]["weights"] == (snapshot.version.path / "weights.safetensors").stat().st_size
+    (a,), (b, c) = [[right / of for _, right, of in u["scores"]] for u in found["updates"]]
+    assert found["measures"] == pytest.approx({"pm": (a + c) / 2, "fm": a - b, "aa": (b + c) / 2})
+    assert found["updates"][1]["forgetting"] == pytest.approx(a - b)
+    assert found["updates"][1]["drift"] > 0
+    assert [entry["what"] for entry in found["log"]] == ["observe", "observe"]

@@ -1,0 +1,109 @@
+"""Commands in processes of their own that start at once: one process imports everything, and forks for each command.
+
+    python zygote.py      reads {"args": […], "kill_after": seconds, "kill_at": count} a line, answers a line each
+
+``kill_after`` sends SIGKILL after some time, ``kill_at`` just before the so-many-th operation on a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.listdir", "os.truncate", "shutil.rmtree")
+
+
+class Zygote:
+    """The process, and a way to ask it."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+
+    def run(self, *args: object, kill_after: float | None = None, kill_at: int | None = None) -> dict[str, Any]:
+        """Run an ``ergnn`` command; says ``status`` (-9 if killed), ``seconds``, ``error`` and file ``events``."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        order = {"args": [str(a) for a in args], "kill_after": kill_after, "kill_at": kill_at}
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def _command(order: dict[str, Any], out: int) -> None:
+    """In the child: run, write down how it went, and end without any clean-up of the parent's."""
+    from ergnn.cli import main
+
+    count = 0
+
+    def hook(event: str, args: tuple[object, ...]) -> None:
+        nonlocal count
+        if event in FILE_EVENTS:
+            count += 1
+            if count == order["kill_at"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 1)
+    read, write = os.pipe()
+    os.dup2(write, 2)
+    os.set_blocking(read, False)
+    status = main(order["args"])
+    sys.stderr.flush()
+    try:
+        error = os.read(read, 60_000).decode("utf-8", "replace")
+    except BlockingIOError:
+        error = ""
+    os.write(out, json.dumps({"status": status, "events": count, "error": error}).encode())
+
+
+def _serve() -> None:
+    import torch
+
+    import ergnn.cli
+    import ergnn.data.formats
+    import ergnn.folder.forgetting
+    import ergnn.folder.learner_folder
+    import ergnn.report.tables
+
+    torch.set_num_threads(1)
+    ergnn.folder.learner_folder.make_learner(ergnn.folder.Settings())  # finds plugins, once
+    for line in sys.stdin:
+        order = json.loads(line)
+        read, write = os.pipe()
+        start = time.monotonic()
+        child = os.fork()
+        if not child:
+            try:
+                _command(order, write)
+            except BaseException as error:
+                os.write(write, json.dumps({"status": 1, "events": 0, "error": f"traceback: {error!r}"}).encode())
+            os._exit(0)
+        os.close(write)
+        if order["kill_after"] is not None:
+            time.sleep(order["kill_after"])
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(read, "rb") as file:
+            said = file.read()
+        answer = json.loads(said) if said else {"status": -9, "events": 0, "error": ""}
+        answer["seconds"] = time.monotonic() - start
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()
