@@ -13,6 +13,8 @@ from ergnn.nn.sparse import SparsePattern, spmm
 
 SPARSE_BELOW = 0.1
 """Attributes are handled as sparse when fewer than this share of them is non-zero; results are the same either way."""
+LARGE = 1 << 28
+"""Dense attributes of more entries are taken as they are: they may lie in a file that is better not read as a whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,8 @@ _SPARSE: WeakKeyDictionary[Graph, Tensor | None] = WeakKeyDictionary()
 def _sparse_x(graph: Graph) -> Tensor | None:
     if graph.is_sparse:
         return graph.x
+    if graph.x.numel() > LARGE:
+        return None
     if graph not in _SPARSE:
         share = int(torch.count_nonzero(graph.x)) / max(graph.x.numel(), 1)
         _SPARSE[graph] = graph.x.to_sparse_csr() if share < SPARSE_BELOW else None

@@ -85,10 +85,14 @@ def read_files(folder: Path) -> GraphFiles:
                 f"{folder / name}.npy: has shape {array.shape} and type {array.dtype}; expected {shapes[name]} and "
                 f"{np.dtype(FILES[name])}"
             )
+    return GraphFiles(**{name: mapped(folder / f"{name}.npy") for name in FILES}, manifest=manifest)
+
+
+def mapped(path: Path) -> Tensor:
+    """An array file as a tensor of which only what is used comes into memory; nobody may write to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return GraphFiles(**tensors, manifest=manifest)
+        return torch.from_numpy(np.load(path, mmap_mode="r"))
 
 
 def verify_files(folder: Path) -> None:
