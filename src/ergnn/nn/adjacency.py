@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,9 @@ from torch import Tensor
 from ergnn.data.csr import CsrEdges, is_undirected
 from ergnn.data.graph import Graph
 from ergnn.nn.sparse import SparsePattern, spmm
+
+VECTOR = 64
+"""Bytes that a CPU takes at a time; what is left over at a tensor's end may be rounded otherwise."""
 
 
 class Adjacency:
@@ -115,6 +119,12 @@ class Rows:
         """The entry of ``parameter`` (``[slots, …]``) for each row (on a GPU, one slot's is left to broadcast)."""
         alone = self.slots == 1 and parameter.device.type != "cpu"
         return parameter if alone else parameter.index_select(0, self.slot)
+
+    def apply(self, function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
+        """A function of each entry; what does not fill a vector of the processor is rounded otherwise by some."""
+        if not self.parts or h.size(1) * h.element_size() % VECTOR == 0:
+            return function(h)
+        return torch.cat([function(part) for part in h.split(self.sizes)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -188,7 +188,8 @@ class _Encoder:
         h = field.features
         for (i, conv), block in zip(self.layers, field.layers, strict=True):
             h = drop.input(h, self.dropout, block)
-            h = self.activation(form_of(conv)(conv, _under(f"convs.{i}.", params), h, block, drop))
+            h = form_of(conv)(conv, _under(f"convs.{i}.", params), h, block, drop)
+            h = block.dst.apply(self.activation, h)
         return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
 
 

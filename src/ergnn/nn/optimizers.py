@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.nn.adjacency import VECTOR
+
 OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-VECTOR = 64
-"""Bytes that a fused step on a CPU takes at a time; what is left over at a tensor's end is rounded otherwise."""
 
 
 def make_optimizer(

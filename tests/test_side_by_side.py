@@ -1,0 +1,106 @@
+"""Seeds side by side on a CPU: every parameter of each is what it is alone, to the last bit, also under Adam."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from ergnn.data import TaskStream, make_stream
+from ergnn.experiments.run import learn_streams
+from ergnn.learner import Learner
+from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.objective import make_objective
+from ergnn.nn.optimizers import OPTIMIZERS, make_optimizer
+from ergnn.training import Training, train
+from graphs import random_graph
+from nn.cases import labelled, model_of
+
+PAPER = ("gat", "gcn", "sage", "gin", "sgc")
+SELECTORS = ("random", "mf", "cm*", "im")
+
+
+def assert_same_bits(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    expected = dict(other.named_parameters())
+    for name, value in one.named_parameters():
+        assert torch.equal(value, expected[name]), name
+
+
+def compare(streams: list[TaskStream], backbone: str, head: str, epochs: int) -> None:
+    """A stream for each of some seeds and selectors: together, then one after another."""
+
+    def make() -> list[Learner]:
+        common = {"head": head, "epochs": epochs, "weight_decay": 5e-4}
+        return [Learner(backbone, "replay", seed=i, selector=name, **common) for i, name in enumerate(SELECTORS)]
+
+    together, alone = make(), make()
+    learn_streams(together, streams)
+    for one, same, stream in zip(alone, together, streams, strict=True):
+        start = copy.deepcopy(one)
+        for task in stream:
+            one.observe(task)
+        assert_same_bits(same.model, one.model)
+        assert torch.equal(same.method.buffer.nodes, one.method.buffer.nodes)
+        assert start.num_tasks == 0
+        assert one.num_tasks == len(stream)
+
+
+@pytest.mark.parametrize(("head", "sparse"), [("shared", True), ("per-task", False), ("growing", True)])
+@pytest.mark.parametrize("backbone", [*PAPER, "mlp"])
+def test_streams_learnt_side_by_side_have_the_bits_of_each_alone(backbone: str, head: str, sparse: bool) -> None:
+    graphs = [random_graph(n=60, f=7, classes=6, p_edge=0.1, seed=s, sparse=sparse, directed=s == 2) for s in range(4)]
+    compare([TaskStream.from_classes(graph) for graph in graphs], backbone, head, epochs=6)
+
+
+@pytest.mark.parametrize("backbone", PAPER)
+def test_cora_streams_side_by_side_have_the_bits_of_each_alone(backbone: str) -> None:
+    compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, "shared", epochs=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+@pytest.mark.parametrize("backbone", PAPER)
+def test_full_cora_streams_side_by_side_have_the_bits_of_each_alone(backbone: str, head: str) -> None:
+    compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, head, epochs=200)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("models", [2, 5, 17])
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_any_number_of_models_has_the_bits_of_each_alone(name: str, models: int, optimizer: str) -> None:
+    """Sizes that fill no whole vector of the processor, whatever the number of models."""
+    parts = [labelled(random_graph(n=30, seed=s % 3, f=5), [0, 3, s, 21], [[0]] * 4, [3], s) for s in range(models)]
+    made = [model_of(name, 5, [3], seed=s, dropout=0.5, dtype=torch.float32) for s in range(models)]
+    alone, seeds = copy.deepcopy(made), list(range(models))
+    training = Training(6, lr=0.05, weight_decay=0.01, optimizer=optimizer)
+    train(make_objective(made, parts), training, seeds=seeds, task=1)
+    for i in {0, 1, models - 1}:
+        train(make_objective([alone[i]], [parts[i]]), training, seeds=[i], task=1)
+        assert_same_bits(made[i], alone[i])
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_stacked_step_is_each_models_own_and_counts_once(kind: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(7, 3), (14, 5), (7, 16)]  # entries by themselves, two heads a model, whole vectors
+    start = [torch.randn(shape, generator=generator) for shape in shapes]
+    grads = [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(5)]
+
+    def run(models: int, rows: list[slice]) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
+        params = [value[part].clone().requires_grad_() for value, part in zip(start, rows, strict=True)]
+        optimizer = make_optimizer(kind, params, models=models, lr=0.1, weight_decay=0.1)
+        for step in grads:
+            for param, grad, part in zip(params, step, rows, strict=True):
+                param.grad = grad[part].clone()
+            optimizer.step()
+        return params, optimizer
+
+    together, optimizer = run(7, [slice(None)] * 3)
+    for i in range(7):
+        own = [slice(i, i + 1), slice(2 * i, 2 * i + 2), slice(i, i + 1)]
+        for whole, part, mine in zip(together, own, run(1, own)[0], strict=True):
+            assert torch.equal(whole[part], mine)
+    steps = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
+    assert steps == ([] if kind == "sgd" else [5.0] * 3)
+    assert [tuple(param.shape) for param in optimizer.param_groups[0]["params"]] == shapes
