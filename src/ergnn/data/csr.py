@@ -32,7 +32,7 @@ class CsrEdges(Tensor):
 
     @staticmethod
     def __new__(cls, rowptr: Tensor, col: Tensor, undirected: bool | None = None) -> CsrEdges:
-        return Tensor._make_wrapper_subclass(cls, (2, col.numel()), dtype=torch.long, device=col.device)  # type: ignore[attr-defined, no-any-return]
+        return Tensor._make_wrapper_subclass(cls, (2, col.numel()), dtype=torch.long, device=col.device)
 
     def __init__(self, rowptr: Tensor, col: Tensor, undirected: bool | None = None) -> None:
         self.rowptr, self.col, self.undirected = rowptr, col, undirected
@@ -42,7 +42,7 @@ class CsrEdges(Tensor):
         return torch.stack([self.col.long(), targets(self.rowptr)])
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
         if func is torch.ops.aten._to_copy.default and kwargs.get("dtype") in (None, torch.long):
             edges = args[0]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ergnn.data.csr import CsrEdges, is_undirected
 from ergnn.data.graph import Graph
+from ergnn.nn.kernels.links import Links
 from ergnn.nn.sparse import SparsePattern, spmm
 
 VECTOR = 64
@@ -29,6 +30,7 @@ class Adjacency:
             self.rowptr, self.col = _pointers(target, num_nodes), source[torch.argsort(target, stable=True)]
             self._undirected = None
         self._looped: Adjacency | None = None
+        self._links: dict[bool, Links] = {}
 
     @property
     def num_edges(self) -> int:
@@ -54,6 +56,14 @@ class Adjacency:
             edges = torch.stack([torch.cat([self.col[other], loop]), torch.cat([target[other], loop])])
             self._looped = Adjacency(edges, self.num_nodes)
         return self._looped
+
+    def links(self, loops: bool) -> Links:
+        """All edges as the kernels take them; with ``loops``, every node linked to itself exactly once."""
+        if loops and True not in self._links:
+            self._links[True] = self.links(False).with_loops()
+        elif False not in self._links:
+            self._links[False] = Links(self.rowptr, self.col.int(), self.num_nodes, undirected=self.undirected)
+        return self._links[loops]
 
     def incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Edges into ``nodes``: for each, the position in ``nodes`` and the source node."""
@@ -165,6 +175,10 @@ class Block:
     @property
     def edge_model(self) -> Tensor:
         return self.dst.slot[self.row] // (self.src.slots // self.models)
+
+    def at_targets(self, h: Tensor) -> Tensor:
+        """The target rows of what source rows have."""
+        return h.index_select(0, self.root)
 
     def aggregate(self, h: Tensor) -> Tensor:
         """``Σ_j weight_ij h_j`` over the edges into each target row."""

@@ -65,7 +65,10 @@ def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32)
     """The attributes of some nodes of one graph, in that order, as numbers of the model's type."""
     x = _sparse_x(graph)
     if x is None:
-        return DenseFeatures(graph.x[nodes].to(dtype))
+        whole = nodes.numel() == graph.num_nodes and torch.equal(
+            nodes, torch.arange(nodes.numel(), device=nodes.device)
+        )
+        return DenseFeatures((graph.x if whole else graph.x[nodes]).to(dtype))
     ptr = x.crow_indices()
     count = ptr[nodes + 1] - ptr[nodes]
     rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])

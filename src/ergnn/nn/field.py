@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
-from ergnn.nn.adjacency import Block, adjacency_of, join_blocks, make_block
+from ergnn.nn.adjacency import Adjacency, Block, adjacency_of, join_blocks, make_block
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.features import DenseFeatures, Features, features_of, join_features
-from ergnn.nn.layers import Propagate, aggregation_of
+from ergnn.nn.layers import AnyBlock, Propagate, aggregation_of
+from ergnn.nn.linked import LINKED_FROM, make_linked_block
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,14 +24,21 @@ class Field:
     Args:
         features: attributes of the rows that the first layer reads.
         layers: one block for each layer of the encoder that has parameters.
-        take: for each row that the heads read, the encoder's output row (a node scored by two heads is read twice).
+        take: for each row that the heads read, the encoder's output row (a node scored by two heads is read twice);
+            None where these are the same rows.
         head: the block of the output layer; a slot is a head.
+        linked: whether blocks are those of a large graph, which do not stand side by side.
     """
 
     features: Features
-    layers: list[Block]
-    take: Tensor
-    head: Block | None
+    layers: Sequence[AnyBlock]
+    take: Tensor | None
+    head: AnyBlock | None
+    linked: bool = False
+
+    def taken(self, h: Tensor) -> Tensor:
+        """The rows that the heads read, of those that the encoder wrote."""
+        return h if self.take is None else h.index_select(0, self.take)
 
     @property
     def rows(self) -> int:
@@ -42,26 +52,58 @@ class Field:
 def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | None = None, slots: int = 1) -> Field:
     """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only."""
     adj = adjacency_of(graph)
+    linked = adj.num_edges >= LINKED_FROM
     dtype = next((value.dtype for value in model.parameters()), torch.float32)
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
         repeated = nodes.repeat_interleave(heads.size(1))
-        head, read = make_block(adj, aggregation_of(model.heads[0]), repeated, heads.flatten(), slots, dtype)
+        head, read = _block(adj, linked, aggregation_of(model.heads[0]), repeated, heads.flatten(), slots, dtype)
         nodes, take = torch.unique(read, return_inverse=True)
-    layers: list[Block] = []
-    fixed: list[Block] = []
+    same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
+    layers: list[AnyBlock] = []
+    fixed: list[AnyBlock] = []
+    hops = sum(conv.hops for conv in model.convs if isinstance(conv, Propagate))
     for conv in reversed(model.convs):
-        hops = conv.hops if isinstance(conv, Propagate) else 1
+        if isinstance(conv, Propagate) and linked:
+            continue
         kind = "gcn" if isinstance(conv, Propagate) else aggregation_of(conv)
-        for _ in range(hops):
-            block, nodes = make_block(adj, kind, nodes, torch.zeros_like(nodes), 1, dtype)
+        for _ in range(conv.hops if isinstance(conv, Propagate) else 1):
+            block, nodes = _block(adj, linked, kind, nodes, torch.zeros_like(nodes), 1, dtype)
             (fixed if isinstance(conv, Propagate) else layers).insert(0, block)
-    if layers and not fixed:
-        return Field(features_of(graph, nodes, dtype), layers, take, head)
-    value = graph.rows(nodes).to(dtype)
-    for block in fixed:
-        value = block.aggregate(value)
-    return Field(DenseFeatures(value), layers, take, head)
+    if linked and hops:
+        features: Features = DenseFeatures(_propagated(graph, hops, dtype)[nodes])
+    elif layers and not fixed:
+        features = features_of(graph, nodes, dtype)
+    else:
+        value = graph.rows(nodes).to(dtype)
+        for block in fixed:
+            value = block.aggregate(value)
+        features = DenseFeatures(value)
+    return Field(features, layers, None if same and linked else take, head, linked)
+
+
+def _block(
+    adj: Adjacency, linked: bool, aggregation: str, nodes: Tensor, slot: Tensor, slots: int, dtype: torch.dtype
+) -> tuple[AnyBlock, Tensor]:
+    if linked and aggregation != "none":
+        return make_linked_block(adj, aggregation, nodes, slot, slots, dtype)
+    return make_block(adj, aggregation, nodes, slot, slots, dtype)
+
+
+_PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
+
+
+def _propagated(graph: Graph, hops: int, dtype: torch.dtype) -> Tensor:
+    """``S^K X`` of every node of a large graph, made once."""
+    made = _PROPAGATED.setdefault(graph, {})
+    if (hops, dtype) not in made:
+        nodes = torch.arange(graph.num_nodes, device=graph.device)
+        block = make_linked_block(adjacency_of(graph), "gcn", nodes, torch.zeros_like(nodes), 1, dtype)[0]
+        value = graph.dense_x().to(dtype)
+        for _ in range(hops):
+            value = block.aggregate(value)
+        made[hops, dtype] = value
+    return made[hops, dtype]
 
 
 def join_fields(fields: list[Field]) -> Field:
@@ -70,12 +112,14 @@ def join_fields(fields: list[Field]) -> Field:
         return fields[0]
     take, start = [], 0
     for field in fields:
+        assert field.take is not None
         take.append(field.take + start)
         start += field.rows
-    heads = [field.head for field in fields if field.head is not None]
+    heads = [field.head for field in fields if isinstance(field.head, Block)]
+    layers = [[block for block in field.layers if isinstance(block, Block)] for field in fields]
     return Field(
         join_features([field.features for field in fields]),
-        [join_blocks(list(blocks)) for blocks in zip(*(field.layers for field in fields), strict=True)],
+        [join_blocks(list(blocks)) for blocks in zip(*layers, strict=True)],
         torch.cat(take),
         join_blocks(heads) if heads else None,
     )

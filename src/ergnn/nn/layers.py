@@ -18,8 +18,11 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from ergnn.nn.adjacency import Block
 from ergnn.nn.dropout import keep_scale
 from ergnn.nn.features import DenseFeatures, Features, SparseFeatures
+from ergnn.nn.kernels.masks import dropped
+from ergnn.nn.linked import LinkedBlock
 
 Params = Mapping[str, Tensor]
+AnyBlock = Block | LinkedBlock
 
 
 class DropoutStream:
@@ -33,19 +36,30 @@ class DropoutStream:
         self.keys = keys
         self._site = 0
 
-    def __call__(self, h: Tensor, p: float, position: Tensor, model: Tensor) -> Tensor:
-        """``h`` with entries dropped; row i belongs to ``model[i]`` and is its ``position[i]``-th."""
+    def key(self, p: float) -> Tensor | None:
+        """The next site's keys, a model each; None where nothing is dropped."""
         if self.keys is None or p == 0.0:
-            return h
-        key = self.keys[self._site]
+            return None
         self._site += 1
+        return self.keys[self._site - 1]
+
+    def __call__(self, h: Tensor, p: float, position: Tensor | None, model: Tensor | None) -> Tensor:
+        """``h`` with entries dropped; row i belongs to ``model[i]`` and is its ``position[i]``-th.
+
+        Without these, rows are those of one model in their order.
+        """
+        key = self.key(p)
+        if key is None:
+            return h
+        if position is None or model is None:
+            return dropped(h, key, p)
         key = key if key.numel() == 1 else key.index_select(0, model)
         if h.dim() == 2:
             column = torch.arange(h.size(1), dtype=torch.int32, device=h.device)
             position, key = position.unsqueeze(1) * h.size(1) + column, key.unsqueeze(1)
         return h * keep_scale(position, key, p, h.dtype)
 
-    def input(self, h: Tensor | Features, p: float, block: Block) -> Tensor | Features:
+    def input(self, h: Tensor | Features, p: float, block: AnyBlock) -> Tensor | Features:
         """Dropout on what a layer reads: activations, or attributes in either form."""
         if isinstance(h, SparseFeatures):
             return SparseFeatures(h.pattern, self(h.value, p, h.position, h.model), h.position, h.model)
@@ -54,59 +68,66 @@ class DropoutStream:
         return self(h, p, block.src_position, block.src_model)
 
 
-def _project(h: Tensor | Features, weight: Tensor, block: Block) -> Tensor:
+def _project(h: Tensor | Features, weight: Tensor, block: AnyBlock) -> Tensor:
     if isinstance(h, SparseFeatures):
         return h.project(h.value, weight)
     value = h.value if isinstance(h, DenseFeatures) else h
     return block.src.matmul(value.to(weight.dtype), weight)
 
 
-def gat(conv: GATConv, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream) -> Tensor:
+def gat(conv: GATConv, params: Params, h: Tensor | Features, block: AnyBlock, drop: DropoutStream) -> Tensor:
     """``Σ_j α_ij W h_j + b`` with ``α = softmax_j(LeakyReLU(a_src·W h_j + a_dst·W h_i))``, heads side by side."""
     heads, width = conv.heads, params["att_src"].size(-1)
     z = _project(h, params["lin.weight"], block).view(-1, heads, width)
-    a_src = block.src.each(params["att_src"].squeeze(1))
-    a_dst = block.dst.each(params["att_dst"].squeeze(1))
-    from_source = (z * a_src).sum(-1)
-    to_target = (z.index_select(0, block.root) * a_dst).sum(-1)
-    score = from_source.index_select(0, block.col) + to_target.index_select(0, block.row)
-    score = F.leaky_relu(score, conv.negative_slope)
-    index = block.row.unsqueeze(1).expand(-1, heads)
-    largest = score.detach().new_zeros(block.dst.count, heads)
-    largest = largest.scatter_reduce(0, index, score.detach(), "amax", include_self=False)
-    weight = torch.exp(score - largest.index_select(0, block.row))
-    total = weight.new_zeros(block.dst.count, heads).index_add(0, block.row, weight)
-    alpha = weight / total.index_select(0, block.row)
-    alpha = drop(alpha, conv.dropout, block.edge_position, block.edge_model)
-    message = alpha.unsqueeze(-1) * z.index_select(0, block.col)
-    out = message.new_zeros(block.dst.count, heads, width).index_add(0, block.row, message)
+    att_src, att_dst = params["att_src"].squeeze(1), params["att_dst"].squeeze(1)
+    if isinstance(block, LinkedBlock):
+        out = block.attend(z, att_src, att_dst, conv.negative_slope, drop.key(conv.dropout), conv.dropout)
+    else:
+        out = _attend(z, att_src, att_dst, conv, block, drop)
     out = out.flatten(1) if conv.concat else out.mean(1)
     return out + block.dst.each(params["bias"])
 
 
-def gcn(conv: GCNConv, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream) -> Tensor:
+def _attend(z: Tensor, att_src: Tensor, att_dst: Tensor, conv: GATConv, block: Block, drop: DropoutStream) -> Tensor:
+    """``Σ_j α_ij z_j``, an entry for each edge, head and channel."""
+    from_source = (z * block.src.each(att_src)).sum(-1)
+    to_target = (block.at_targets(z) * block.dst.each(att_dst)).sum(-1)
+    score = from_source.index_select(0, block.col) + to_target.index_select(0, block.row)
+    score = F.leaky_relu(score, conv.negative_slope)
+    index = block.row.unsqueeze(1).expand(-1, conv.heads)
+    largest = score.detach().new_zeros(block.dst.count, conv.heads)
+    largest = largest.scatter_reduce(0, index, score.detach(), "amax", include_self=False)
+    weight = torch.exp(score - largest.index_select(0, block.row))
+    total = weight.new_zeros(block.dst.count, conv.heads).index_add(0, block.row, weight)
+    alpha = weight / total.index_select(0, block.row)
+    alpha = drop(alpha, conv.dropout, block.edge_position, block.edge_model)
+    message = alpha.unsqueeze(-1) * z.index_select(0, block.col)
+    return message.new_zeros(block.dst.count, *z.shape[1:]).index_add(0, block.row, message)
+
+
+def gcn(conv: GCNConv, params: Params, h: Tensor | Features, block: AnyBlock, drop: DropoutStream) -> Tensor:
     """``Σ_j W h_j / √(d_i d_j) + b`` over neighbours and the node itself."""
     return block.aggregate(_project(h, params["lin.weight"], block)) + block.dst.each(params["bias"])
 
 
-def sage(conv: SAGEConv, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream) -> Tensor:
+def sage(conv: SAGEConv, params: Params, h: Tensor | Features, block: AnyBlock, drop: DropoutStream) -> Tensor:
     """``W_l mean_j h_j + b + W_r h_i``."""
     neighbours = block.aggregate(_project(h, params["lin_l.weight"], block))
-    own = _project(h, params["lin_r.weight"], block).index_select(0, block.root)
+    own = block.at_targets(_project(h, params["lin_r.weight"], block))
     return neighbours + own + block.dst.each(params["lin_l.bias"])
 
 
-def gin(conv: GINConv, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream) -> Tensor:
+def gin(conv: GINConv, params: Params, h: Tensor | Features, block: AnyBlock, drop: DropoutStream) -> Tensor:
     """``W_2 ReLU(W_1((1 + ε) h_i + Σ_j h_j) + b_1) + b_2``; the sum is taken after ``W_1``, where rows are short."""
     z = _project(h, params["nn.0.weight"], block)
-    z = block.aggregate(z) + (1.0 + conv.eps) * z.index_select(0, block.root)
+    z = block.aggregate(z) + (1.0 + conv.eps) * block.at_targets(z)
     z = F.relu(z + block.dst.each(params["nn.0.bias"]))
     return block.dst.matmul(z, params["nn.2.weight"]) + block.dst.each(params["nn.2.bias"])
 
 
-def linear(conv: nn.Linear, params: Params, h: Tensor | Features, block: Block, drop: DropoutStream) -> Tensor:
+def linear(conv: nn.Linear, params: Params, h: Tensor | Features, block: AnyBlock, drop: DropoutStream) -> Tensor:
     """``W h_i + b``."""
-    z = _project(h, params["weight"], block).index_select(0, block.root)
+    z = block.at_targets(_project(h, params["weight"], block))
     return z + block.dst.each(params["bias"])
 
 
@@ -127,7 +148,7 @@ class Propagate(MessagePassing):
         return weight.unsqueeze(-1) * x_j
 
 
-Form = Callable[[Any, Params, Any, Block, DropoutStream], Tensor]
+Form = Callable[[Any, Params, Any, AnyBlock, DropoutStream], Tensor]
 
 FORMS: dict[type[nn.Module], tuple[str, Form]] = {
     GATConv: ("attention", gat),

@@ -88,7 +88,9 @@ class FieldObjective(Objective):
         for model, part in zip(models, examples, strict=True):
             local = places(self.heads, part.heads)
             fields.append(make(model, part.graph, part.nodes, local, len(self.heads)))
-        self.field = join_fields(fields)
+        apart = len(fields) > 1 and any(field.linked for field in fields)
+        self.fields = fields if apart else [join_fields(fields)]
+        self.field = self.fields[0]
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
         self.dropout_sites = 2 * len(models[0].convs) + 2
@@ -96,13 +98,13 @@ class FieldObjective(Objective):
         self._head = models[0].heads[self.heads[0]]
         widths = [models[0].head_widths[head] for head in self.heads]
         self._outputs = examples[0].heads.size(1) * max(widths)
-        self._missing = self._narrow(widths)
+        self._missing = [self._narrow(widths, field) for field in self.fields]
 
-    def _narrow(self, widths: list[int]) -> Tensor | None:
+    def _narrow(self, widths: list[int], field: Field) -> Tensor | None:
         """The outputs that a row's head does not have, where heads are of unequal width."""
-        if len(set(widths)) == 1 or self.field.head is None:
+        if len(set(widths)) == 1 or field.head is None:
             return None
-        each = self.targets.new_tensor(widths * len(self.models))[self.field.head.dst.slot]
+        each = self.targets.new_tensor(widths * len(self.models))[field.head.dst.slot]
         return torch.arange(max(widths), device=each.device) >= each.unsqueeze(1)
 
     def parameters(self) -> ParamDict:
@@ -167,14 +169,25 @@ class FieldObjective(Objective):
         return [*encoder, ("head.", [model.heads[head] for model in self.models for head in self.heads])]
 
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        drop, block = DropoutStream(keys), self.field.head
+        if len(self.fields) == 1:
+            return self._logits(0, params, keys)
+        parts = []
+        for i in range(len(self.models)):
+            own = {name: value.chunk(len(self.models))[i] for name, value in params.items()}
+            parts.append(self._logits(i, own, None if keys is None else keys[:, i : i + 1]))
+        return torch.cat(parts)
+
+    def _logits(self, part: int, params: ParamDict, keys: Tensor | None) -> Tensor:
+        """Of one of the fields: that of all models, or of one where they do not stand side by side."""
+        field, missing = self.fields[part], self._missing[part]
+        drop, block = DropoutStream(keys), field.head
         assert block is not None
-        h = self._encoder(params, self.field, drop).index_select(0, self.field.take)
+        h = field.taken(self._encoder(params, field, drop))
         h = drop(h, self.models[0].dropout, block.src_position, block.src_model)
         out = form_of(self._head)(self._head, _under("head.", params), h, block, drop)
-        if self._missing is not None:
-            out = out.masked_fill(self._missing, MASKED)
-        return out.view(self.targets.numel(), self._outputs)
+        if missing is not None:
+            out = out.masked_fill(missing, MASKED)
+        return out.view(-1, self._outputs)
 
 
 class _Encoder:
