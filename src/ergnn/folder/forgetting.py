@@ -12,6 +12,7 @@ import torch
 from ergnn.data.formats.limits import shown
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError, InputError
+from ergnn.folder.files import FolderError
 from ergnn.folder.graph_store import SPLITS, GraphStore
 from ergnn.folder.learning import commit, learn_update
 from ergnn.folder.local import local_graph
@@ -92,7 +93,10 @@ def _replace(snapshot: Snapshot, nodes: Array) -> tuple[int, list[list[Any]]]:
 
 def _update_of(snapshot: Snapshot, task: int) -> int:
     count = len(snapshot.version.record_entries)
-    return next(update for update in range(count) if snapshot.version.record(update)["task"] == task)
+    found = [update for update in range(count) if snapshot.version.record(update)["task"] == task]
+    if not found:
+        raise FolderError(f"{snapshot.version.root}: no update taught task {task}: a record is damaged")
+    return found[0]
 
 
 def _next_best(snapshot: Snapshot, task: int, update: int, labels: list[int]) -> list[int]:

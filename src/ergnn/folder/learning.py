@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from ergnn.data.stream import Task
-from ergnn.folder import files
 from ergnn.folder.graph_store import GraphStore
 from ergnn.folder.local import local_graph
 from ergnn.folder.merging import merge_segments
 from ergnn.folder.model import reach_of
 from ergnn.folder.progress import Checkpoints, Staged
+from ergnn.folder.records import write_record
 from ergnn.folder.scoring import score_updates
 from ergnn.folder.segment import FileSegment, write_segment
 from ergnn.folder.snapshot import Snapshot, renumber
@@ -116,14 +116,6 @@ def append_segment(
     first = int(GraphStore(segments[:count], 0).num_nodes)
     path = root / "segments" / f"{number:06d}.safetensors"
     return [*entries[:count], write_segment(path, merge_segments([*segments[count:], segment], first))]
-
-
-def write_record(root: Path, number: int, record: dict[str, Any]) -> dict[str, Any]:
-    """Write what is to be known of an update later, and say how the manifest has to name it."""
-    data = files.to_json(record)
-    path = root / "segments" / f"{number:06d}.json"
-    files.write_file(path, data)
-    return {"name": path.name, "bytes": len(data), "sha256": files.checksum(data)}
 
 
 def commit(

@@ -20,6 +20,7 @@ from typing import Any
 
 from ergnn.folder import files
 from ergnn.folder.files import FolderError, VanishedError
+from ergnn.folder.records import read_record
 from ergnn.folder.segment import FileSegment
 from ergnn.folder.settings import Settings
 from ergnn.folder.tensors import Array, from_bytes, to_bytes
@@ -63,9 +64,7 @@ class Version:
 
     def record(self, update: int) -> dict[str, Any]:
         """What was noted about an update when it was learnt."""
-        entry = self.record_entries[update]
-        path = self.root / "segments" / entry["name"]
-        return files.from_json(files.read_file(path, files.MOST_JSON, entry["bytes"], entry["sha256"]), path)
+        return read_record(self.root, self.record_entries[update], update)
 
 
 def version_path(root: Path, number: int) -> Path:
