@@ -1,0 +1,93 @@
+"""Engines compute, and what they give is kept once, or refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ergnn.cli import main
+from ergnn.errors import InputError
+from ergnn.experiments.cells import Options
+from ergnn.experiments.engine import run_units
+from ergnn.experiments.engines.local import LocalEngine
+from ergnn.experiments.reproduce import STAND_IN, reproduce
+from ergnn.experiments.store import RunStore
+from ergnn.experiments.units import Computed, Unit
+from experiments.tiny import TINY
+
+FEW = replace(TINY, rows=TINY.rows[:2], datasets=("cora",), common={"epochs": 1}, baselines=())
+OPTIONS = Options(seeds=2, class_orders=1, split="seeded")
+
+
+def twice(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+    """As a cluster that lost sight of a worker which was not lost at all."""
+    for computed in LocalEngine()(units):
+        yield computed
+        yield computed
+
+
+def elsewhere(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+    """As a machine that has not got the data set."""
+    for computed in LocalEngine()(units):
+        yield replace(computed, results=[replace(r, notes=(f"others {STAND_IN}",)) for r in computed.results])
+
+
+def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Path) -> None:
+    done = reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
+    assert (done.done, done.failed) == (2, [])
+    assert done.html is not None
+    assert not (tmp_path / "out" / "runs.sqlite").exists()
+    with RunStore(store_path, create=False) as store:
+        assert len(store) == 4
+    with pytest.raises(InputError, match="holds 4 finished runs; --resume goes on with them, another --store starts"):
+        reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
+    assert reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path, resume=True).done == 0
+
+
+def test_what_is_computed_twice_is_kept_once(tmp_path: Path) -> None:
+    done = reproduce([FEW], tmp_path, OPTIONS, engine=twice)
+    assert done.failed == []
+    with RunStore(tmp_path / "runs.sqlite") as store:
+        assert sorted((run.method, run.seed) for run in store.runs()) == [
+            *(("finetune", 0), ("finetune", 1), ("replay", 0), ("replay", 1))
+        ]
+
+
+def test_results_on_other_data_are_refused(tmp_path: Path) -> None:
+    done = reproduce([FEW], tmp_path, OPTIONS, engine=elsewhere)
+    assert [outcome.error.partition(" is ")[0] for outcome in done.failed] == ["cora", "cora"]
+    assert done.failed[0].error.endswith("every machine must have the same data")
+    with RunStore(tmp_path / "runs.sqlite") as store:
+        assert len(store) == 0
+
+
+def test_a_store_that_refuses_a_row_is_a_failure_of_that_unit_alone(store_path: str) -> None:
+    from experiments.test_stores import CONFIG, some_result
+
+    def spoilt(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+        yield Computed(units[0], 0.1, results=[replace(some_result(0), split=None)])  # type: ignore[arg-type]
+        yield Computed(units[1], 0.1, results=[some_result(1)])
+
+    outcomes = run_units([Unit(CONFIG, [(0, 0)]), Unit(CONFIG, [(1, 0)])], store_path, engine=spoilt)
+    assert "not a run store that can be used" in outcomes[0].error
+    assert outcomes[1].error == ""
+    with RunStore(store_path) as store:
+        assert [run.seed for run in store.runs()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "spark"], "unknown engine 'spark'; choose one of: local, ray"),
+        (["--address", "auto"], "address is 'auto'; it goes with the engine ray, and this is local"),
+        (["--store", "mysql://me@there/runs"], "a run store cannot be at mysql://…"),
+    ],
+)
+def test_bad_options_are_named(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "table2", "--out", str(tmp_path), *options]) == 2
+    assert message in capsys.readouterr().err
