@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.learner import Learner, observe_together
+from ergnn.learner import Learner
 from ergnn.nn.backbones import GCN
+from ergnn.observing import observe_together
 from graphs import random_graph
 
 HEADS = ("shared", "per-task", "growing")

@@ -8,7 +8,8 @@ from scipy.stats import ks_2samp, ttest_ind
 
 from ergnn.bench.plain import PlainLearner
 from ergnn.data import make_stream
-from ergnn.learner import Learner, observe_together
+from ergnn.learner import Learner
+from ergnn.observing import observe_together
 
 SEEDS = 30
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -129,8 +130,8 @@ def test_the_same_seeds_give_the_same_bits_side_by_side() -> None:
 def test_every_epoch_is_reported_once() -> None:
     calls = []
     model = model_of("gcn", 8, [3])
-    train(make_objective([model], [examples_in(0)]), Training(7), [0], 0, on_epoch=lambda: calls.append(1))
-    assert len(calls) == 7
+    train(make_objective([model], [examples_in(0)]), Training(7), [0], 0, on_epoch=lambda now: calls.append(now.epoch))
+    assert calls == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_epochs_have_masks_of_their_own() -> None:
@@ -180,10 +181,10 @@ def example_rows(name: str, heads: int = 1) -> tuple[Backbone, Examples]:
 
 def drawn_batches(examples: Examples, size: int, own: int, seed: int, epochs: int) -> list[tuple[Tensor, Tensor]]:
     """The batches' places and weights, as they are described, with the generator that they are drawn by."""
-    generator = torch.Generator().manual_seed(seed)
     others = torch.arange(own, len(examples))[examples.weights[own:] != 0]
     out = []
-    for _ in range(epochs):
+    for epoch in range(epochs):
+        generator = torch.Generator().manual_seed(seed + epoch * 15_485_863)
         for index in torch.randperm(own, generator=generator).split(size):
             weights = examples.weights[index] * own / len(index)
             if others.numel():
@@ -224,9 +225,9 @@ def test_an_epoch_goes_once_through_the_task_s_own_and_never_draws_what_weighs_n
     batches = MiniBatches(objective, 4, 14, seed=0)
     assert len(batches) == 4
     orders = []
-    for _ in range(2):
+    for epoch in range(2):
         seen = []
-        for batch in batches:
+        for batch in batches.of_epoch(epoch):
             own = batch.targets.numel() - 4  # as many others as a batch is large
             assert own in (4, 2)
             assert float(batch.weights[:own].sum()) == pytest.approx(0.5)
@@ -305,3 +306,32 @@ def test_a_guide_comes_before_and_after_every_step() -> None:
     train(make_objective([slow], [examples]), Training(4, lr=0.1, optimizer="sgd"), [0], 0)
     assert events == ["before", "after"] * 4
     assert_same_parameters(model, slow, 1e-9)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("batch_size", [None, 6])
+def test_an_interrupted_training_goes_on_to_the_same_bits(optimizer: str, batch_size: int | None) -> None:
+    training = Training(7, 0.05, 0.01, optimizer, batch_size)
+    states, results = [], []
+    for resume in (None, 0, 3, 6):
+        model, examples = example_rows("gat")
+        objective = make_objective([model], [examples.weighted(1 / len(examples))])
+        state = None if resume is None else states[resume]
+        train(objective, training, [3], 1, lambda now: states.append(now.state_dict()), own=14, resume=state)
+        results.append({name: value.clone() for name, value in model.state_dict().items()})
+    assert [state["epoch"] for state in states[:7]] == list(range(1, 8))
+    assert len(states) == 7 + 6 + 3 + 0
+    for again in results[1:]:
+        assert all(torch.equal(value, again[name]) for name, value in results[0].items())
+
+
+def test_a_state_of_another_training_is_refused() -> None:
+    states: list[dict[str, Any]] = []
+    model, examples = example_rows("gat")
+    objective = make_objective([model], [examples])
+    train(objective, Training(3), [0], 0, lambda now: states.append(now.state_dict()))
+    with pytest.raises(InputError, match="stood at epoch 3; this one has 2"):
+        train(objective, Training(2), [0], 0, resume=states[-1])
+    other, examples = example_rows("gcn")
+    with pytest.raises(InputError, match="had other parameters"):
+        train(make_objective([other], [examples]), Training(3), [0], 0, resume=states[0])

@@ -17,10 +17,11 @@ from ergnn.callbacks import Callback
 from ergnn.data import Graph, Split, Task, TaskStream, load_graph, make_stream
 from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments import RunConfig, run
-from ergnn.learner import Learner, observe_together
+from ergnn.learner import Learner
 from ergnn.methods import METHODS, Method
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
 from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.observing import observe_together
 from ergnn.replay import SELECTORS, ExperienceBuffer, Selector
 from ergnn.training import Training
 

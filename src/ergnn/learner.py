@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ergnn.callbacks.base import Callback, CallbackList
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError, UnknownNameError
@@ -21,10 +18,11 @@ from ergnn.metrics import accuracy, micro_f1
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.objective import can_stand_side_by_side, make_objective
+from ergnn.nn.objective import make_objective
 from ergnn.nn.plain import PlainModel
+from ergnn.observing import Following, copied, observe_alone
 from ergnn.replay.selectors import SelectionContext
-from ergnn.training import Training, train
+from ergnn.training import OnEpoch, Training
 
 SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
@@ -89,12 +87,30 @@ class Learner:
         self.device = _device(device)
         self.model: nn.Module | None = None
         self.graph: Graph | None = None
-        self._num_features: int | None = None
+        self.num_features: int | None = None
         self.history: list[dict[str, Any]] = []
 
-    def observe(self, task: Task, on_epoch: Callable[[], None] | None = None) -> Learner:
-        """Learn a task: train on it (and on what the method adds), then let the method remember."""
-        observe_together([self], [task], on_epoch)
+    def observe(
+        self,
+        task: Task,
+        on_epoch: Callable[[], None] | None = None,
+        *,
+        callbacks: Iterable[Callback] = (),
+        checkpoint: OnEpoch | None = None,
+        resume: dict[str, Any] | None = None,
+    ) -> Learner:
+        """Learn a task: train on it (and on what the method adds), then let the method remember.
+
+        A task is learnt as a whole or not at all: whatever goes wrong, the learner is then what it was before.
+
+        Args:
+            on_epoch: called after each epoch.
+            callbacks: told of what happens, see :mod:`ergnn.callbacks`.
+            checkpoint: given a :class:`~ergnn.training.TaskProgress` after each epoch; what its ``state_dict`` gives
+                is all that is needed to go on within the task.
+            resume: such a state; the result is the same, bit for bit, as without the interruption.
+        """
+        observe_alone(self, task, on_epoch, Following(CallbackList(callbacks), checkpoint, resume))
         return self
 
     @property
@@ -189,7 +205,7 @@ class Learner:
         """All that is needed to go on: tensors, numbers and strings only."""
         return {
             "schema": SCHEMA,
-            "num_features": self._num_features,
+            "num_features": self.num_features,
             "head": self.heads.kind,
             "backbone": self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__,
             "method_name": type(self.method).__name__,
@@ -214,13 +230,13 @@ class Learner:
         self.heads.classes = []
         self.model = None
         self.seed = state["seed"]
-        self._num_features = state["num_features"]
-        if self._num_features is not None:
-            self.model = self._new_model(self._num_features)
+        self.num_features = state["num_features"]
+        if self.num_features is not None:
+            self.model = self.new_model(self.num_features)
             for classes in state["classes"]:
-                self._add_head(tuple(classes))
+                self.add_head(tuple(classes))
             self.model.to(self.device).load_state_dict(state["model"])
-        self.method.load_state_dict(_copied(state["method"], self.device))
+        self.method.load_state_dict(copied(state["method"], self.device))
         self.history = deepcopy(state["history"])
         self.graph = None if graph is None else graph.to(self.device)
 
@@ -239,7 +255,7 @@ class Learner:
             raise InputError(f"task number {task} has not been learnt; {len(self.heads.classes)} task(s) have, from 0")
         return self.heads.columns(task, self.device)
 
-    def _new_model(self, num_features: int) -> nn.Module:
+    def new_model(self, num_features: int) -> nn.Module:
         """A model with parameters drawn by seed, still without heads."""
         if not isinstance(self.backbone, str):
             module = deepcopy(self.backbone)
@@ -252,167 +268,10 @@ class Learner:
             torch.manual_seed(self.seed)
             return BACKBONES.create(self.backbone, in_channels=num_features, **self.backbone_options)
 
-    def _snapshot(self) -> dict[str, Any]:
-        """All that learning a task changes."""
-        return {
-            "model": self.model,
-            "parameters": {} if self.model is None else _copied(dict(self.model.state_dict())),
-            "heads": len(getattr(self.model, "head_widths", ())),
-            "classes": list(self.heads.classes),
-            "method": _copied(self.method.state_dict()),
-            "own": {name: getattr(self, name) for name in ("graph", "_num_features")},
-            "history": list(self.history),
-        }
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.model, self.heads.classes, self.history = state["model"], state["classes"], state["history"]
-        if self.model is not None:
-            del self.model.head_widths[state["heads"] :]  # type: ignore[union-attr, operator]
-            if hasattr(self.model, "heads"):
-                del self.model.heads[state["heads"] :]  # type: ignore[union-attr, operator]
-            self.model.load_state_dict(state["parameters"])
-        for name, value in state["own"].items():
-            setattr(self, name, value)
-        self.method.load_state_dict(state["method"])
-
-    def _begin(self, task: Task) -> tuple[Task, Examples]:
-        """Make ready for a task: checks, room in the head, and the examples to learn from."""
-        if task.id != self.num_tasks:
-            raise InputError(f"{task.name} came as number {self.num_tasks + 1}; tasks are learnt in their order")
-        self.method.check(task)
-        task = _on_device(task, self.device)
-        if self._num_features not in (None, task.graph.num_features):
-            raise InputError(
-                f"{task.name}: the graph has {task.graph.num_features} attributes; earlier tasks had "
-                f"{self._num_features}"
-            )
-        earlier = self.heads.classes
-        if self.model is None or self.method.from_scratch:
-            self.model = self._new_model(task.graph.num_features)
-            self.heads.classes = []
-            for classes in earlier:
-                self._add_head(classes)
-        number = self._add_head(task.classes)
-        self.model.to(self.device)
-        self.graph, self._num_features = task.graph, task.graph.num_features
-        return task, self.method.examples(self, task, number)
-
-    def _add_head(self, classes: tuple[int, ...]) -> int:
+    def add_head(self, classes: tuple[int, ...]) -> int:
         with torch.random.fork_rng():
             torch.manual_seed(self.seed * 1_000_003 + len(self.heads.classes) + 1)
             return self.heads.add_task(self.model, classes)  # type: ignore[arg-type]
-
-    def _finish(self, task: Task, trained_on: Examples, seconds: float) -> None:
-        start = time.perf_counter()
-        info = self.method.after_task(self, task, task.id, trained_on)
-        self.history.append(
-            {
-                "task": task.id,
-                "classes": list(task.classes),
-                "trained_on": len(trained_on),
-                "train_seconds": seconds,
-                "select_seconds": time.perf_counter() - start,
-                "selection": info,
-            }
-        )
-
-
-def observe_together(
-    learners: Sequence[Learner], tasks: Sequence[Task], on_epoch: Callable[[], None] | None = None
-) -> None:
-    """Let several learners learn a task each, side by side in one program where their models allow it.
-
-    Those of one backbone, head, training and number of tasks so far stand side by side; the others, and those that
-    train in mini-batches or whose method guides each step, one after another. Seeds, tasks, selectors and buffers are
-    each one's own, and so is the result: the same as alone. ``on_epoch`` is called once for each learner's epoch.
-    """
-    before = [learner._snapshot() for learner in learners]
-    try:
-        _observe_together(learners, tasks, on_epoch)
-    except BaseException:  # also Ctrl-C: a task is learnt as a whole or not at all
-        for learner, state in zip(learners, before, strict=True):
-            learner._restore(state)
-        raise
-
-
-def _observe_together(learners: Sequence[Learner], tasks: Sequence[Task], on_epoch: Callable[[], None] | None) -> None:
-    begun = [learner._begin(task) for learner, task in zip(learners, tasks, strict=True)]
-    models = [learner.model for learner in learners if learner.model is not None]
-    rounds = [
-        learner.method.rounds(learner, examples, task.train.numel())
-        for learner, (task, examples) in zip(learners, begun, strict=True)
-    ]
-    shapes = [_shape(learners[i], *begun[i], len(rounds[i])) for i in range(len(learners))]
-    groups: list[list[int]] = []
-    for i in range(len(learners)):
-        if not learners[i].method.trains:
-            learners[i]._finish(*begun[i], 0.0)
-            continue
-        alike = (
-            group
-            for group in groups
-            if not (_goes_alone(learners[group[0]]) or _goes_alone(learners[i]))
-            and can_stand_side_by_side([models[group[0]], models[i]])
-            and shapes[group[0]] == shapes[i]
-        )
-        match = next(alike, None)
-        groups.append([i]) if match is None else match.append(i)
-    for group in groups:
-        start = time.perf_counter()
-        lead, own = learners[group[0]], begun[group[0]][0].train.numel()
-        heads = torch.unique(begun[group[0]][1].heads).tolist()
-        objectives = [
-            make_objective([models[i] for i in group], [rounds[i][k] for i in group], heads)
-            for k in range(len(rounds[group[0]]))
-        ]
-        guide = lead.method.guide(lead, begun[group[0]][0], objectives[0]) if lead.method.guided else None
-        train(
-            objectives,
-            lead.training,
-            [learners[i].seed for i in group],
-            begun[group[0]][0].id,
-            None if on_epoch is None else partial(_times, len(group), on_epoch),
-            own=own,
-            guide=guide,
-        )
-        if lead.device.type == "cuda":
-            torch.cuda.synchronize(lead.device)
-        seconds = (time.perf_counter() - start) / len(group)
-        for i in group:
-            learners[i]._finish(*begun[i], seconds)
-
-
-def _times(count: int, call: Callable[[], None]) -> None:
-    for _ in range(count):
-        call()
-
-
-def _goes_alone(learner: Learner) -> bool:
-    return learner.method.guided or learner.training.batch_size is not None
-
-
-def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
-    """What learners must have in common to stand side by side in one program."""
-    return (
-        learner.backbone,
-        learner.backbone_options,
-        learner.training,
-        learner.device,
-        learner.heads.kind,
-        [len(classes) for classes in learner.heads.classes],
-        torch.unique(trained_on.heads).tolist(),
-        rounds,
-        task.graph.num_features,
-    )
-
-
-def _copied(state: Any, device: torch.device | None = None) -> Any:
-    """A state that later learning cannot reach, on a device (``deepcopy`` does not take sparse tensors)."""
-    if isinstance(state, Tensor):
-        return state.clone().to(state.device if device is None else device)
-    if isinstance(state, dict):
-        return {key: _copied(value, device) for key, value in state.items()}
-    return [_copied(value, device) for value in state] if isinstance(state, list) else copy.deepcopy(state)
 
 
 def _device(device: torch.device | str) -> torch.device:
@@ -424,10 +283,3 @@ def _device(device: torch.device | str) -> torch.device:
         reason = str(error).partition("\n")[0]
         raise InputError(f"device {str(device)!r} cannot be used ({reason}); cpu always can") from None
     return found
-
-
-def _on_device(task: Task, device: torch.device) -> Task:
-    if task.graph.device == device and task.train.device == device:
-        return task
-    move = {name: getattr(task, name).to(device) for name in ("train", "val", "test")}
-    return replace(task, graph=task.graph.to(device), **move)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ergnn.errors import DivergedError, InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
@@ -61,7 +63,10 @@ class Training:
 
 
 class Guide:
-    """What a method does around every step of one task; both hooks do nothing unless overridden."""
+    """What a method does around every step of one task; the hooks do nothing unless overridden."""
+
+    def skip(self, steps: int) -> None:
+        """So many steps were made before training was interrupted; random choices go on after them."""
 
     def before_step(self, params: ParamDict) -> None:
         """Gradients are there (``params[…].grad``) and may be changed in place."""
@@ -70,8 +75,40 @@ class Guide:
         """The step has been made; parameters may be changed in place (under ``torch.no_grad``)."""
 
 
+@dataclass(frozen=True, eq=False)
+class TaskProgress:
+    """Where training stands after an epoch.
+
+    Args:
+        epoch: epochs that are done.
+        loss: what was minimised in this epoch (the mean over its batches), before its last step; on its device.
+        params, optimizer: the live ones; :meth:`state_dict` copies them.
+    """
+
+    epoch: int
+    loss: Tensor
+    params: ParamDict
+    optimizer: torch.optim.Optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the epochs to come depend on: dropout and batches follow from seed, task and epoch."""
+        state = self.optimizer.state
+        return {
+            "epoch": self.epoch,
+            "params": {name: value.detach().clone() for name, value in self.params.items()},
+            "optimizer": {
+                name: {key: part.clone() for key, part in state[value].items() if isinstance(part, Tensor)}
+                for name, value in self.params.items()
+                if value in state
+            },
+        }
+
+
+OnEpoch = Callable[[TaskProgress], None]
+
+
 class MiniBatches:
-    """The batches of an epoch; iterating again gives those of the next one.
+    """The batches of an epoch; they follow from the seed and the epoch's number.
 
     A batch is ``size`` of the first ``own`` examples, each of which comes up once an epoch in an order drawn by seed,
     and up to ``size`` of the others, drawn anew for every batch (those of weight 0 are never drawn). With n own and m
@@ -87,18 +124,19 @@ class MiniBatches:
         self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
         self.size, self.own = size, own
         self.others = own + weights[own:].nonzero().flatten()
-        self.generator = torch.Generator().manual_seed(seed % 2**63)
+        self.seed = seed
 
     def __len__(self) -> int:
         return -(-self.own // self.size)
 
-    def __iter__(self) -> Iterator[Objective]:
+    def of_epoch(self, epoch: int) -> Iterator[Objective]:
         weights, device = self.objective.weights, self.objective.weights.device
+        generator = torch.Generator().manual_seed((self.seed + epoch * 15_485_863) % 2**63)
         count = self.others.numel()
-        for index in torch.randperm(self.own, generator=self.generator).to(device).split(self.size):
+        for index in torch.randperm(self.own, generator=generator).to(device).split(self.size):
             scaled = weights[index] * (self.own / index.numel())
             if count:
-                drawn = self.others[torch.randperm(count, generator=self.generator)[: self.size].to(device)]
+                drawn = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
                 index = torch.cat([index, drawn])
                 scaled = torch.cat([scaled, weights[drawn] * (count / drawn.numel())])
             yield self.objective.batch(index, scaled)
@@ -109,10 +147,11 @@ def train(
     training: Training,
     seeds: list[int],
     task: int,
-    on_epoch: Callable[[], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     *,
     own: int | None = None,
     guide: Guide | None = None,
+    resume: dict[str, Any] | None = None,
 ) -> None:
     """Minimise ``Σ weight · loss`` from the models' present parameters, and write the result into them.
 
@@ -121,14 +160,15 @@ def train(
     Args:
         objectives: what to minimise; of several, of the same parameters, the epochs take one each in turn.
         seeds: one a model; with the task's number they decide the dropout masks and the batches.
+        on_epoch: called after each epoch.
         own: how many examples, the first ones, are the task's own (by default all); for batches.
         guide: what is done around each step.
+        resume: of a :class:`TaskProgress`; training goes on from there, to the same result bit for bit.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     device = objective.targets.device
-    on_gpu = device.type == "cuda"
     optimizer = make_optimizer(
         training.optimizer,
         list(params.values()),
@@ -136,39 +176,63 @@ def train(
         lr=training.lr,
         weight_decay=training.weight_decay,
     )
+    start = 0 if resume is None else _go_on(params, optimizer, resume, training)
     if (
-        on_gpu
+        device.type == "cuda"
         and all(part.recordable for part in rounds)
         and guide is None
         and training.batch_size is None
-        and training.epochs >= GRAPH_FROM
+        and training.epochs - start >= GRAPH_FROM
     ):
         with torch.cuda.device(device):
-            graphed_epochs(rounds, params, optimizer, training.epochs, seeds, task, on_epoch)
+            graphed_epochs(rounds, params, optimizer, range(start, training.epochs), seeds, task, on_epoch)
         _finish(objective, params, training)
         return
-    batches: list[list[Objective]] | list[MiniBatches] = [[part] for part in rounds]
+    mini = None
     if training.batch_size is not None:
         if len(seeds) != 1:
             raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
         count = objective.weights.numel() if own is None else own
-        seed = seeds[0] * 1_000_003 + task * 7919 + 29
-        batches = [MiniBatches(part, training.batch_size, count, seed + i) for i, part in enumerate(rounds)]
-    steps = training.epochs * max(len(part) for part in batches)
-    keys = iter(dropout_keys(seeds, task, steps, objective.dropout_sites, device))
-    for epoch in range(training.epochs):
-        for batch in batches[epoch % len(batches)]:
+        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29)
+    a_epoch = 1 if mini is None else len(mini)
+    keys = dropout_keys(seeds, task, training.epochs * a_epoch, objective.dropout_sites, device)
+    if guide is not None:
+        guide.skip(start * a_epoch)
+    for epoch in range(start, training.epochs):
+        total = torch.zeros((), device=device)
+        batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
+        for i, batch in enumerate(batches):
             optimizer.zero_grad()
-            loss = (batch.weights * batch.losses(params, next(keys))).sum()
+            loss = (batch.weights * batch.losses(params, keys[epoch * a_epoch + i])).sum()
             loss.backward()
             if guide is not None:
                 guide.before_step(params)
             optimizer.step()
             if guide is not None:
                 guide.after_step(params, optimizer)
+            if on_epoch is not None:
+                total += loss.detach() / a_epoch
         if on_epoch is not None:
-            on_epoch()
+            on_epoch(TaskProgress(epoch + 1, total, params, optimizer))
     _finish(objective, params, training)
+
+
+def _go_on(params: ParamDict, optimizer: torch.optim.Optimizer, state: dict[str, Any], training: Training) -> int:
+    """Put parameters and optimizer where they were; returns the epochs that are done."""
+    epoch = state["epoch"]
+    if not isinstance(epoch, int) or not 0 <= epoch <= training.epochs:
+        raise InputError(f"the interrupted training stood at epoch {epoch!r}; this one has {training.epochs}")
+    shapes = {name: tuple(value.shape) for name, value in state["params"].items()}
+    if shapes != {name: tuple(value.shape) for name, value in params.items()}:
+        raise InputError("the interrupted training had other parameters; it cannot go on with this task and learner")
+    with torch.no_grad():
+        for name, value in params.items():
+            value.copy_(state["params"][name])
+            if name in state["optimizer"]:
+                optimizer.state[value] = {
+                    key: part.to(value.device, copy=True) for key, part in state["optimizer"][name].items()
+                }
+    return epoch
 
 
 def _finish(objective: Objective, params: ParamDict, training: Training) -> None:
@@ -185,10 +249,10 @@ def graphed_epochs(
     rounds: Sequence[Objective],
     params: ParamDict,
     optimizer: torch.optim.Optimizer,
-    epochs: int,
+    epochs: range,
     seeds: list[int],
     task: int,
-    on_epoch: Callable[[], None] | None,
+    on_epoch: OnEpoch | None,
 ) -> None:
     """Full-batch epochs on a GPU as CUDA graphs: a step is recorded once and played back, and the host only counts.
 
@@ -196,17 +260,23 @@ def graphed_epochs(
     to warm up; parameters and the optimizer's state are put back after them.
     """
     device = next(iter(params.values())).device
-    keys = dropout_keys(seeds, task, epochs, rounds[0].dropout_sites, device)
-    key = keys[0].clone()
+    keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
+    key, loss = keys[0].clone(), torch.zeros((), device=device)
     for group in optimizer.param_groups:
         group["capturable"] = True
 
     def step(objective: Objective) -> None:
         optimizer.zero_grad(set_to_none=True)
-        (objective.weights * objective.losses(params, key)).sum().backward()
+        total = (objective.weights * objective.losses(params, key)).sum()
+        total.backward()
+        loss.copy_(total.detach())
         optimizer.step()
 
     start = {name: value.detach().clone() for name, value in params.items()}
+    before = {
+        value: {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
+        for value, state in optimizer.state.items()
+    }
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -224,12 +294,11 @@ def graphed_epochs(
     with torch.no_grad():
         for name, value in params.items():
             value.copy_(start[name])
-        for state in optimizer.state.values():
-            for value in state.values():
-                if isinstance(value, torch.Tensor):
-                    value.zero_()
-    for epoch in range(epochs):
+            for part, now in optimizer.state[value].items():
+                if isinstance(now, Tensor):
+                    now.copy_(before[value][part]) if value in before else now.zero_()
+    for epoch in epochs:
         key.copy_(keys[epoch])
         graphs[epoch % len(graphs)].replay()
         if on_epoch is not None:
-            on_epoch()
+            on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))

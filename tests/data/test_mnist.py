@@ -18,8 +18,9 @@ from ergnn.data.datasets.mnist import FILES, PermutedMNIST
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import run
-from ergnn.learner import Learner, observe_together
+from ergnn.learner import Learner
 from ergnn.metrics import accuracy
+from ergnn.observing import observe_together
 
 SIZES = {"tasks": 3, "train": 200, "val": 30, "test": 60}
 SIDE = 6

@@ -7,7 +7,8 @@ import torch
 
 import ergnn.training
 from ergnn.data import TaskStream, make_stream
-from ergnn.learner import Learner, observe_together
+from ergnn.learner import Learner
+from ergnn.observing import observe_together
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 

@@ -14,6 +14,7 @@ from ergnn.learner import Learner
 from ergnn.methods.agem import AGEM, project_on_average
 from ergnn.methods.gem import flat_gradient, mean_gradient, project
 from ergnn.nn.objective import make_objective
+from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph
 
@@ -46,7 +47,7 @@ def learnt(sample: int, seed: int) -> tuple[Learner, TaskStream]:
 def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The gradient before and after the constraint, and each remembered node's own."""
     learner, tasks = learnt(sample, seed)
-    task, examples = learner._begin(tasks[2])
+    task, examples = begin(learner, tasks[2])
     assert learner.model is not None
     objective = make_objective([learner.model], [examples])
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}

@@ -15,6 +15,7 @@ from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
 from ergnn.methods.gem import GEM, Projection, flat_gradient, nonnegative_minimum, project
 from ergnn.nn.objective import make_objective
+from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph
 
@@ -108,7 +109,7 @@ def test_the_step_s_gradient_raises_no_earlier_task_s_memory(backbone: str, head
     learner = Learner(backbone, GEM(per_class=2), head=head, epochs=15, backbone_options={"hidden": 6})
     for task in tasks[:2]:
         learner.observe(task)
-    task, examples = learner._begin(tasks[2])
+    task, examples = begin(learner, tasks[2])
     assert learner.model is not None
     objective = make_objective([learner.model], [examples])
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}

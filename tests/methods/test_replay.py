@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,6 +14,7 @@ from ergnn.data import TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
 from ergnn.methods.replay import Replay, replay_weights
+from ergnn.observing import begin
 from ergnn.replay.selectors import SelectionContext, Selector
 from graphs import random_graph
 
@@ -138,7 +141,7 @@ def test_replayed_nodes_are_scored_by_the_head_of_their_own_task():
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     learner = Learner("sgc", "replay", epochs=1, selector="mf")
     learner.observe(stream[0]).observe(stream[1])
-    examples = learner._begin(stream[2])[1]
+    examples = begin(learner, stream[2])[1]
     n = stream[2].train.numel()
     assert examples.heads[:, 0].tolist() == [2] * n + [0, 0, 1, 1]
     assert examples.targets[n:].tolist() == [0, 1, 0, 1]
@@ -156,7 +159,7 @@ def test_finetune_learns_from_the_task_alone_and_goes_on_from_the_last_parameter
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     learner = Learner("gcn", "finetune", epochs=2).observe(stream[0])
     encoder = learner.model.convs[0].lin.weight.detach().clone()
-    _, examples = learner._begin(stream[1])
+    _, examples = begin(learner, stream[1])
     assert examples.nodes.tolist() == stream[1].train.tolist()
     assert examples.weights.tolist() == pytest.approx([1 / stream[1].train.numel()] * stream[1].train.numel())
     assert torch.equal(learner.model.convs[0].lin.weight, encoder)
@@ -167,12 +170,12 @@ def test_joint_learns_all_nodes_seen_so_far_from_new_parameters():
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     learner = Learner("gcn", "joint", epochs=2, seed=4)
     first = Learner("gcn", "finetune", seed=4)
-    first._begin(stream[0])
+    begin(first, stream[0])
     fresh = first.model.convs[0].lin.weight
     learner.observe(stream[0])
     assert not torch.equal(learner.model.convs[0].lin.weight, fresh)
     learner.observe(stream[1])
-    _, examples = learner._begin(stream[2])
+    _, examples = begin(learner, stream[2])
     assert torch.equal(learner.model.convs[0].lin.weight, fresh), "from scratch: the seed's own first parameters"
     nodes = [stream[i].train for i in (2, 0, 1)]
     assert examples.nodes.tolist() == torch.cat(nodes).tolist()
@@ -193,5 +196,57 @@ def test_joint_starts_somebody_elses_module_anew_as_well():
     fresh = module.linear.weight.detach().clone()
     learner = Learner(module, "joint", epochs=2).observe(stream[0])
     assert not torch.equal(learner.model.module.linear.weight, fresh)
-    learner._begin(stream[1])
+    begin(learner, stream[1])
     assert torch.equal(learner.model.module.linear.weight, fresh)
+
+
+def test_an_epoch_replays_a_bounded_part_of_the_buffer_and_all_parts_in_turn():
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    learner = Learner("gcn", "replay", epochs=2, selector="mf", per_class=3, replay_batch=5)
+    for task in stream[:2]:
+        learner.observe(task)
+    examples, own = begin(learner, stream[2])[1], stream[2].train.numel()
+    rounds = learner.method.rounds(learner, examples, own)
+    assert [len(part) - own for part in rounds] == [4, 4, 4]
+    replayed = [node for part in rounds for node in part.nodes[own:].tolist()]
+    assert sorted(replayed) == sorted(learner.method.buffer.nodes.tolist())
+    for part in rounds:
+        assert part.nodes[:own].tolist() == stream[2].train.tolist()
+        assert float(part.weights[:own].sum()) == pytest.approx(float(part.weights[own:].sum()), rel=1e-5)
+        assert part.weights.tolist() == pytest.approx(replay_weights(own, 4).tolist())
+    learner.method.replay_batch = None
+    assert len(learner.method.rounds(learner, examples, own)) == 1
+    in_batches = Learner("gcn", "replay", batch_size=4)
+    assert in_batches.method.replay_batch == 8
+    assert len(in_batches.method.rounds(in_batches, examples, own)) == 1, "mini-batches draw their own share"
+
+
+@pytest.mark.parametrize("selector", ["mf", "cm", "im", "s2-ridge"])
+def test_a_class_with_few_nodes_may_be_kept_whole(selector: str):
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    labels = stream[0].graph.y[stream[0].train]
+    few = stream[0].train[labels == stream[0].classes[0]][:2]
+    rest = stream[0].train[labels != stream[0].classes[0]]
+    task = replace(stream[0], train=torch.cat([few, rest]))
+    with pytest.raises(InputError, match="fewer than per_class"):
+        Learner("gcn", "replay", selector=selector, per_class=3).observe(task)
+    learner = Learner("gcn", "replay", selector=selector, per_class=3, scarce="keep", epochs=2).observe(task)
+    part = learner.method.buffer.experiences[0]
+    assert set(few.tolist()) <= set(part.nodes.tolist())
+    assert sorted(part.labels.tolist()) == sorted([task.classes[0]] * 2 + [task.classes[1]] * 3)
+    assert torch.equal(part.labels, task.graph.y[part.nodes])
+
+
+def test_a_budget_holds_over_the_stream():
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    learner = Learner("gcn", "replay", selector="mf", per_class=3, budget_nodes=8, epochs=1)
+    for task in stream:
+        learner.observe(task)
+    assert [h["selection"].get("evicted", 0) for h in learner.history] == [0, 4, 6]
+    kept = torch.cat([part.labels for part in learner.method.buffer.experiences])
+    assert sorted(kept.bincount().tolist()) == [1, 1, 1, 1, 2, 2]
+    for option in ("budget_nodes", "budget_bytes"):
+        with pytest.raises(InputError, match=f"{option} is 0"):
+            Replay(**{option: 0})
+    with pytest.raises(UnknownNameError, match="unknown scarce 'drop'"):
+        Replay(scarce="drop")

@@ -76,11 +76,17 @@ def test_an_unknown_kind_is_refused_with_the_choices() -> None:
         HeadPolicy("both")
 
 
-def test_a_growing_head_refuses_a_class_it_has() -> None:
-    heads, model = policy("growing")
-    with pytest.raises(InputError, match="class 7 was seen"):
-        heads.add_task(model, (9, 7))
-    assert (len(heads.classes), len(model.head_widths)) == (3, 3)
+def test_a_growing_head_keeps_the_outputs_of_a_class_that_comes_again() -> None:
+    heads, model = policy("growing", [(4, 0), (0, 2, 7, 1), (7, 4), (2, 9)])
+    assert model.head_widths == [2, 3, 1], "the third task has nothing new, the fourth one class"
+    assert heads.heads_of(2, 1, CPU).tolist() == [[0, 1, 2]]
+    assert heads.targets(1, torch.tensor([0, 1])).tolist() == [1, 5]
+    assert heads.targets(2, torch.tensor([7, 4])).tolist() == [4, 0]
+    assert heads.targets(3, torch.tensor([2, 9])).tolist() == [3, 6]
+    place, label = heads.columns(None, CPU)
+    assert (place.tolist(), label.tolist()) == ([0, 1, 3, 4, 5, 6], [4, 0, 2, 7, 1, 9])
+    place, label = heads.columns(2, CPU)
+    assert (place.tolist(), label.tolist()) == ([4, 0], [7, 4])
     for kind in ("shared", "per-task"):
         heads, model = policy(kind, [(0, 1)])
         assert heads.add_task(model, (1, 0)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from ergnn.data import Graph, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES
-from ergnn.replay.buffer import ExperienceBuffer
+from ergnn.replay.buffer import Experience, ExperienceBuffer
 from graphs import random_graph
 
 REPLAYS = ("live", "isolated", "ego")
@@ -195,3 +196,63 @@ def test_unknown_ways_of_replay_are_refused():
         ExperienceBuffer("dream")
     with pytest.raises(InputError, match="hops is 0"):
         ExperienceBuffer("ego", hops=0)
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.sampled_from(REPLAYS), st.integers(0, 30), st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_a_budget_is_kept_and_shared_out_fairly(classes: int, e: int, replay: str, budget: int, seed: int):
+    graph = random_graph(n=24 * classes, f=3, classes=2 * classes, seed=seed)
+    buffer, _ = fill(graph, e, replay)
+    before = [(part.task, part.nodes.tolist(), part.labels.tolist()) for part in buffer.experiences]
+    total = len(buffer)
+    gone = buffer.trim(budget_nodes=budget)
+    assert len(buffer) == min(total, budget)
+    assert gone == total - len(buffer)
+    kept = Counter(label for part in buffer.experiences for label in part.labels.tolist())
+    every = {label for _, _, labels in before for label in labels}
+    sizes = [kept[label] for label in every]
+    assert max(sizes) - min(sizes) <= 1, "classes of equal size stay equal"
+    left = {part.task: part.nodes.tolist() for part in buffer.experiences}
+    for task, nodes, labels in before:
+        for label in set(labels):
+            ranked = [node for node, own in zip(nodes, labels, strict=True) if own == label]
+            stay = [node for node in ranked if node in left.get(task, [])]
+            assert stay == ranked[: len(stay)], "the lowest rank goes first"
+    attached, ids = buffer.attach(graph)
+    for part, where in zip(buffer.experiences, ids, strict=True):
+        assert torch.equal(attached.dense_x()[where], graph.dense_x()[part.nodes])
+        assert torch.equal(part.labels, graph.y[part.nodes])
+
+
+def test_no_age_is_favoured_where_one_class_comes_again_and_again():
+    """With a budget of 20 and 200 updates of one node each, reservoir sampling keeps on average 10 of either half."""
+    graph = random_graph(n=4000, f=2, classes=1, p_edge=0.0)
+    young = []
+    for start in range(0, 4000, 200):
+        buffer = ExperienceBuffer()
+        for task in range(200):
+            buffer.add(graph, task, torch.tensor([start + task]), torch.zeros(1))
+            buffer.trim(budget_nodes=20)
+        young.append(sum(part.task >= 100 for part in buffer.experiences))
+    assert len(young) == 20
+    assert abs(sum(young) / 20 - 10) < 2.5, "standard error 0.5"
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_bytes_are_a_budget_too_and_nodes_can_be_removed(replay: str):
+    graph = random_graph(n=40, f=4, classes=4)
+    buffer, _ = fill(graph, 3, replay)
+    half = buffer.nbytes // 2
+    assert buffer.trim(budget_bytes=half) > 0
+    assert 0 < buffer.nbytes <= half
+    part = buffer.experiences[0]
+    node, count = part.nodes[:1].clone(), len(buffer)
+    assert buffer.remove(node, part.task) == 1
+    assert len(buffer) == count - 1
+    assert all(int(node) not in one.nodes.tolist() for one in buffer.experiences if one.task == part.task)
+    assert buffer.remove(torch.tensor([39_999])) == 0
+
+
+def test_ranks_count_within_the_class():
+    part = Experience(0, torch.arange(6), torch.tensor([1, 1, 0, 1, 0, 2]), torch.zeros(6))
+    assert part.ranks.tolist() == [0, 1, 0, 2, 1, 0]

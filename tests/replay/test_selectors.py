@@ -16,6 +16,7 @@ from torch import Tensor
 from ergnn.data import Graph, Split, Task, TaskStream
 from ergnn.errors import InputError, LeakageError, UnknownNameError
 from ergnn.learner import Learner
+from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, best_per_class, check_per_class
 from graphs import random_graph
 
@@ -48,7 +49,7 @@ def make_context(
     )
     for task in stream[: tasks - 1]:
         learner.observe(task)
-    task, examples = learner._begin(stream[tasks - 1])
+    task, examples = begin(learner, stream[tasks - 1])
     return learner.selection_context(task, tasks - 1, examples, per_class, False)
 
 

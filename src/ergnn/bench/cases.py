@@ -15,10 +15,11 @@ from ergnn.bench.plain import PlainLearner, plain_model, plain_stream
 from ergnn.curvature import flatten, gauss_newton_product
 from ergnn.data import Task, TaskStream, make_stream
 from ergnn.experiments.run import learn_streams, peak_memory_mb
-from ergnn.learner import Learner, observe_together
+from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import make_objective
+from ergnn.observing import begin, observe_together
 
 Case = Callable[[int, bool], list[Measurement]]
 CASES: dict[str, Case] = {}
@@ -47,7 +48,7 @@ def step(threads: int, quick: bool) -> list[Measurement]:
     out = []
     for name in ("gat", "gcn", "sage", "gin", "sgc"):
         learner = Learner(name, "finetune", head="shared", weight_decay=5e-4)
-        _, examples = learner._begin(task)
+        _, examples = begin(learner, task)
         assert learner.model is not None
         objective = make_objective([learner.model], [examples])
         params = {key: value.requires_grad_() for key, value in objective.parameters().items()}

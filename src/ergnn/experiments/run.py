@@ -14,8 +14,9 @@ import torch
 from ergnn import metrics
 from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.experiments.config import RunConfig
-from ergnn.learner import Learner, observe_together
+from ergnn.learner import Learner
 from ergnn.metrics import AccuracyMatrix, summarize
+from ergnn.observing import observe_together
 from ergnn.report.paper import paper_result
 from ergnn.walks import walk_stream
 

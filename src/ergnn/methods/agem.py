@@ -40,15 +40,21 @@ class AverageConstraint(Guide):
         self.memory, self.sample = memory, sample
         self.generator = torch.Generator().manual_seed(seed % 2**63)
 
+    def skip(self, steps: int) -> None:
+        for _ in range(steps):
+            self._draw()
+
     def before_step(self, params: ParamDict) -> None:
-        memory, count = self.memory, self.memory.targets.numel()
-        if self.sample < count:
-            drawn = torch.randperm(count, generator=self.generator)[: self.sample]
-            memory = memory.batch(drawn.to(memory.targets.device))
+        memory = self.memory
+        if self.sample < memory.targets.numel():
+            memory = memory.batch(self._draw().to(memory.targets.device))
         gradient = flat_gradient(params)
         projected = project_on_average(gradient, mean_gradient(memory, params))
         if projected is not gradient:
             set_gradient(params, projected)
+
+    def _draw(self) -> Tensor:
+        return torch.randperm(self.memory.targets.numel(), generator=self.generator)[: self.sample]
 
 
 @METHODS.register("agem", aliases=("a-gem",), help="no step may raise the memory's mean loss (averaged GEM)")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 8
 """Sets of remembered nodes that a task's epochs go through in turn, at the most; each takes time to set up."""
 
+SCARCE = ("error", "keep")
+
 LOSS_SCALES = ("sum", "balanced", "mean")
 
 
@@ -68,7 +70,9 @@ class Replay(Method):
         replay, hops: see :class:`ExperienceBuffer`.
         replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1). The
             epochs of a task go through up to 8 such sets in turn, drawn by seed and task, so that time a task does
-            not grow with the buffer. None extracts all at once.
+            not grow with the buffer. None extracts all at once. (Mini-batches draw their own share of the buffer.)
+        budget_nodes, budget_bytes: the most that is remembered over all classes; see :meth:`ExperienceBuffer.trim`.
+        scarce: what to do with a class of fewer than e training nodes: an ``error``, or ``keep`` all it has.
     """
 
     def __init__(
@@ -80,10 +84,18 @@ class Replay(Method):
         beta: float | None = None,
         replay: str = "live",
         hops: int = 2,
-        replay_batch: int | None = None,
+        replay_batch: int | None = 8,
+        budget_nodes: int | None = None,
+        budget_bytes: int | None = None,
+        scarce: str = "error",
     ) -> None:
         if replay_batch is not None and replay_batch < 1:
             raise InputError(f"replay_batch is {replay_batch}; it must be 1 or more, or None for the whole buffer")
+        for name, budget in (("budget_nodes", budget_nodes), ("budget_bytes", budget_bytes)):
+            if budget is not None and budget < 1:
+                raise InputError(f"{name} is {budget}; it must be 1 or more, or None for no limit")
+        if scarce not in SCARCE:
+            raise UnknownNameError("scarce", scarce, SCARCE)
         if per_class < 1:
             raise InputError(f"per_class (e) is {per_class}; at least 1 node a class must be remembered")
         if isinstance(selector, str):
@@ -94,6 +106,7 @@ class Replay(Method):
             self.selector = selector
         self.per_class = per_class
         self.loss_scale, self.beta, self.replay_batch = loss_scale, beta, replay_batch
+        self.budget_nodes, self.budget_bytes, self.scarce = budget_nodes, budget_bytes, scarce
         replay_weights(1, 1, loss_scale, beta)
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
 
@@ -102,7 +115,7 @@ class Replay(Method):
         return self.selector.leaky
 
     def check(self, task: Task) -> None:
-        check_per_class(task, self.per_class)
+        check_per_class(task, 1 if self.scarce == "keep" else self.per_class)
         self.buffer.check(task)
 
     def examples(self, learner: Learner, task: Task, number: int) -> Examples:
@@ -116,7 +129,7 @@ class Replay(Method):
 
     def rounds(self, learner: Learner, examples: Examples, own: int) -> list[Examples]:
         count = len(examples) - own
-        if self.replay_batch is None or count <= self.replay_batch:
+        if self.replay_batch is None or count <= self.replay_batch or learner.training.batch_size is not None:
             return [examples]
         generator = torch.Generator().manual_seed(learner.seed * 1_000_003 + count)
         shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
@@ -134,7 +147,8 @@ class Replay(Method):
         context = learner.selection_context(task, number, trained_on, self.per_class, self.selector.leaky)
         selection = self.selector.select(context)
         self.buffer.add(task.graph, number, selection.nodes, selection.scores)
-        return selection.info
+        evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
+        return {**selection.info, "evicted": evicted} if evicted else selection.info
 
     def state_dict(self) -> dict[str, Any]:
         return {"buffer": self.buffer.state_dict()}

@@ -5,8 +5,8 @@
 ``per-task``
     One output layer a task. (The task is known at test time.)
 ``growing``
-    One output layer a task, side by side under one softmax: every class seen so far competes, and the task may be
-    unknown at test time.
+    One output layer for the new classes of each task, side by side under one softmax: every class seen so far
+    competes, and the task may be unknown at test time. A task may bring earlier classes again; they keep their outputs.
 """
 
 from __future__ import annotations
@@ -42,46 +42,67 @@ class HeadPolicy:
 
     def add_task(self, model: HasHeads, classes: tuple[int, ...]) -> int:
         """Make room for a task's classes; returns the task's number."""
-        if self.kind == "growing":
-            again = set(classes) & {c for earlier in self.classes for c in earlier}
-            if again:
-                raise InputError(f"class {min(again)} was seen in an earlier task; a growing head takes it only once")
-        if self.kind != "shared" or not self.classes:
-            model.add_head(len(classes))
-        elif len(classes) > model.head_widths[0]:
-            raise InputError(
-                f"a task of {len(classes)} classes does not fit the shared head of {model.head_widths[0]} outputs"
-            )
+        new = self._unseen(classes) if self.kind == "growing" else classes
+        if self.kind == "shared" and self.classes:
+            if len(classes) > model.head_widths[0]:
+                raise InputError(
+                    f"a task of {len(classes)} classes does not fit the shared head of {model.head_widths[0]} outputs"
+                )
+        elif new:
+            model.add_head(len(new))
         self.classes.append(tuple(classes))
         return len(self.classes) - 1
 
     def heads_of(self, task: int, count: int, device: torch.device) -> Tensor:
         """``[count, r]``: the heads that score examples of a task."""
         if self.kind == "growing":
-            return torch.arange(len(self.classes), device=device).expand(count, -1)
+            return torch.arange(len(self._heads()), device=device).expand(count, -1)
         return torch.full((count, 1), 0 if self.kind == "shared" else task, dtype=torch.long, device=device)
 
     def targets(self, task: int, labels: Tensor) -> Tensor:
         """The output that stands for each label (a class of the task)."""
-        hit = labels.unsqueeze(1) == torch.tensor(self.classes[task], device=labels.device)
+        classes = self.classes[task]
+        hit = labels.unsqueeze(1) == torch.tensor(classes, device=labels.device)
         if not bool(hit.any(1).all()):
             wrong = int(labels[~hit.any(1)][0])
-            raise InputError(f"label {wrong} is not one of task {task + 1}'s classes {self.classes[task]}")
-        offset = task * self._width if self.kind == "growing" else 0
-        return hit.int().argmax(1) + offset
+            raise InputError(f"label {wrong} is not one of task {task + 1}'s classes {classes}")
+        return torch.tensor(self._outputs(task), device=labels.device)[hit.int().argmax(1)]
 
     def columns(self, task: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
         """Outputs to choose from, and the class that each stands for; of one task, or (growing) of all."""
-        if self.kind == "growing":
-            tasks = range(len(self.classes)) if task is None else [task]
-            pairs = [(t * self._width + i, c) for t in tasks for i, c in enumerate(self.classes[t])]
-        elif task is None:
-            raise InputError(f"head {self.kind!r} needs to know the task of the nodes; use head='growing' otherwise")
+        if task is not None:
+            pairs = list(zip(self._outputs(task), self.classes[task], strict=True))
+        elif self.kind == "growing":
+            pairs = [(output, c) for c, output in self._places().items()]
         else:
-            pairs = list(enumerate(self.classes[task]))
+            raise InputError(f"head {self.kind!r} needs to know the task of the nodes; use head='growing' otherwise")
         place, label = torch.tensor(pairs, device=device).T
         return place, label
 
-    @property
-    def _width(self) -> int:
-        return max(len(classes) for classes in self.classes)
+    def _outputs(self, task: int) -> list[int]:
+        """The output of each of a task's classes."""
+        if self.kind != "growing":
+            return list(range(len(self.classes[task])))
+        places = self._places()
+        return [places[c] for c in self.classes[task]]
+
+    def _unseen(self, classes: tuple[int, ...]) -> tuple[int, ...]:
+        seen = {c for earlier in self.classes for c in earlier}
+        return tuple(c for c in classes if c not in seen)
+
+    def _heads(self) -> list[tuple[int, ...]]:
+        """Of a growing head: the classes of each of its output layers."""
+        seen: set[int] = set()
+        heads = []
+        for classes in self.classes:
+            new = tuple(c for c in classes if c not in seen)
+            seen.update(new)
+            if new:
+                heads.append(new)
+        return heads
+
+    def _places(self) -> dict[int, int]:
+        """Of a growing head: class → output; every layer has as many outputs as the widest."""
+        heads = self._heads()
+        width = max(len(classes) for classes in heads)
+        return {c: number * width + i for number, classes in enumerate(heads) for i, c in enumerate(classes)}

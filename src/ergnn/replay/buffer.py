@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,10 +48,21 @@ class Experience:
             tensors += [self.copy.edge_index]
         return sum(t.numel() * t.element_size() for t in tensors)
 
+    def keep(self, mask: Tensor, hops: int) -> Experience:
+        """Only some of the nodes; of a stored neighbourhood, what lies within ``hops`` of them."""
+        copy = None if self.copy is None else _ego(self.copy, mask.nonzero().flatten(), hops)
+        return Experience(self.task, self.nodes[mask], self.labels[mask], self.scores[mask], copy)
+
+    @property
+    def ranks(self) -> Tensor:
+        """The place of each node among those of its class, the best being 0."""
+        same = self.labels.unsqueeze(0) == self.labels.unsqueeze(1)
+        return same.tril(-1).sum(1)
+
 
 @dataclass
 class ExperienceBuffer:
-    """The experience buffer 𝔹 of Algorithm 1: it only grows, by e nodes a class.
+    """The experience buffer 𝔹 of Algorithm 1: it grows by e nodes a class, unless it is kept within a budget.
 
     Args:
         replay: how a remembered node is shown again: ``live``, where it stands in the graph, with the neighbours it
@@ -90,9 +103,59 @@ class ExperienceBuffer:
             raise InputError(
                 f"node {int(again[0]) if again.numel() else int(nodes.mode().values)} is remembered already"
             )
-        hops = {"live": None, "isolated": 0, "ego": self.hops}[self.replay]
-        copy = None if hops is None else _ego(graph, nodes, hops)
+        copy = None if self.replay == "live" else _ego(graph, nodes, self._radius)
         self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], scores.clone(), copy))
+
+    def remove(self, nodes: Tensor, task: int | None = None) -> int:
+        """Forget nodes by id (where copies are stored, of one task, as ids may repeat); returns how many there were."""
+        before = len(self)
+        for i, part in enumerate(self.experiences):
+            if task is None or part.task == task:
+                gone = torch.isin(part.nodes, nodes.to(part.nodes.device))
+                if bool(gone.any()):
+                    self.experiences[i] = part.keep(~gone, self._radius)
+        self.experiences = [part for part in self.experiences if len(part)]
+        return before - len(self)
+
+    def trim(self, budget_nodes: int | None = None, budget_bytes: int | None = None) -> int:
+        """Forget as few nodes as bring the buffer within a budget; returns how many.
+
+        Who gives way is decided fairly: the class with the most nodes, in it the task with the most, there the lowest
+        rank. Among equals a hash of node and task decides, so that no age is favoured (as in reservoir sampling).
+        """
+        before = len(self)
+        while len(self) and (
+            (budget_nodes is not None and len(self) > budget_nodes)
+            or (budget_bytes is not None and self.nbytes > budget_bytes)
+        ):
+            i, place = self._least_needed()
+            mask = torch.ones(len(self.experiences[i]), dtype=torch.bool, device=self.experiences[i].nodes.device)
+            mask[place] = False
+            self.experiences[i] = self.experiences[i].keep(mask, self._radius)
+            self.experiences = [part for part in self.experiences if len(part)]
+        return before - len(self)
+
+    def _least_needed(self) -> tuple[int, int]:
+        """Experience and place of the node that gives way first."""
+        of_class: Counter[int] = Counter()
+        of_both: Counter[tuple[int, int]] = Counter()
+        for part in self.experiences:
+            for label in part.labels.tolist():
+                of_class[label] += 1
+                of_both[label, part.task] += 1
+        worst, found = None, (0, 0)
+        for i, part in enumerate(self.experiences):
+            listed = zip(part.nodes.tolist(), part.labels.tolist(), part.ranks.tolist(), strict=True)
+            for place, (node, label, rank) in enumerate(listed):
+                luck = zlib.crc32(f"{node},{part.task}".encode())
+                need = (of_class[label], of_both[label, part.task], rank, luck)
+                if worst is None or need > worst:
+                    worst, found = need, (i, place)
+        return found
+
+    @property
+    def _radius(self) -> int:
+        return self.hops if self.replay == "ego" else 0
 
     @property
     def nodes(self) -> Tensor:

@@ -30,7 +30,7 @@ class SelectionContext:
         number: the task's number for ``heads``.
         trained_on: the examples that were trained on, the task's own training nodes first, then replayed ones.
         l2: λ of the λ/2 ‖θ‖² in the minimised loss.
-        per_class: e, how many nodes to choose a class.
+        per_class: e, how many nodes to choose a class; all of a class that has fewer.
         seed: decides every random choice.
         allow_test: whether test labels may be used; only for selectors that declare themselves ``leaky``.
     """

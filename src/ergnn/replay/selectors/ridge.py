@@ -203,15 +203,17 @@ class Ridge(Selector):
         for _ in range(context.per_class - 1):
             for c, part in enumerate(members):
                 free = part[~torch.isin(part, torch.tensor(rows[c], device=part.device))]
+                if not free.numel():  # a class of fewer than e
+                    continue
                 values = problem.qualities(chosen, free)
                 i = _first_best(values)
                 gains[c].append(float(values[i]) - quality)
                 rows[c].append(int(free[i]))
                 chosen.append(int(free[i]))
                 quality = float(values[i])
-        index = torch.tensor(rows, device=candidates.device).flatten()
+        index = torch.tensor([v for row in rows for v in row], device=candidates.device)
         info = {"quality": quality, "candidates": candidates.numel(), "targets": problem.targets.numel()}
-        return Selection(candidates[index], torch.tensor(gains).flatten(), info)
+        return Selection(candidates[index], torch.tensor([g for row in gains for g in row]), info)
 
     def problem(self, context: SelectionContext, candidates: Tensor) -> RidgeProblem:
         """The choice among some candidates."""
