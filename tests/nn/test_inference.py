@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ergnn.data import Graph
 from ergnn.nn import inference
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
@@ -73,3 +74,28 @@ def test_few_nodes_of_a_large_graph_stay_on_their_field(monkeypatch: pytest.Monk
     assert not prefers_layers(PlainModel(gat), graph, torch.arange(150))
     monkeypatch.setattr(inference, "FIELD_EDGES", graph.num_edges)
     assert not prefers_layers(gat, graph, torch.arange(200))
+
+
+def test_embeddings_are_kept_until_parameters_or_graph_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, other = (random_graph(n=60, p_edge=0.2, seed=seed) for seed in (0, 1))
+    model = model_of("gcn", graph.num_features, [3, 3])
+    encoded = []
+    encode = inference._encode
+    monkeypatch.setattr(inference, "_encode", lambda *a: encoded.append(a) or encode(*a))
+    nodes, heads = torch.arange(60), torch.zeros(60, 1).long()
+
+    def score(where: Graph = graph, head: int = 0) -> float:
+        found = layerwise_logits(model, where, nodes, heads + head)
+        wanted = model.eval()(where.x.double(), where.edge_index, head).detach()
+        return float((found - wanted).abs().max())
+
+    assert max(score(), score(), score(head=1)) < 1e-9
+    assert len(encoded) == 1
+    model.convs[0].bias.data[0] += 1.0
+    assert score() < 1e-9
+    assert len(encoded) == 2
+    model.heads[0].bias.data[0] += 1.0  # which the embeddings do not depend on
+    assert score() < 1e-9
+    assert len(encoded) == 2
+    assert max(score(other), score(other)) < 1e-9
+    assert len(encoded) == 3

@@ -8,6 +8,8 @@ over neighbours a few rows at a time, so that memory is that of ``Z`` and of one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,8 @@ EDGES = 1 << 20
 """Edges summed over at a time."""
 ROWS = 8192
 """Rows multiplied at a time."""
+KEPT = 1 << 28
+"""Embeddings of so many entries are kept for the next call at the most."""
 
 Read = Callable[[Tensor], Tensor]
 """Rows by node id."""
@@ -52,7 +56,7 @@ def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
 def layerwise_embed(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
     """What the output layer reads at ``nodes``: :func:`~ergnn.nn.objective.embed`, layer by layer."""
     with torch.no_grad():
-        return _Encoder(model, graph).at(nodes)(nodes)
+        return _encoder(model, graph, nodes)(nodes)
 
 
 def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
@@ -61,7 +65,7 @@ def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor
         adj, kind = adjacency_of(graph), aggregation_of(model.heads[0])
         wanted = torch.unique(nodes)
         needed = _with_neighbours(adj, wanted) if kind != "none" else wanted
-        embedded = _Encoder(model, graph).at(needed)
+        embedded = _encoder(model, graph, needed)
         used = torch.unique(heads).tolist()
         width = max(model.head_widths[head] for head in used)
         out = torch.full((*heads.shape, width), MASKED, dtype=_dtype(model), device=nodes.device)
@@ -73,35 +77,56 @@ def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor
         return out.flatten(1)
 
 
-class _Encoder:
-    """The layers before the heads."""
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """The encoder's rows of every node, and what they were computed from."""
 
-    def __init__(self, model: Backbone, graph: Graph) -> None:
-        self.model, self.graph, self.adj = model, graph, adjacency_of(graph)
+    graph: ReferenceType[Graph]
+    params: list[Tensor]
+    read: Read
 
-    def at(self, nodes: Tensor) -> Read:
-        """The encoder's rows of ``nodes`` (ascending, or in any order where only these are read)."""
-        wanted = torch.unique(nodes)
-        sets = [wanted]  # of each layer, last first: the nodes that it writes
-        for conv in reversed(self.model.convs):
-            for _ in range(looks(conv)):
-                sets.append(_with_neighbours(self.adj, sets[-1]))
-            if looks(conv) == 0:
-                sets.append(sets[-1])
-        dtype = _dtype(self.model)
-        read: Read = lambda part: self.graph.rows(part).to(dtype)  # noqa: E731
-        known = sets.pop()
-        for conv in self.model.convs:
-            if isinstance(conv, Propagate):
-                for _ in range(conv.hops):
-                    written = sets.pop()
-                    read = _table(written, _propagate(self.adj, read, known, written))
-                    known = written
-                continue
+
+_ENCODED: WeakKeyDictionary[nn.Module, _Encoded] = WeakKeyDictionary()
+"""The last one of each model: after a task, the nodes of all tasks so far are scored one after another."""
+
+
+def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
+    """The encoder's rows, of ``nodes`` at least."""
+    n = graph.num_nodes
+    params = [value.detach() for value in model.convs.parameters()]
+    kept = _ENCODED.get(model)
+    if kept is not None and kept.graph() is graph:
+        same = len(kept.params) == len(params)
+        if same and all(torch.equal(a, b) for a, b in zip(kept.params, params, strict=True)):
+            return kept.read
+    if 2 * torch.unique(nodes).numel() < n or n * model.embedding_size > KEPT:
+        return _encode(model, graph, nodes)
+    read = _encode(model, graph, torch.arange(n, device=nodes.device))
+    _ENCODED[model] = _Encoded(ref(graph), [value.clone() for value in params], read)
+    return read
+
+
+def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
+    adj, dtype = adjacency_of(graph), _dtype(model)
+    sets = [torch.unique(nodes)]  # of each layer, last first: the nodes that it writes, and those that the first reads
+    for conv in reversed(model.convs):
+        for _ in range(max(1, looks(conv))):
+            sets.append(_with_neighbours(adj, sets[-1]) if looks(conv) else sets[-1])
+    known = sets.pop()
+
+    def read(part: Tensor) -> Tensor:
+        return graph.rows(part).to(dtype)
+
+    rows: Read = read
+    for conv in model.convs:
+        for _ in range(max(1, looks(conv))):
             written = sets.pop()
-            value = self.model.activation(_layer(conv, self.adj, read, known, written))
-            read, known = _table(written, value), written
-        return read
+            if isinstance(conv, Propagate):
+                value = _propagate(adj, rows, known, written)
+            else:
+                value = model.activation(_layer(conv, adj, rows, known, written))
+            rows, known = _table(written, value), written
+    return rows
 
 
 def _layer(conv: nn.Module, adj: Adjacency, read: Read, known: Tensor, written: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ SPLIT = (153_431, 23_831, 55_703)
 SIZE_RATIO = 20.0
 """Largest class over smallest; sizes fall geometrically between. Chosen here."""
 SPREAD = 1.0
-"""σ of the log-normal degrees; with a mean of 492 the largest of 232,965 nodes has about 15,000. Chosen here."""
+"""σ of the log-normal degrees; with a mean of 492 and 232,965 nodes the largest is 11,132. Chosen here."""
 LABEL_NOISE = 0.05
 """Share of nodes whose label is not their community's, so that no model reaches 100 %. Chosen here."""
 BLOCK = 1 << 20
