@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
     *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "distributed"),
     *("training", "replay", "methods"),
-    *("callbacks", "learner", "estimator"),
+    *("callbacks", "observing", "learner", "estimator"),
     *("testing", "experiments", "report", "folder", "bench", "commands", "cli", "__main__"),
 )
 PLAIN = {"ergnn.report.paper", "ergnn.report.tables"}

@@ -26,7 +26,7 @@ from ergnn.learner import Learner
 
 PASSED_ON = (
     *("selector", "per_class", "head", "epochs", "lr", "weight_decay", "optimizer", "batch_size"),
-    *("backbone_options", "selector_options", "device"),
+    *("budget_nodes", "budget_bytes", "backbone_options", "selector_options", "device"),
 )
 """Arguments that go to the learner as they are."""
 
@@ -50,11 +50,12 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     Args:
         backbone: a name that is registered, or a module; see :class:`ergnn.Learner`.
         selector: which nodes are remembered: a name that is registered, or a :class:`ergnn.Selector`.
-        per_class: e, how many nodes of each class a call adds to what is remembered.
+        per_class: e, how many nodes of each class a call adds to what is remembered (all, where it brings fewer).
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared`` predictions need ``task``.
         epochs, lr, weight_decay, optimizer, batch_size: see :class:`ergnn.Training`.
         replay: ``live``, ``isolated`` or ``ego``, see :class:`ergnn.ExperienceBuffer`; ``auto`` is ``live`` for graphs
             and ``isolated`` for plain matrices.
+        budget_nodes, budget_bytes: the most that may be remembered over all classes.
         backbone_options, selector_options: for a backbone or selector given by name.
         device: where to compute.
         callbacks: what follows each call, see :mod:`ergnn.callbacks`.
@@ -84,6 +85,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         optimizer: str = "adam",
         batch_size: int | None = None,
         replay: str = "auto",
+        budget_nodes: int | None = None,
+        budget_bytes: int | None = None,
         backbone_options: dict[str, Any] | None = None,
         selector_options: dict[str, Any] | None = None,
         device: str = "cpu",
@@ -100,6 +103,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         self.optimizer = optimizer
         self.batch_size = batch_size
         self.replay = replay
+        self.budget_nodes = budget_nodes
+        self.budget_bytes = budget_bytes
         self.backbone_options = backbone_options
         self.selector_options = selector_options
         self.device = device
@@ -166,7 +171,16 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         labels = (Labels() if first else self._labels).with_more(allowed)
         learner = self._new_learner(is_matrix(X)) if first else self.learner_
         task = self._task(learner, graph, chosen, labels, given, is_matrix(X))
-        learner.observe(task)
+        buffer = learner.method.buffer
+        assert buffer is not None
+        remembered = list(buffer.experiences)
+        if not is_matrix(X):
+            buffer.remove(chosen)  # what is learnt again may be chosen again
+        try:
+            learner.observe(task, callbacks=self.callbacks or ())
+        except BaseException:
+            buffer.experiences = remembered
+            raise
         learner.graph = None  # every call brings its own
         self.learner_, self._labels, self.classes_ = learner, labels, labels.classes
         return self
@@ -221,7 +235,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         replay = self.replay if self.replay != "auto" else "isolated" if matrix else "live"
         given = {name: getattr(self, name) for name in PASSED_ON}
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-        return Learner(self.backbone, "replay", seed=int(seed), replay=replay, **plain)
+        return Learner(self.backbone, "replay", seed=int(seed), replay=replay, scarce="keep", **plain)
 
     @staticmethod
     def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:

@@ -1,0 +1,327 @@
+"""The scikit-learn estimator: it learns what a learner learns, takes graphs in every form, and refuses mistakes."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data
+
+from ergnn.data import Graph, TaskStream
+from ergnn.errors import InputError
+from ergnn.learner import Learner
+from graphs import random_graph
+
+pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ergnn.estimator import EXPECTED_FAILED_CHECKS, ContinualNodeClassifier
+
+PAGE = Path(__file__).parents[1] / "docs" / "estimator.md"
+NAMES = np.array(["fig", "plum", "apple", "pear", "cherry", "quince"])
+"""Labels whose order is that of the class numbers in each task of two, and not over all."""
+
+
+@parametrize_with_checks(
+    [ContinualNodeClassifier(epochs=30), ContinualNodeClassifier("mlp", selector="random", epochs=30)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS,
+)
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_the_page_lists_the_checks_that_do_not_apply() -> None:
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    rows = dict(re.findall(r"^\| `(check_\w+)` \| (.+) \|$", text, re.MULTILINE))
+    assert rows == EXPECTED_FAILED_CHECKS
+
+
+@pytest.fixture(scope="module")
+def stream() -> TaskStream:
+    graph = random_graph(n=90, f=6, classes=6, p_edge=0.05, seed=1)
+    return TaskStream.from_classes(graph, classes_per_task=2, inter_task_edges="seen")
+
+
+def small(**options: Any) -> ContinualNodeClassifier:
+    return ContinualNodeClassifier("gcn", epochs=20, lr=0.05, **options)
+
+
+def test_it_learns_bit_for_bit_what_a_learner_learns(stream: TaskStream) -> None:
+    mine = small(per_class=2, random_state=3)
+    peer = Learner("gcn", head="growing", per_class=2, epochs=20, lr=0.05, weight_decay=3e-5, seed=3)
+    for task in stream:
+        mine.partial_fit(task.graph, nodes=task.train, y=NAMES[task.graph.y[task.train]])
+        peer.observe(task)
+    graph, nodes = stream[2].graph, stream[2].test
+    assert mine.classes_.tolist() == sorted(NAMES)
+    order = [NAMES.tolist().index(name) for name in mine.classes_]
+    peers = torch.zeros(nodes.numel(), 6)
+    peers[:, peer.classes()] = peer.predict_proba(nodes)
+    assert np.array_equal(mine.predict_proba(graph, nodes), peers.double().numpy()[:, order])
+    assert np.array_equal(mine.predict(graph, nodes), NAMES[peer.predict(nodes)])
+    assert torch.equal(mine.learner_.method.buffer.nodes, peer.method.buffer.nodes)
+    assert mine.score(graph, nodes=nodes, y=NAMES[graph.y[nodes]]) == peer.evaluate(stream[2])
+
+
+def test_a_graph_may_come_in_every_form(stream: TaskStream) -> None:
+    task = stream[0]
+    graph, nodes = task.graph, task.train.numpy()
+    data = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
+    pair = (graph.x.numpy(), graph.edge_index.numpy())
+    mask = np.isin(np.arange(graph.num_nodes), nodes)
+    labels = graph.y.numpy()
+    expected = small().fit(graph, nodes).predict_proba(graph)
+    for X, arguments in (
+        (graph, {"y": mask}),
+        (graph.with_sparse_x(), {"y": nodes.tolist()}),
+        (data, {"y": torch.from_numpy(nodes)}),
+        (data, {"nodes": nodes, "y": labels[nodes]}),
+        (pair, {"nodes": nodes, "y": labels[nodes]}),
+        ((graph.x, graph.edge_index), {"nodes": mask, "y": labels[mask]}),
+    ):
+        made = small().fit(X, **arguments)
+        # the order of nodes, which a mask changes, decides nothing but roundings
+        assert np.allclose(made.predict_proba(X), expected, atol=1e-4)
+        assert np.array_equal(made.predict(X, nodes), made.predict(X)[nodes])
+    unlabelled = Data(x=graph.x, edge_index=graph.edge_index)
+    assert np.array_equal(small().fit(unlabelled, nodes=nodes, y=labels[nodes]).predict_proba(graph), expected)
+
+
+def test_a_matrix_is_a_graph_without_edges() -> None:
+    graph = random_graph(n=40, f=6, classes=3, seed=2)
+    X, y = graph.x.numpy(), graph.y.numpy()
+    plain = small().fit(X, y)
+    pair = small(replay="isolated").fit((X, np.empty((2, 0), dtype=int)), y)
+    assert np.array_equal(plain.predict_proba(X), pair.predict_proba((X, np.empty((2, 0), dtype=int))))
+    sparse = small().fit(sp.csr_array(X), y)
+    assert np.allclose(sparse.predict_proba(sp.csr_matrix(X)), plain.predict_proba(X), atol=1e-4)
+    assert plain.score(X, y) == np.mean(plain.predict(X) == y)
+    weights = np.arange(40)
+    assert plain.score(X, y, sample_weight=weights) == pytest.approx(np.average(plain.predict(X) == y, weights=weights))
+
+
+def test_rows_of_matrices_are_remembered_by_their_attributes() -> None:
+    graph = random_graph(n=60, f=6, classes=4, seed=2)
+    X, y = graph.x.numpy(), graph.y.numpy()
+    made = small(per_class=2)
+    for pair in ([0, 1], [2, 3]):
+        rows = np.isin(y, pair)
+        made.partial_fit(X[rows], y[rows])
+    for part, pair in zip(made.learner_.method.buffer.experiences, ([0, 1], [2, 3]), strict=True):
+        assert np.array_equal(part.copy.x.numpy(), X[np.isin(y, pair)][part.nodes.numpy()])
+
+
+def test_classes_may_come_again_and_new_ones_among_them() -> None:
+    graph = random_graph(n=90, f=6, classes=3, p_edge=0.0, seed=4)
+    y = graph.y.numpy()
+    made = small()
+    for wanted, part in (([0, 1], slice(0, 30)), ([1, 2], slice(30, 60)), ([0, 1, 2], slice(60, 90))):
+        nodes = np.arange(90)[part]
+        made.partial_fit(graph, nodes[np.isin(y[nodes], wanted)])
+    assert made.classes_.tolist() == [0, 1, 2]
+    assert made.predict_proba(graph).shape == (90, 3)
+    assert np.allclose(made.predict_proba(graph).sum(1), 1)
+    assert made.score(graph) > 0.6
+    labels = np.concatenate([part.labels.numpy() for part in made.learner_.method.buffer.experiences])
+    assert np.bincount(labels).tolist() == [2, 3, 2]  # one a class and call
+    only = made.predict_proba(graph, task=1)
+    assert (only[:, 0] == 0).all()
+    assert np.allclose(only[:, 1:].sum(1), 1)
+
+
+def test_nodes_that_come_again_are_remembered_once() -> None:
+    graph = random_graph(n=40, f=6, classes=2, seed=4)
+    made = small(per_class=3)
+    for _ in range(3):
+        made.partial_fit(graph)
+    nodes = made.learner_.method.buffer.nodes
+    assert nodes.numel() == nodes.unique().numel() == 6
+
+
+def test_a_class_with_few_nodes_keeps_them_all_and_a_budget_is_kept() -> None:
+    graph = random_graph(n=40, f=6, classes=2, seed=4)
+    of = [np.flatnonzero(graph.y.numpy() == c) for c in (0, 1)]
+    made = small(per_class=5).fit(graph, np.concatenate([of[0][:2], of[1]]))
+    remembered = made.learner_.method.buffer.nodes.numpy()
+    assert set(of[0][:2]) <= set(remembered)
+    assert len(remembered) == 7
+    assert len(small(per_class=5, budget_nodes=4).fit(graph).learner_.method.buffer) == 4
+
+
+def test_a_graph_may_grow_but_not_shrink(stream: TaskStream) -> None:
+    graph = stream[0].graph
+    made = small(per_class=3).partial_fit(graph, stream[0].train)
+    extra = torch.zeros(5, graph.num_features)
+    larger = Graph(torch.cat([graph.x, extra]), graph.edge_index, torch.cat([graph.y, torch.full((5,), -1)]))
+    nodes = stream[1].train
+    labels = stream[1].graph.y[nodes]
+    made.partial_fit(larger, nodes=nodes, y=labels)
+    assert len(made.predict(larger)) == 95
+    last = int(made.learner_.method.buffer.nodes.max())
+    kept = (graph.edge_index < last).all(0)
+    smaller = Graph(graph.x[:last], graph.edge_index[:, kept], graph.y[:last])
+    with pytest.raises(InputError, match=f"node {last} is remembered, but the graph has {last} nodes"):
+        made.partial_fit(smaller, [0])
+
+
+def test_announced_classes_have_probability_0_until_they_come() -> None:
+    graph = random_graph(n=40, f=6, classes=3, seed=2)
+    nodes = np.flatnonzero(graph.y.numpy() < 2)
+    made = small().partial_fit(graph, nodes, classes=[0, 1, 2, 7])
+    assert made.classes_.tolist() == [0, 1, 2, 7]
+    probability = made.predict_proba(graph)
+    assert (probability[:, 2:] == 0).all()
+    assert (probability[:, :2] > 0).all()
+    made.partial_fit(graph, np.flatnonzero(graph.y.numpy() == 2))
+    assert (made.predict_proba(graph)[:, 2] > 0).all()
+    with pytest.raises(InputError, match="label 2 is not one of classes: 0, 1"):
+        small().partial_fit(graph, classes=[0, 1])
+
+
+def test_rows_alone_or_together_differ_by_roundings_only() -> None:
+    graph = random_graph(n=40, f=6, classes=3, seed=2)
+    made = ContinualNodeClassifier(epochs=10).fit(graph.x.numpy(), graph.y.numpy())
+    together = made.predict_proba(graph.x.numpy())
+    alone = np.concatenate([made.predict_proba(row[None]) for row in graph.x.numpy()])
+    assert np.allclose(together, alone, atol=1e-6)
+
+
+def test_a_pickle_goes_on_where_it_was(stream: TaskStream) -> None:
+    made = small().partial_fit(stream[0].graph, stream[0].train)
+    again = pickle.loads(pickle.dumps(made))
+    for one in (made, again):
+        one.partial_fit(stream[1].graph, stream[1].train)
+    graph = stream[1].graph
+    assert np.array_equal(made.predict_proba(graph), again.predict_proba(graph))
+
+
+def test_it_works_in_pipelines_and_searches() -> None:
+    graph = random_graph(n=60, f=6, classes=3, seed=2)
+    X, y = 1000 * graph.x.numpy() + 5000, NAMES[graph.y.numpy()]
+    pipeline = make_pipeline(StandardScaler(), small())
+    search = GridSearchCV(pipeline, {"continualnodeclassifier__epochs": np.array([1, 30])}, cv=2).fit(X, y)
+    assert search.best_params_ == {"continualnodeclassifier__epochs": 30}
+    assert search.predict(X).shape == y.shape
+
+
+def test_constructors_store_and_clones_are_new(stream: TaskStream) -> None:
+    options = {"prefer": "few"}
+    made = small(selector_options=options, selector="random", random_state=np.random.RandomState(0))
+    assert made.selector_options is options
+    with pytest.raises(NotFittedError):
+        made.predict(stream[0].graph)
+    fitted = small().fit(stream[0].graph, stream[0].train)
+    assert not hasattr(clone(fitted), "learner_")
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert fitted.set_params(epochs=3).get_params()["epochs"] == 3
+
+
+def test_random_states(stream: TaskStream) -> None:
+    def learn(state: Any) -> np.ndarray:
+        return small(random_state=state).fit(stream[0].graph, stream[0].train).predict_proba(stream[0].graph)
+
+    assert np.array_equal(learn(5), learn(np.int64(5)))
+    assert not np.array_equal(learn(5), learn(6))
+    source = np.random.RandomState(0)
+    assert not np.array_equal(learn(source), learn(source))
+    assert not np.array_equal(learn(None), learn(None))
+
+
+def test_callbacks_are_told(stream: TaskStream) -> None:
+    from ergnn.callbacks import History
+
+    history = History(split="train")
+    small(callbacks=[history]).partial_fit(stream[0].graph, stream[0].train)
+    assert len(history.losses(0)) == 20
+    assert history.column("buffer/nodes") == [2]
+
+
+def test_heads_of_their_own_want_the_task(stream: TaskStream) -> None:
+    made = small(head="per-task")
+    for task in stream[:2]:
+        made.partial_fit(task.graph, task.train)
+    graph = stream[1].graph
+    assert set(made.predict(graph, task=0)) <= {0, 1}
+    assert made.score(graph, stream[1].test, task=1) > 0.5
+    with pytest.raises(InputError, match="needs to know the task"):
+        made.predict(graph)
+
+
+def test_a_call_that_fails_changes_nothing(stream: TaskStream) -> None:
+    graph, nodes = stream[1].graph, stream[1].train
+    made = small(per_class=2).partial_fit(stream[0].graph, stream[0].train)
+    before, remembered = made.predict_proba(graph), made.learner_.method.buffer.nodes
+    made.learner_.training = replace(made.learner_.training, lr=1e38)
+    with pytest.raises(ArithmeticError):
+        made.partial_fit(graph, torch.cat([nodes, stream[0].train]))
+    assert made.classes_.tolist() == [0, 1]
+    assert np.array_equal(made.predict_proba(graph), before)
+    assert torch.equal(made.learner_.method.buffer.nodes, remembered)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"y": [0, 1, 1]}, "more than once; labels of a graph's nodes are given together with them"),
+        ({"y": [0, 900]}, "names node 900; nodes are 0 to 89"),
+        ({"y": [0.5]}, "vector of node numbers"),
+        ({"y": []}, "vector of node numbers"),
+        ({"y": np.array([], dtype=int)}, "no nodes are given"),
+        ({"nodes": [0, 1], "y": ["a"]}, r"1 label\(s\) are given for 2 node\(s\)"),
+        ({"y": [4]}, "node 4 has no label"),
+        ({"nodes": [0], "y": [0.25]}, "Unknown label type"),
+    ],
+)
+def test_mistakes_are_named(stream: TaskStream, arguments: dict[str, Any], message: str) -> None:
+    y = stream[0].graph.y.clone()
+    y[4] = -1
+    with pytest.raises(ValueError, match=message):
+        small().fit(replace(stream[0].graph, y=y), **arguments)
+
+
+def test_more_mistakes_are_named(stream: TaskStream) -> None:
+    graph, X = stream[0].graph, stream[0].graph.x.numpy()
+    made = small().fit(graph, stream[0].train)
+    with pytest.raises(InputError, match="the graph has 5 features, but ContinualNodeClassifier is expecting 6"):
+        made.predict(replace(graph, x=graph.x[:, :5]))
+    with pytest.raises(InputError, match="labels are <U1 such as 'a', but so far they were int64 such as"):
+        made.partial_fit(graph, nodes=[0], y=["a"])
+    with pytest.raises(InputError, match="has a graph of its own"):
+        made.partial_fit(X, np.zeros(90))
+    with pytest.raises(InputError, match="a graph as a tuple is"):
+        small().fit((X, X, X), np.zeros(90))
+    with pytest.raises(InputError, match="edge_index must hold node numbers"):
+        small().fit((X, np.zeros((2, 3))), np.zeros(90))
+    with pytest.raises(InputError, match="X has no labels"):
+        small().fit((X, graph.edge_index), nodes=[0])
+    with pytest.raises(InputError, match="no attributes"):
+        small().fit(Data(edge_index=graph.edge_index), nodes=[0], y=[1])
+
+
+def test_ergnn_comes_without_scikit_learn_and_says_what_is_missing() -> None:
+    code = """
+import sys
+sys.modules["sklearn"] = None
+import ergnn
+try:
+    ergnn.ContinualNodeClassifier
+except ergnn.InputError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'ergnn[sklearn]'" in said
