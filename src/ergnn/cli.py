@@ -7,6 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -80,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1, the fastest for small graphs)"
     )
+    run.add_argument(
+        "--checkpoint", metavar="DIR", help="keep each seed's state here after each task, and go on from what is there"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress bar")
 
     datasets = commands.add_parser("datasets", allow_abbrev=False, help="list the data sets, and where each one is")
@@ -125,7 +130,9 @@ def _config(args: argparse.Namespace) -> RunConfig:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from ergnn.distributed import launched, launched_first
     from ergnn.experiments.progress import progress_bar
+    from ergnn.experiments.resumable import run_resumable
     from ergnn.experiments.run import run
     from ergnn.report.tables import run_table
 
@@ -133,9 +140,13 @@ def _run(args: argparse.Namespace) -> int:
     if args.threads < 1:
         raise InputError(f"threads is {args.threads}; it must be 1 or more")
     torch.set_num_threads(args.threads)
-    with progress_bar(config, enabled=not args.quiet) as progress:
-        result = run(config, progress)
-    print(json.dumps(result, ensure_ascii=False) if args.json else run_table(result))
+    with progress_bar(config, enabled=not args.quiet and launched_first()) as progress:
+        if args.checkpoint is None and not launched():
+            result: dict[str, Any] | None = run(config, progress)
+        else:
+            result = run_resumable(config, args.checkpoint, progress, partial(print, "ergnn:", file=sys.stderr))
+    if result is not None:
+        print(json.dumps(result, ensure_ascii=False) if args.json else run_table(result))
     return 0
 
 

@@ -9,10 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.data.hashing import stream_key
+from ergnn.distributed import Alone, Team, make_team
 from ergnn.errors import DivergedError, InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import Objective, ParamDict
 from ergnn.nn.optimizers import OPTIMIZERS, make_optimizer
+from ergnn.nn.prefetch import prefetched
+from ergnn.nn.sampled import SampledObjective
+from ergnn.nn.sampling import Sampling
 
 GRAPH_FROM = 20
 """On a GPU, steps are recorded as a CUDA graph from this number of epochs on."""
@@ -29,6 +34,9 @@ class Training:
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state starts afresh with every task.
         batch_size: of the task's own examples a step, joined by as many of the others (see :class:`MiniBatches`);
             None is all of them.
+        fanout: how many neighbours stand for all of a node's in a batch, hop by hop; see :class:`Sampling`. None is
+            all of them, exactly.
+        with_replacement: whether a neighbour may be drawn more than once.
     """
 
     epochs: int = 200
@@ -36,6 +44,8 @@ class Training:
     weight_decay: float = 0.0
     optimizer: str = "adam"
     batch_size: int | None = None
+    fanout: tuple[int, ...] | None = None
+    with_replacement: bool = False
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -55,6 +65,15 @@ class Training:
             raise InputError(f"weight_decay is {self.weight_decay}; it must be 0 or more")
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"batch_size is {self.batch_size}; it must be 1 or more, or None for full batches")
+        if self.sampling is None and self.with_replacement:
+            raise InputError("with_replacement says how neighbours are drawn; give fanout, how many")
+        if self.sampling is not None and self.batch_size is None:
+            raise InputError(f"fanout is {self.fanout}; neighbours are drawn for batches: give batch_size")
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How neighbours are drawn, if they are."""
+        return None if self.fanout is None else Sampling(tuple(self.fanout), self.with_replacement)
 
     @property
     def l2(self) -> float:
@@ -116,30 +135,43 @@ class MiniBatches:
 
         n/|batch| Σ_batch weight · loss + m/|drawn| Σ_drawn weight · loss,
 
-    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch.
+    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch. Of several
+    ranks (:mod:`ergnn.distributed`) each gets its share of every batch.
     """
 
-    def __init__(self, objective: Objective, size: int, own: int, seed: int) -> None:
+    def __init__(self, objective: Objective, size: int, own: int, seed: int, team: Alone | None = None) -> None:
         weights = objective.weights
-        self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
+        self.objective = objective
+        if not isinstance(objective, SampledObjective):
+            self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
         self.size, self.own = size, own
         self.others = own + weights[own:].nonzero().flatten()
-        self.seed = seed
+        self.seed, self.team = seed, team or Alone()
 
     def __len__(self) -> int:
         return -(-self.own // self.size)
 
     def of_epoch(self, epoch: int) -> Iterator[Objective]:
+        """Batches over drawn neighbours are made by a thread while the one before is learnt from."""
+        made = self._made(epoch)
+        return prefetched(made, depth=1) if isinstance(self.objective, SampledObjective) else made
+
+    def _made(self, epoch: int) -> Iterator[Objective]:
         weights, device = self.objective.weights, self.objective.weights.device
         generator = torch.Generator().manual_seed((self.seed + epoch * 15_485_863) % 2**63)
         count = self.others.numel()
-        for index in torch.randperm(self.own, generator=generator).to(device).split(self.size):
+        for i, index in enumerate(torch.randperm(self.own, generator=generator).to(device).split(self.size)):
             scaled = weights[index] * (self.own / index.numel())
             if count:
                 drawn = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
                 index = torch.cat([index, drawn])
                 scaled = torch.cat([scaled, weights[drawn] * (count / drawn.numel())])
-            yield self.objective.batch(index, scaled)
+            yield self._batch(*self.team.pick(index, scaled), key=stream_key(self.seed, epoch, i))
+
+    def _batch(self, index: Tensor, weights: Tensor, key: int) -> Objective:
+        if isinstance(self.objective, SampledObjective):
+            return self.objective.batch(index, weights, key)
+        return self.objective.batch(index, weights)
 
 
 def train(
@@ -167,7 +199,8 @@ def train(
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
-    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+    team = make_team()
+    params = team.parameters(objective)
     device = objective.targets.device
     optimizer = make_optimizer(
         training.optimizer,
@@ -179,6 +212,7 @@ def train(
     start = 0 if resume is None else _go_on(params, optimizer, resume, training)
     if (
         device.type == "cuda"
+        and not isinstance(team, Team)
         and all(part.recordable for part in rounds)
         and guide is None
         and training.batch_size is None
@@ -193,7 +227,9 @@ def train(
         if len(seeds) != 1:
             raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
         count = objective.weights.numel() if own is None else own
-        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29)
+        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, team)
+    else:
+        rounds = [team.share(part) for part in rounds]
     a_epoch = 1 if mini is None else len(mini)
     keys = dropout_keys(seeds, task, training.epochs * a_epoch, objective.dropout_sites, device)
     if guide is not None:
@@ -203,7 +239,7 @@ def train(
         batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
         for i, batch in enumerate(batches):
             optimizer.zero_grad()
-            loss = (batch.weights * batch.losses(params, keys[epoch * a_epoch + i])).sum()
+            loss = team.loss(batch, params, keys[epoch * a_epoch + i])
             loss.backward()
             if guide is not None:
                 guide.before_step(params)

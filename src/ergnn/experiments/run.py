@@ -124,11 +124,18 @@ def learn_streams(
     return [AccuracyMatrix(own, stream.metric) for own, stream in zip(rows, streams, strict=True)]
 
 
+Learn = Callable[
+    [Sequence[tuple[int, int]], Sequence[Learner], Sequence[TaskStream], Progress | None], list[AccuracyMatrix]
+]
+"""Lets the learners of some members go through their streams, and scores them."""
+
+
 def run_members(
     config: RunConfig,
     members: Sequence[tuple[int, int]] | None = None,
     progress: Progress | None = None,
     batch: int = 10,
+    learn: Learn | None = None,
 ) -> Iterator[list[SeedResult]]:
     """Members of a resolved configuration (by default all), ``batch`` of them side by side, given as they are done."""
     members = members_of(config) if members is None else members
@@ -150,7 +157,10 @@ def run_members(
             if id(preset) not in on_device:
                 on_device[id(preset)] = preset.stream.to(config.device)
             streams.append(on_device[id(preset)])
-        matrices = learn_streams(learners, streams, progress)
+        if learn is None:
+            matrices = learn_streams(learners, streams, progress)
+        else:
+            matrices = learn(members[at : at + batch], learners, streams, progress)
         seconds = (time.perf_counter() - start) / len(part)
         yield [
             _seed_result(member, preset, learner, matrix, seconds)

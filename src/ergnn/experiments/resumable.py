@@ -1,0 +1,148 @@
+"""A run that is kept after each task, and that several ranks may share (``torchrun … -m ergnn run …``)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ergnn.data import TaskStream
+from ergnn.distributed import Ranks, RanksError, check_agreement, from_first, joined
+from ergnn.errors import InputError
+from ergnn.experiments.config import RunConfig
+from ergnn.experiments.keys import member_key
+from ergnn.experiments.run import Progress, peak_memory_mb, run_members, summary
+from ergnn.learner import Learner
+from ergnn.metrics import AccuracyMatrix
+
+SCHEMA = 1
+
+
+def run_resumable(
+    config: RunConfig,
+    checkpoint: str | Path | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any] | None:
+    """What :func:`ergnn.experiments.run.run` gives, one member after another, and with the ranks launched with this.
+
+    Args:
+        checkpoint: a folder with one file a member, written after each task; what is there is not done again.
+        progress: as for ``run``; only the first rank reports.
+        say: told what the run goes on from.
+
+    Returns:
+        The summary; None on all ranks but the first.
+    """
+    config, start = config.resolved(), time.perf_counter()
+    folder = None if checkpoint is None else Path(checkpoint)
+    try:
+        with joined(config.device) as ranks:
+            first = ranks is None or ranks.is_first
+            own = config if ranks is None else replace(config, device=str(ranks.device))
+            keeper = TaskKeeper(own, folder, ranks, say)
+            parts = run_members(own, None, progress if first else None, batch=1, learn=keeper.learn)
+            results = [result for part in parts for result in part]
+            if not first:
+                return None
+            return summary(own, results, time.perf_counter() - start, peak_memory_mb(own.device))
+    except RanksError as error:
+        again = (
+            "with --checkpoint DIR a run could go on" if folder is None else f"the same command goes on from {folder}"
+        )
+        raise RanksError(f"{error}; {again}") from error
+
+
+class TaskKeeper:
+    """Learns streams task by task, keeps what was learnt, and holds the ranks together."""
+
+    def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
+        self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
+
+    def learn(
+        self,
+        members: Sequence[tuple[int, int]],
+        learners: Sequence[Learner],
+        streams: Sequence[TaskStream],
+        progress: Progress | None,
+    ) -> list[AccuracyMatrix]:
+        """Let each learner go through its stream, from where it was kept, and score it after each task."""
+        return [
+            self._learn(member, learner, stream, progress)
+            for member, learner, stream in zip(members, learners, streams, strict=True)
+        ]
+
+    def _learn(
+        self, member: tuple[int, int], learner: Learner, stream: TaskStream, progress: Progress | None
+    ) -> AccuracyMatrix:
+        path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
+        rows = self._go_on(path, member, learner, stream)
+        if progress is not None:
+            progress(self.config.epochs * len(rows))
+        for i in range(len(rows), len(stream)):
+            learner.observe(stream[i], None if progress is None else (lambda: progress(1)))
+            scores = [learner.evaluate(stream[j], metric=stream.metric) for j in range(i + 1)]
+            rows.append(self._settled(stream[i].name, learner, scores + [float("nan")] * (len(stream) - i - 1)))
+            if path is not None and (self.ranks is None or self.ranks.is_first):
+                _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
+        return AccuracyMatrix(rows, stream.metric)
+
+    def _settled(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
+        """What was remembered and scored as rank 0 has it; then everything, parameters too, must be the same."""
+        if self.ranks is None:
+            return scores
+        state = learner.state_dict()
+        own: list[Any] = [{k: v for k, v in state.items() if k != "model"}, scores]
+        told, scores = from_first(own)
+        if not self.ranks.is_first:
+            learner.load_state_dict({**told, "model": state["model"]}, learner.graph)
+        check_agreement(self.ranks, f"what was learnt in {name}", [learner.state_dict(), scores])
+        return scores
+
+    def _go_on(
+        self, path: Path | None, member: tuple[int, int], learner: Learner, stream: TaskStream
+    ) -> list[list[float]]:
+        """The scores of tasks that are done, the learner being as it was after them."""
+        first = self.ranks is None or self.ranks.is_first
+        kept = _read(path) if first and path is not None else None
+        if self.ranks is not None:
+            kept = from_first(kept)
+        if kept is None:
+            return []
+        rows: list[list[float]] = kept["rows"]
+        learner.load_state_dict(kept["learner"], stream[len(rows) - 1].graph)
+        if first:
+            self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are done already")
+        return rows
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What was kept, or None; tensors, numbers and texts only are read."""
+    if not path.exists():
+        return None
+    try:
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a damaged file brings about
+        raise InputError(f"{path}: cannot be read ({error}); remove it to begin this run afresh") from None
+    if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
+        raise InputError(f"{path}: not a checkpoint that this version reads; remove it to begin this run afresh")
+    return kept
+
+
+def _write(path: Path, kept: dict[str, Any]) -> None:
+    """Whole or not at all: under another name first."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        with new.open("wb") as file:
+            torch.save(kept, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error})") from None
