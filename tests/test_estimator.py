@@ -63,7 +63,8 @@ def small(**options: Any) -> ContinualNodeClassifier:
 
 def test_it_learns_bit_for_bit_what_a_learner_learns(stream: TaskStream) -> None:
     mine = small(per_class=2, random_state=3)
-    peer = Learner("gcn", head="growing", per_class=2, epochs=20, lr=0.05, weight_decay=3e-5, seed=3)
+    training = {"epochs": 20, "lr": 0.05, "weight_decay": 3e-5, "seed": 3}
+    peer = Learner("gcn", head="growing", per_class=2, replay_batch=None, **training)
     for task in stream:
         mine.partial_fit(task.graph, nodes=task.train, y=NAMES[task.graph.y[task.train]])
         peer.observe(task)

@@ -25,8 +25,8 @@ from ergnn.estimator.labels import Labels
 from ergnn.learner import Learner
 
 PASSED_ON = (
-    *("selector", "per_class", "head", "epochs", "lr", "weight_decay", "optimizer", "batch_size"),
-    *("budget_nodes", "budget_bytes", "backbone_options", "selector_options", "device"),
+    *("selector", "per_class", "head", "epochs", "lr", "weight_decay", "optimizer", "batch_size", "fanout"),
+    *("replay_batch", "budget_nodes", "budget_bytes", "backbone_options", "selector_options", "device"),
 )
 """Arguments that go to the learner as they are."""
 
@@ -52,9 +52,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         selector: which nodes are remembered: a name that is registered, or a :class:`ergnn.Selector`.
         per_class: e, how many nodes of each class a call adds to what is remembered (all, where it brings fewer).
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared`` predictions need ``task``.
-        epochs, lr, weight_decay, optimizer, batch_size: see :class:`ergnn.Training`.
+        epochs, lr, weight_decay, optimizer, batch_size, fanout: see :class:`ergnn.Training`.
         replay: ``live``, ``isolated`` or ``ego``, see :class:`ergnn.ExperienceBuffer`; ``auto`` is ``live`` for graphs
             and ``isolated`` for plain matrices.
+        replay_batch: how many remembered nodes an epoch replays, in turn; None is all of them.
         budget_nodes, budget_bytes: the most that may be remembered over all classes.
         backbone_options, selector_options: for a backbone or selector given by name.
         device: where to compute.
@@ -84,7 +85,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         weight_decay: float = 3e-5,
         optimizer: str = "adam",
         batch_size: int | None = None,
+        fanout: tuple[int, ...] | None = None,
         replay: str = "auto",
+        replay_batch: int | None = None,
         budget_nodes: int | None = None,
         budget_bytes: int | None = None,
         backbone_options: dict[str, Any] | None = None,
@@ -102,7 +105,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         self.weight_decay = weight_decay
         self.optimizer = optimizer
         self.batch_size = batch_size
+        self.fanout = fanout
         self.replay = replay
+        self.replay_batch = replay_batch
         self.budget_nodes = budget_nodes
         self.budget_bytes = budget_bytes
         self.backbone_options = backbone_options
