@@ -15,9 +15,10 @@ from ergnn.data.stream import Task
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS, Method
 from ergnn.metrics import accuracy, micro_f1
-from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
+from ergnn.nn.inference import layerwise_logits, prefers_layers
 from ergnn.nn.objective import make_objective
 from ergnn.nn.plain import PlainModel
 from ergnn.observing import Following, copied, observe_alone
@@ -39,7 +40,8 @@ class Learner:
         backbone: a name that is registered, or any module with ``forward(x, adj)``, of which a copy is trained.
         method: a name that is registered, or a :class:`Method`.
         head: ``shared``, ``per-task`` or ``growing``; see :mod:`ergnn.nn.heads`.
-        epochs, lr, weight_decay, optimizer, batch_size: see :class:`Training`; ``lr`` is by default the backbone's own.
+        epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement: see :class:`Training`; ``lr`` is by
+            default the backbone's own.
         seed: decides initial parameters, dropout and every random choice.
         device: where to compute.
         backbone_options: for a backbone given by name.
@@ -57,6 +59,8 @@ class Learner:
         weight_decay: float = 0.0,
         optimizer: str = "adam",
         batch_size: int | None = None,
+        fanout: tuple[int, ...] | None = None,
+        with_replacement: bool = False,
         seed: int = 0,
         device: torch.device | str = "cpu",
         backbone_options: dict[str, Any] | None = None,
@@ -80,7 +84,8 @@ class Learner:
         self.backbone, self.backbone_options = backbone, backbone_options or {}
         self.method = made
         self.heads = HeadPolicy(head)
-        self.training = Training(epochs, default_lr if lr is None else lr, weight_decay, optimizer, batch_size)
+        lr = default_lr if lr is None else lr
+        self.training = Training(epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement)
         if not isinstance(seed, int) or not 0 <= seed < 2**31:
             raise InputError(f"seed is {seed!r}; it must be a whole number from 0 to 2147483647")
         self.seed = seed
@@ -139,14 +144,12 @@ class Learner:
         place, classes = self._columns(task)
         nodes = nodes.to(self.device)
         out = []
-        for part in nodes.split(CHUNK) if nodes.numel() else ():
+        many = self.method.trains and prefers_layers(model, graph, nodes)
+        for part in nodes.split(nodes.numel() if many else CHUNK) if nodes.numel() else ():
             logits = self.method.scores(graph, part, classes)
             if logits is None:
                 heads = self.heads.heads_of(task or 0, part.numel(), self.device)
-                blank = torch.zeros_like(part)
-                objective = make_objective([model], [Examples(graph, part, heads, blank, blank.float())])
-                with torch.no_grad():
-                    logits = objective.logits(objective.parameters())[:, place]
+                logits = _logits(model, graph, part, heads, many)[:, place]
             out.append(torch.softmax(logits, dim=1))
         return torch.cat(out) if out else torch.empty(0, place.numel(), device=self.device)
 
@@ -272,6 +275,15 @@ class Learner:
         with torch.random.fork_rng():
             torch.manual_seed(self.seed * 1_000_003 + len(self.heads.classes) + 1)
             return self.heads.add_task(self.model, classes)  # type: ignore[arg-type]
+
+
+def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_layers: bool) -> Tensor:
+    if by_layers and isinstance(model, Backbone):
+        return layerwise_logits(model, graph, nodes, heads)
+    blank = torch.zeros_like(nodes)
+    objective = make_objective([model], [Examples(graph, nodes, heads, blank, blank.float())])
+    with torch.no_grad():
+        return objective.logits(objective.parameters())
 
 
 def _device(device: torch.device | str) -> torch.device:

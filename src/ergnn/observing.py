@@ -9,13 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ergnn.callbacks.base import CallbackList
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
+from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import can_stand_side_by_side, make_objective
+from ergnn.nn.objective import Objective, can_stand_side_by_side, make_objective
+from ergnn.nn.sampled import SampledObjective
+from ergnn.nn.sampling import Sampling
 from ergnn.training import OnEpoch, TaskProgress, train
 
 if TYPE_CHECKING:
@@ -99,7 +102,7 @@ def _observe(
         lead, (task, examples) = learners[group[0]], begun[group[0]]
         heads = torch.unique(examples.heads).tolist()
         objectives = [
-            make_objective([models[i] for i in group], [rounds[i][k] for i in group], heads)
+            _objective([models[i] for i in group], [rounds[i][k] for i in group], heads, lead.training.sampling)
             for k in range(len(rounds[group[0]]))
         ]
         train(
@@ -117,6 +120,16 @@ def _observe(
         seconds = (time.perf_counter() - start) / len(group)
         for i in group:
             _finish(learners[i], *begun[i], seconds, following)
+
+
+def _objective(
+    models: Sequence[nn.Module], examples: Sequence[Examples], heads: list[int], sampling: Sampling | None
+) -> Objective:
+    if sampling is None:
+        return make_objective(models, examples, heads)
+    sampling.check(models[0])
+    assert isinstance(models[0], Backbone)
+    return SampledObjective(models[0], examples[0], sampling, heads)
 
 
 def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ergnn.data.hashing import stream_key
-from ergnn.distributed import Alone, Team, make_team
 from ergnn.errors import DivergedError, InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import Objective, ParamDict
@@ -135,18 +134,17 @@ class MiniBatches:
 
         n/|batch| Σ_batch weight · loss + m/|drawn| Σ_drawn weight · loss,
 
-    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch. Of several
-    ranks (:mod:`ergnn.distributed`) each gets its share of every batch.
+    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch.
     """
 
-    def __init__(self, objective: Objective, size: int, own: int, seed: int, team: Alone | None = None) -> None:
+    def __init__(self, objective: Objective, size: int, own: int, seed: int) -> None:
         weights = objective.weights
         self.objective = objective
         if not isinstance(objective, SampledObjective):
             self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
         self.size, self.own = size, own
         self.others = own + weights[own:].nonzero().flatten()
-        self.seed, self.team = seed, team or Alone()
+        self.seed = seed
 
     def __len__(self) -> int:
         return -(-self.own // self.size)
@@ -166,7 +164,7 @@ class MiniBatches:
                 drawn = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
                 index = torch.cat([index, drawn])
                 scaled = torch.cat([scaled, weights[drawn] * (count / drawn.numel())])
-            yield self._batch(*self.team.pick(index, scaled), key=stream_key(self.seed, epoch, i))
+            yield self._batch(index, scaled, key=stream_key(self.seed, epoch, i))
 
     def _batch(self, index: Tensor, weights: Tensor, key: int) -> Objective:
         if isinstance(self.objective, SampledObjective):
@@ -199,8 +197,7 @@ def train(
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
-    team = make_team()
-    params = team.parameters(objective)
+    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     device = objective.targets.device
     optimizer = make_optimizer(
         training.optimizer,
@@ -212,7 +209,6 @@ def train(
     start = 0 if resume is None else _go_on(params, optimizer, resume, training)
     if (
         device.type == "cuda"
-        and not isinstance(team, Team)
         and all(part.recordable for part in rounds)
         and guide is None
         and training.batch_size is None
@@ -227,9 +223,7 @@ def train(
         if len(seeds) != 1:
             raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
         count = objective.weights.numel() if own is None else own
-        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, team)
-    else:
-        rounds = [team.share(part) for part in rounds]
+        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29)
     a_epoch = 1 if mini is None else len(mini)
     keys = dropout_keys(seeds, task, training.epochs * a_epoch, objective.dropout_sites, device)
     if guide is not None:
@@ -239,7 +233,7 @@ def train(
         batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
         for i, batch in enumerate(batches):
             optimizer.zero_grad()
-            loss = team.loss(batch, params, keys[epoch * a_epoch + i])
+            loss = (batch.weights * batch.losses(params, keys[epoch * a_epoch + i])).sum()
             loss.backward()
             if guide is not None:
                 guide.before_step(params)

@@ -264,8 +264,6 @@ def test_a_model_that_does_not_fit_is_refused() -> None:
         Sampling((5,)).check(PlainModel(torch.nn.Linear(1, 1)))
     with pytest.raises(InputError, match="with replacement"):
         Sampling((5, -1), replace=True)
-    with pytest.raises(InputError, match="at least one example"):
-        SampledObjective(model_of("gat", 8, [3]), task_examples(graph), Sampling((5, 5))).batch(torch.arange(0))
 
 
 # --- elsewhere -------------------------------------------------------------------------------------------

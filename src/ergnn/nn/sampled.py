@@ -7,7 +7,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.losses import ParamDict
@@ -39,8 +38,6 @@ class SampledObjective(FieldObjective):
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> FieldObjective:
         """Some of the examples, by position; ``key`` decides their neighbours."""
-        if index.numel() == 0:
-            raise InputError("a batch needs at least one example")
         part = self.examples[0][index]
         part = part if weights is None else part.weighted(weights)
         make = partial(sampled_field, sampling=self.sampling, key=self.key if key is None else key)

@@ -1,0 +1,153 @@
+"""Learning from batches over drawn neighbours, by the learner's own door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ergnn.data import TaskStream
+from ergnn.errors import InputError
+from ergnn.learner import Learner
+from ergnn.nn import inference
+from ergnn.nn.objective import make_objective
+from ergnn.nn.sampled import SampledObjective
+from ergnn.nn.sampling import Sampling
+from ergnn.training import MiniBatches, TaskProgress, Training
+from graphs import random_graph
+
+BACKBONES = ["gat", "gcn", "sage", "gin", "sgc"]
+SMALL = {"gat": {"hidden": 3, "heads": 2}, "sage": {"hidden": 4}, "sgc": {}}
+
+
+def stream(n: int = 120, p_edge: float = 0.15) -> TaskStream:
+    return TaskStream.from_classes(random_graph(n=n, classes=6, p_edge=p_edge), classes_per_task=2)
+
+
+def learner(backbone: str = "gat", **options: Any) -> Learner:
+    given = {"epochs": 3, "batch_size": 8, "fanout": (4, 3), "backbone_options": SMALL.get(backbone, {"hidden": 4})}
+    return Learner(backbone, selector="mf", **{**given, **options})
+
+
+def parameters(found: Learner) -> list[torch.Tensor]:
+    assert found.model is not None
+    return [value.detach() for value in found.model.parameters()]
+
+
+def equal(a: Learner, b: Learner) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(parameters(a), parameters(b), strict=True))
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("head", ["per-task", "growing"])
+def test_a_fanout_of_the_largest_degree_learns_what_exact_batches_learn(backbone: str, head: str) -> None:
+    sampled, exact = (learner(backbone, head=head, fanout=fanout) for fanout in ((1000, 1000), None))
+    for task in stream():
+        sampled.observe(task)
+        exact.observe(task)
+    for a, b in zip(parameters(sampled), parameters(exact), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    assert sampled.method.buffer is not None
+    assert len(sampled.method.buffer) == 6
+
+
+@pytest.mark.parametrize("with_replacement", [False, True])
+def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(with_replacement: bool) -> None:
+    made = [learner(seed=seed, with_replacement=with_replacement) for seed in (1, 1, 2)]
+    for one in made:
+        for task in stream():
+            one.observe(task)
+    assert equal(made[0], made[1])
+    assert not equal(made[0], made[2])
+
+
+def test_drawing_fewer_neighbours_is_not_drawing_all() -> None:
+    first = stream()[0]
+    assert not equal(learner().observe(first), learner(fanout=None).observe(first))
+
+
+def test_a_task_that_was_interrupted_goes_on_to_the_same_bits() -> None:
+    tasks = stream()
+    whole, broken = learner(epochs=6), learner(epochs=6)
+    for one in (whole, broken):
+        one.observe(tasks[0])
+    states: dict[int, Any] = {}
+
+    def stop(progress: TaskProgress) -> None:
+        states[progress.epoch] = progress.state_dict()
+        if progress.epoch == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken.observe(tasks[1], checkpoint=stop)
+    whole.observe(tasks[1])
+    broken.observe(tasks[1], resume=states[4])
+    assert equal(whole, broken)
+
+
+def test_batches_mix_the_task_and_what_is_remembered_as_exact_ones_do() -> None:
+    """Indices, weights and targets are MiniBatches' own; only what lies around the nodes is drawn."""
+    task = stream()[0]
+    made = learner().observe(task)
+    assert made.model is not None
+    examples = made.examples(task.graph, task.train, 0).weighted(torch.rand(task.train.numel()))
+    sampled = MiniBatches(SampledObjective(made.model, examples, Sampling((2, 2))), 6, 10, 5)
+    exact = MiniBatches(make_objective([made.model], [examples]), 6, 10, 5)
+    for epoch in (0, 3):
+        pairs = list(zip(sampled.of_epoch(epoch), exact.of_epoch(epoch), strict=True))
+        assert len(pairs) == len(sampled) == 2
+        for a, b in pairs:
+            assert torch.equal(a.targets, b.targets)
+            assert torch.equal(a.weights, b.weights)
+            assert torch.equal(a.examples[0].nodes, b.examples[0].nodes)  # type: ignore[attr-defined]
+
+
+def test_neighbours_are_drawn_anew_in_every_batch_and_epoch() -> None:
+    task = stream()[0]
+    made = learner().observe(task)
+    assert made.model is not None
+    examples = made.examples(task.graph, task.train[:5], 0)
+    batches = MiniBatches(SampledObjective(made.model, examples, Sampling((2, 2))), 5, 5, 5)
+    drawn = {
+        tuple(sorted(batch.field.features.value[:, 0].tolist())) for e in range(6) for batch in batches.of_epoch(e)
+    }
+    assert len(drawn) == 6
+
+
+@pytest.mark.parametrize("backbone", [*BACKBONES, "mlp"])
+def test_predictions_layer_by_layer_are_those_on_fields(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = stream()
+    made = learner(backbone, head="growing", fanout=None)
+    for task in tasks:
+        made.observe(task)
+    every = torch.arange(120)
+    on_fields = made.predict_proba(every)
+    monkeypatch.setattr(inference, "FIELD_EDGES", 10)
+    calls = []
+    layerwise = inference.layerwise_logits
+    monkeypatch.setattr("ergnn.learner.layerwise_logits", lambda *a: calls.append(a) or layerwise(*a))
+    assert torch.allclose(made.predict_proba(every), on_fields, atol=1e-5)
+    assert len(calls) == (backbone != "mlp")
+
+
+@pytest.mark.parametrize("method", ["finetune", "joint", "ewc", "gem", "agem"])
+def test_other_methods_learn_from_drawn_neighbours_too(method: str) -> None:
+    made = Learner("gcn", method, epochs=2, batch_size=8, fanout=(3, 3), backbone_options={"hidden": 4})
+    for task in stream():
+        made.observe(task)
+    assert made.num_tasks == 3
+    assert all(bool(torch.isfinite(value).all()) for value in parameters(made))
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(InputError, match=r"fanout is \(5, 5\); neighbours are drawn for batches: give batch_size"):
+        Training(fanout=(5, 5))
+    with pytest.raises(InputError, match="with_replacement says how neighbours are drawn"):
+        Training(batch_size=5, with_replacement=True)
+    with pytest.raises(InputError, match=r"fanout is \(5, 0\)"):
+        Training(batch_size=5, fanout=(5, 0))
+    made = learner(fanout=(5,))
+    with pytest.raises(InputError, match=r"GAT looks at neighbours in 2 layer\(s\)"):
+        made.observe(stream()[0])
+    assert made.num_tasks == 0
