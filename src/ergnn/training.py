@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data.hashing import stream_key
+from ergnn.distributed import Alone, Team, make_team
 from ergnn.errors import DivergedError, InputError, UnknownNameError
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import Objective, ParamDict
@@ -134,17 +135,18 @@ class MiniBatches:
 
         n/|batch| Σ_batch weight · loss + m/|drawn| Σ_drawn weight · loss,
 
-    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch.
+    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch. Of several
+    ranks (:mod:`ergnn.distributed`) each gets its share of every batch.
     """
 
-    def __init__(self, objective: Objective, size: int, own: int, seed: int) -> None:
+    def __init__(self, objective: Objective, size: int, own: int, seed: int, team: Alone | None = None) -> None:
         weights = objective.weights
         self.objective = objective
         if not isinstance(objective, SampledObjective):
             self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
         self.size, self.own = size, own
         self.others = own + weights[own:].nonzero().flatten()
-        self.seed = seed
+        self.seed, self.team = seed, team or Alone()
 
     def __len__(self) -> int:
         return -(-self.own // self.size)
@@ -164,7 +166,7 @@ class MiniBatches:
                 drawn = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
                 index = torch.cat([index, drawn])
                 scaled = torch.cat([scaled, weights[drawn] * (count / drawn.numel())])
-            yield self._batch(index, scaled, key=stream_key(self.seed, epoch, i))
+            yield self._batch(*self.team.pick(index, scaled), key=stream_key(self.seed, epoch, i))
 
     def _batch(self, index: Tensor, weights: Tensor, key: int) -> Objective:
         if isinstance(self.objective, SampledObjective):
@@ -197,7 +199,8 @@ def train(
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
-    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+    team = make_team()
+    params = team.parameters(objective)
     device = objective.targets.device
     optimizer = make_optimizer(
         training.optimizer,
@@ -209,6 +212,7 @@ def train(
     start = 0 if resume is None else _go_on(params, optimizer, resume, training)
     if (
         device.type == "cuda"
+        and not isinstance(team, Team)
         and all(part.recordable for part in rounds)
         and guide is None
         and training.batch_size is None
@@ -223,7 +227,9 @@ def train(
         if len(seeds) != 1:
             raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
         count = objective.weights.numel() if own is None else own
-        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29)
+        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, team)
+    else:
+        rounds = [team.share(part) for part in rounds]
     a_epoch = 1 if mini is None else len(mini)
     keys = dropout_keys(seeds, task, training.epochs * a_epoch, objective.dropout_sites, device)
     if guide is not None:
@@ -233,7 +239,7 @@ def train(
         batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
         for i, batch in enumerate(batches):
             optimizer.zero_grad()
-            loss = (batch.weights * batch.losses(params, keys[epoch * a_epoch + i])).sum()
+            loss = team.loss(batch, params, keys[epoch * a_epoch + i])
             loss.backward()
             if guide is not None:
                 guide.before_step(params)
