@@ -3,6 +3,7 @@
     python fuzz_worker.py FOLDER COUNT SEED
 
 writes a JSON object to stdout: for each format how many files were read, how many refused, and all that went wrong.
+With ``COUNT`` 0 it reads the files in ``FOLDER/work`` as they are, and says for each what became of it.
 Nothing may be raised but an ``ErgnnError``; a file that is read must give what an independent reader gives; no file may
 take longer than ``SECONDS``, need more than a gigabyte, or leave another file behind.
 """
@@ -67,10 +68,10 @@ def table(sparse: bool, n: int = 40) -> NodeTable:
     ids = IDS + [f"n{i}" for i in range(n - len(IDS))]
     features = np.round(rng.normal(size=(n, 6)), 3) * (rng.random((n, 6)) < 0.4)
     return NodeTable(
-        ids=ids,  # type: ignore[arg-type]
-        labels=[None if i % 5 == 0 else f"class {i % 3}" for i in range(n)],  # type: ignore[arg-type]
+        ids=ids,
+        labels=[None if i % 5 == 0 else f"class {i % 3}" for i in range(n)],
         time=np.arange(n),
-        split=[("train", "val", "test", None)[i % 4] for i in range(n)],  # type: ignore[arg-type]
+        split=[("train", "val", "test", None)[i % 4] for i in range(n)],
         features=scipy.sparse.csr_matrix(features) if sparse else features,
     )
 
@@ -89,9 +90,9 @@ def seeds(folder: Path) -> dict[str, Path]:
     write_nodes(nodes, made("list.csv"), features="list")
     write_nodes(nodes, made("columns.tsv.gz"))
     write_nodes(table(sparse=True), made("sparse.tsv"))
-    write_nodes(nodes, made("columns.parquet"))
-    write_nodes(nodes, made("list.parquet"), features="list")
-    write_nodes(table(sparse=True), made("sparse.parquet"))
+    write_nodes(table(sparse=False, n=400), made("columns.parquet"))
+    write_nodes(table(sparse=False, n=400), made("list.parquet"), features="list")
+    write_nodes(table(sparse=True, n=400), made("sparse.parquet"))
     pairs = [(str(a), str(b)) for a, b in rng.choice(nodes.ids, (60, 2))]
     rows = [["source", "target", "weight"], *([a, b, "0.5"] for a, b in pairs)]
     text = io.StringIO()
@@ -164,7 +165,7 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
         elif kind == 7:
             width = rng.choice((1, 2, 4, 8))
             order = rng.choice(("little", "big"))
-            out[at : at + width] = (rng.choice(BIG) % (1 << 8 * width)).to_bytes(width, order)  # type: ignore[arg-type]
+            out[at : at + width] = (rng.choice(BIG) % (1 << 8 * width)).to_bytes(width, order)
         else:
             digits = [i for i in range(len(out)) if 48 <= out[i] < 58]
             if digits:
@@ -229,7 +230,7 @@ def truth(path: Path, name: str) -> list[str]:
     if kind == "npz":
         return [str(i) for i in range(int(np.load(path)["adj_shape"][0]))]
     if kind == "pt":
-        loaded = torch.load(path, weights_only=True)
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
         return [str(i) for i in range(loaded["x"].shape[0])]
     if kind == "json":
         return [str(node["id"]) for node in json.loads(data.decode("utf-8-sig"))["nodes"]]
@@ -276,8 +277,10 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     resource.setrlimit(resource.RLIMIT_AS, (virtual() + GIGABYTE, resource.RLIM_INFINITY))
     work = folder / "work"
-    work.mkdir()
+    work.mkdir(exist_ok=True)
     os.chdir(work)
+    if not count:
+        return {path.name: outcome(path) for path in sorted(work.iterdir())}
     tally: dict[str, Counter[str]] = {name: Counter() for name in good}
     wrong: list[dict[str, Any]] = []
     slowest = 0.0
@@ -313,6 +316,17 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
             break
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return {"tally": tally, "wrong": wrong, "slowest": slowest, "grown": grown * 1024}
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """What became of a file; ``lacked``: whether it was refused only because memory ran out."""
+    said, lacked = "read", False
+    started = time.perf_counter()
+    try:
+        read(path, path.name)
+    except BaseException as error:
+        said, lacked = f"{type(error).__name__}: {error}", out_of_memory(error)
+    return {"said": said, "lacked": lacked, "seconds": time.perf_counter() - started}
 
 
 def _too_long(*_: object) -> None:

@@ -42,11 +42,11 @@ def node_table(nodes: Sequence[tuple[Any, Attributes]], source: object, limits: 
             time.add(_text(attributes.get(key[columns.time]), "time", where, whole=False) or "", where)
         _add_features(attributes, columns, key, single, many, where)
     return NodeTable(
-        ids=ids,  # type: ignore[arg-type]
-        labels=listed["label"] or None,  # type: ignore[arg-type]
+        ids=ids,
+        labels=listed["label"] or None,
         time=time.array() if columns.time is not None else None,
-        split=listed["split"] or None,  # type: ignore[arg-type]
-        domain=listed["domain"] or None,  # type: ignore[arg-type]
+        split=listed["split"] or None,
+        domain=listed["domain"] or None,
         features=single.matrix() if columns.single is not None else many.matrix() if columns.many else None,
         feature_names=columns.names or None,
         place=lambda row: f"{source}, node {shown(nodes[row][0])}",
@@ -72,8 +72,8 @@ def edge_table(edges: Sequence[tuple[Any, Any, Attributes]], source: object, lim
         if columns.time is not None:
             time.add(_text(attributes.get(key[columns.time]), "time", where, whole=False) or "", where)
     return EdgeTable(
-        source=ends[0],  # type: ignore[arg-type]
-        target=ends[1],  # type: ignore[arg-type]
+        source=ends[0],
+        target=ends[1],
         weight=np.array(weight) if columns.weight is not None else None,
         time=time.array() if columns.time is not None else None,
         place=lambda row: f"{source}, edge {row + 1}",

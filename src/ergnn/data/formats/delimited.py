@@ -19,7 +19,7 @@ from ergnn.errors import FormatError
 ROW_BYTES = 200
 """What a node's or an edge's ids and labels take in memory, more or less."""
 CHECKED = 1023
-"""Memory is looked at again after every so many edges, and one."""
+"""Memory is looked at again after every so many rows, and one."""
 
 
 def read_node_rows(path: Path, delimiter: str, limits: Limits, num_features: int | None = None) -> NodeTable:
@@ -35,10 +35,12 @@ def read_node_rows(path: Path, delimiter: str, limits: Limits, num_features: int
     domain: list[str | None] = []
     time = Times()
     lines = array("q")
+    placed = bool(columns.many) or columns.single is not None or columns.time is not None
     for line, cells in rows:
-        where = f"{path}, line {line}"
-        limits.check("nodes", len(ids) + 1, where)
-        limits.check_bytes(ROW_BYTES * len(ids), where)
+        where = f"{path}, line {line}" if placed else ""
+        if len(ids) & CHECKED == 0 or len(ids) >= limits.nodes:
+            limits.check("nodes", len(ids) + 1, f"{path}, line {line}")
+            limits.check_bytes(ROW_BYTES * len(ids), f"{path}, line {line}")
         lines.append(line)
         ids.append(cells[columns.id])
         labels.append(cells[columns.label] or None if columns.label is not None else None)
@@ -55,11 +57,11 @@ def read_node_rows(path: Path, delimiter: str, limits: Limits, num_features: int
     if not ids:
         raise FormatError(f"{path}: a header and no nodes")
     return NodeTable(
-        ids=ids,  # type: ignore[arg-type]
-        labels=labels,  # type: ignore[arg-type]
+        ids=ids,
+        labels=labels,
         time=time.array() if columns.time is not None else None,
-        split=split if columns.split is not None else None,  # type: ignore[arg-type]
-        domain=domain if columns.domain is not None else None,  # type: ignore[arg-type]
+        split=split if columns.split is not None else None,
+        domain=domain if columns.domain is not None else None,
         features=single.matrix() if columns.single is not None else many.matrix() if columns.many else None,
         feature_names=columns.names or None,
         place=_place(path, lines),
@@ -113,8 +115,8 @@ class EdgeRows:
 
     def table(self, weighted: bool, timed: bool) -> EdgeTable:
         return EdgeTable(
-            source=self.source,  # type: ignore[arg-type]
-            target=self.target,  # type: ignore[arg-type]
+            source=self.source,
+            target=self.target,
             weight=np.frombuffer(self.weight, dtype=np.float64) if weighted else None,
             time=self.time.array() if timed else None,
             place=_place(self.path, self.lines),

@@ -36,4 +36,4 @@ def read_edge_list(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
         limits.check("nodes", len(edges.known), f"{path}, line {number}")
     if not width:
         raise FormatError(f"{path}: no edges")
-    return NodeTable(ids=list(edges.known)), edges.table(width == 3, False)  # type: ignore[arg-type]
+    return NodeTable(ids=list(edges.known)), edges.table(width == 3, False)

@@ -92,34 +92,38 @@ class FeatureColumn:
         self.empty = 0
 
     def add(self, value: str | Sequence[float], where: str) -> None:
-        is_text = isinstance(value, str)
-        is_list = not is_text or value.lstrip().startswith("[")  # type: ignore[union-attr]
-        if self.rows is None:
-            if is_text and not value.strip():  # type: ignore[union-attr]
-                self.empty += 1
-                return
-            self._begin(is_list, where)
-        if isinstance(self.rows, SparseRows):
-            if is_list:
-                raise FormatError(f"{where}, column 'features': a list; nodes before it have sparse text")
-            self.rows.add(str(value), where)
-        elif isinstance(self.rows, DenseRows):
-            if not is_list:
-                raise FormatError(f"{where}, column 'features': {shown(value)}; nodes before it have lists")
-            self.rows.add(_listed(value, where) if isinstance(value, str) else value, where)
+        if isinstance(value, str) and not value.lstrip().startswith("["):
+            self._add_text(value, where)
+        else:
+            self._add_list(_listed(value, where) if isinstance(value, str) else value, where)
 
-    def _begin(self, is_list: bool, where: str) -> None:
-        if is_list and self.empty:
-            raise FormatError(f"{where}, column 'features': a list; nodes before it have none")
-        self.rows = DenseRows(self.limits, self.where, self.width) if is_list else SparseRows(self.limits, self.width)
+    def _add_text(self, text: str, where: str) -> None:
+        if self.rows is None and not text.strip():
+            self.empty += 1
+            return
+        if self.rows is None:
+            self.rows = self._sparse()
+        if not isinstance(self.rows, SparseRows):
+            raise FormatError(f"{where}, column 'features': {shown(text)}; nodes before it have lists")
+        self.rows.add(text, where)
+
+    def _add_list(self, values: Sequence[float], where: str) -> None:
+        if self.rows is None:
+            if self.empty:
+                raise FormatError(f"{where}, column 'features': a list; nodes before it have none")
+            self.rows = DenseRows(self.limits, self.where, self.width)
+        if not isinstance(self.rows, DenseRows):
+            raise FormatError(f"{where}, column 'features': a list; nodes before it have sparse text")
+        self.rows.add(values, where)
+
+    def _sparse(self) -> SparseRows:
+        rows = SparseRows(self.limits, self.width)
         for _ in range(self.empty):
-            self.rows.add("", where)  # type: ignore[arg-type]  # sparse rows, as lists were refused
+            rows.add("", "")
+        return rows
 
     def matrix(self) -> Any:
-        if self.rows is None:
-            self._begin(False, str(self.where))
-        assert self.rows is not None
-        return self.rows.matrix()
+        return (self._sparse() if self.rows is None else self.rows).matrix()
 
 
 def _pairs(text: str, where: str) -> tuple[list[int], list[float]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from ergnn.errors import FormatError, InputError
 
 MEGABYTE = 1 << 20
-TEXT_UNPACKED = (64 * MEGABYTE, 200)
-"""A gz-compressed text may unpack to 64 MB, or to 200 times its size where that is more (bombs reach 1,000 times)."""
+TEXT_UNPACKED = (16 * MEGABYTE, 100)
+"""A gz-compressed text may unpack to 16 MB, or to 100 times its size where that is more (bombs reach 1,000 times)."""
 ARRAYS_UNPACKED = (32 * MEGABYTE, 50)
 """The same for a file of compressed arrays, all together; those of real graphs are 3 to 6 times the file."""
 

@@ -60,11 +60,11 @@ def read_node_parquet(path: Path, limits: Limits, num_features: int | None = Non
             many[row : row + len(values), i] = values
         row += len(batch[columns.id])
     return NodeTable(
-        ids=text["id"],  # type: ignore[arg-type]
-        labels=text["label"] if columns.label is not None else None,  # type: ignore[arg-type]
+        ids=text["id"],
+        labels=text["label"] if columns.label is not None else None,
         time=np.concatenate(time) if columns.time is not None else None,
-        split=text["split"] if columns.split is not None else None,  # type: ignore[arg-type]
-        domain=text["domain"] if columns.domain is not None else None,  # type: ignore[arg-type]
+        split=text["split"] if columns.split is not None else None,
+        domain=text["domain"] if columns.domain is not None else None,
         features=single.matrix() if columns.single is not None else many if width else None,
         feature_names=columns.names or None,
         place=lambda i: f"{path}, row {i + 1}",
@@ -92,8 +92,8 @@ def read_edge_parquet(path: Path, limits: Limits) -> EdgeTable:
         if columns.time is not None:
             time.append(times(batch[columns.time], path, row))
     return EdgeTable(
-        source=source,  # type: ignore[arg-type]
-        target=target,  # type: ignore[arg-type]
+        source=source,
+        target=target,
         weight=np.concatenate(weight) if columns.weight is not None else None,
         time=np.concatenate(time or [np.empty(0)]) if columns.time is not None else None,
         place=lambda i: f"{path}, row {i + 1}",

@@ -61,7 +61,7 @@ def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
     ids, m = numbered(n), edge_index.shape[1]
     nodes = NodeTable(
         ids=ids,
-        labels=_labels(_shaped(tensors, "y", (n,), "biu", path)),  # type: ignore[arg-type]
+        labels=_labels(_shaped(tensors, "y", (n,), "biu", path)),
         time=_shaped(tensors, "time", (n,), "iuf", path),
         split=_split(tensors, n, path),
         features=_features(tensors, n, limits, path),

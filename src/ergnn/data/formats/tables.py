@@ -13,6 +13,8 @@ from ergnn.data.formats.limits import shown
 from ergnn.errors import FormatError
 
 SPLITS = ("train", "val", "test")
+Column = Any
+"""Any sequence or array goes in; a numpy array it is once a table is built (or ``None``, where it says so)."""
 Place = Callable[[int], str]
 """Says where a row came from, e.g. ``nodes.csv, line 7``."""
 
@@ -23,7 +25,7 @@ class NodeTable:
 
     Args:
         ids: text, none twice; an array of ``str`` objects (numbers are read as their text).
-        labels: a class a node as text, ``None`` for a node without one.
+        labels: a class a node as text, ``None`` for a node without one; by default no node has one.
         time: a number a node, NaN where it is not known; dates are seconds since 1970 (UTC). ``None``: no such column.
         split: ``train``, ``val``, ``test`` or ``None`` a node. ``None``: no such column.
         domain: text or ``None`` a node. ``None``: no such column.
@@ -32,11 +34,11 @@ class NodeTable:
         place: for messages, where a row came from.
     """
 
-    ids: np.ndarray
-    labels: np.ndarray = None  # type: ignore[assignment]  # an array of None, once built
-    time: np.ndarray | None = None
-    split: np.ndarray | None = None
-    domain: np.ndarray | None = None
+    ids: Column
+    labels: Column = None
+    time: Column = None
+    split: Column = None
+    domain: Column = None
     features: Any = None
     feature_names: tuple[str, ...] | None = None
     place: InitVar[Place | None] = None
@@ -93,10 +95,10 @@ class EdgeTable:
         place: for messages, where a row came from.
     """
 
-    source: np.ndarray
-    target: np.ndarray
-    weight: np.ndarray | None = None
-    time: np.ndarray | None = None
+    source: Column
+    target: Column
+    weight: Column = None
+    time: Column = None
     place: InitVar[Place | None] = None
 
     def __post_init__(self, place: Place | None) -> None:

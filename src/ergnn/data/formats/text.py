@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -14,6 +14,7 @@ from ergnn.errors import FormatError
 
 BOM = b"\xef\xbb\xbf"
 GZ = ".gz"
+CHUNK = 1 << 16
 
 
 class Text:
@@ -42,24 +43,17 @@ class Text:
     def __exit__(self, *_: object) -> None:
         self.file.close()
 
-    def line(self, longest: int) -> bytes:
-        """The next line, or as much of it as is asked for."""
-        return self._counted(lambda: self.file.readline(longest))
-
     def chunk(self) -> bytes:
         """The next bytes, none at the end."""
-        return self._counted(lambda: self.file.read(1 << 16))
-
-    def _counted(self, read: Callable[[], bytes]) -> bytes:
         try:
-            raw = read()
+            raw = self.file.read(CHUNK)
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(f"{self.path}: cannot be read after {self.total:,} bytes ({error})") from error
         self.total += len(raw)
         if self.total > self.most:
             raise FormatError(
-                f"{self.path}: more than {self.most // MEGABYTE:,} MB of text in a file of {self.size:,} bytes; "
-                f"{self.most // MEGABYTE:,} MB are allowed (limit 'megabytes'"
+                f"{self.path}: more than {self.most // MEGABYTE:,} MB of text in a file of {self.size:,} bytes, the "
+                "most that is allowed (limit 'megabytes'"
                 + (f", and {TEXT_UNPACKED[1]} times the size of a compressed file)" if self.packed else ")")
             )
         return raw
@@ -77,31 +71,50 @@ def whole(path: Path, limits: Limits, most: int) -> str:
 
 def lines(path: Path, limits: Limits) -> Iterator[tuple[int, str]]:
     """Numbered lines from 1, without the line feed; UTF-8, a byte-order mark is skipped."""
-    number = 0
+    number, kept = 0, [b""]  # what was read of a line that has not ended yet
     with Text(path, limits) as text:
-        while raw := text.line(limits.line + 1):
+        while chunk := text.chunk():
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                for line in _lines(b"".join((*kept, chunk[:end])), number, path, limits):
+                    number += 1
+                    yield number, line
+                kept = []
+            kept.append(chunk[end:])
+            if len(kept) * CHUNK > limits.line + CHUNK:
+                raise _too_long(path, number + 1, limits)
+        for line in _lines(b"".join(kept), number, path, limits):
             number += 1
-            if len(raw) > limits.line:
-                raise FormatError(
-                    f"{path}, line {number}: longer than {limits.line:,} bytes, enough for {limits.features:,} "
-                    "features (limit 'features')"
-                )
-            yield number, _decoded(raw, number, path)
+            yield number, line
 
 
-def _decoded(raw: bytes, number: int, path: Path) -> str:
-    if number == 1:
-        raw = raw.removeprefix(BOM)
+def _lines(block: bytes, before: int, path: Path, limits: Limits) -> list[str]:
+    """Lines of a block; only the first can be longer than a chunk."""
+    if before == 0:
+        block = block.removeprefix(BOM)
+    if not block:
+        return []
+    if block.find(b"\n", 0, limits.line + 1) < 0 and len(block) > limits.line:
+        raise _too_long(path, before + 1, limits)
     try:
-        text = raw.decode("utf-8")
+        text = block.decode("utf-8")
     except UnicodeDecodeError as error:
+        number, start = before + 1 + block.count(b"\n", 0, error.start), block.rfind(b"\n", 0, error.start) + 1
         raise FormatError(
-            f"{path}, line {number}: byte 0x{raw[error.start]:02x} at place {error.start + 1} is not UTF-8; "
+            f"{path}, line {number}: byte 0x{block[error.start]:02x} at place {error.start - start + 1} is not UTF-8; "
             "save the file as UTF-8"
         ) from error
     if "\0" in text:
+        number = before + 1 + text.count("\n", 0, text.index("\0"))
         raise FormatError(f"{path}, line {number}: a NUL byte; this is not a text file")
-    return text.removesuffix("\n")
+    return text.removesuffix("\n").split("\n")
+
+
+def _too_long(path: Path, number: int, limits: Limits) -> FormatError:
+    return FormatError(
+        f"{path}, line {number}: longer than {limits.line:,} bytes, enough for {limits.features:,} features "
+        "(limit 'features')"
+    )
 
 
 def records(path: Path, delimiter: str, limits: Limits) -> Iterator[tuple[int, list[str]]]:

@@ -1,0 +1,226 @@
+"""Files that were made to do harm. Each is read in a process with a gigabyte to spare, and refused for what it is."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+WORKER = Path(__file__).with_name("fuzz_worker.py")
+MB = 1 << 20
+
+
+class Evil:
+    """A pickle of it writes a file when it is loaded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch harm",)
+
+
+class Greedy:
+    """A pickle of it takes 8 GB when it is loaded, by means that torch.load allows."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytearray, (8 << 30,)
+
+
+def raw(content: Callable[[], bytes]) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.write_bytes(content())
+
+    return make
+
+
+def packed_text(text: bytes, times: int) -> Callable[[Path], None]:
+    return raw(lambda: gzip.compress(text * times, 1))
+
+
+def written(text: str) -> Callable[[Path], None]:
+    return raw(text.encode)
+
+
+def npz(**changes: Any) -> Callable[[Path], None]:
+    """A graph of three nodes with some arrays changed, or made when needed; bytes stand for a member as it is."""
+    arrays: dict[str, Any] = {
+        "adj_data": np.ones(2),
+        "adj_indices": np.array([1, 2]),
+        "adj_indptr": np.array([0, 1, 2, 2]),
+        "adj_shape": np.array([3, 3]),
+        "labels": np.array([0, 1, 0]),
+    } | changes
+
+    def make(path: Path) -> None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+            for name, given in arrays.items():
+                array = given() if callable(given) else given
+                content = io.BytesIO(array) if isinstance(array, bytes) else io.BytesIO()
+                if not isinstance(array, bytes):
+                    np.lib.format.write_array(content, array, allow_pickle=True)
+                file.writestr(f"{name}.npy", content.getvalue())
+
+    return make
+
+
+def header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+def saved(content: Any, **options: Any) -> Callable[[Path], None]:
+    return lambda path: torch.save(content, path, **options)
+
+
+def saved_again(compression: int = zipfile.ZIP_STORED, **members: Any) -> Callable[[Path], None]:
+    """A file of torch.save with members added or replaced."""
+
+    def make(path: Path) -> None:
+        plain = io.BytesIO()
+        torch.save({"x": torch.zeros(3, 2), "edge_index": torch.zeros(2, 1).long()}, plain)
+        with zipfile.ZipFile(plain) as old, zipfile.ZipFile(path, "w", compression) as new:
+            for member in old.namelist():
+                content = members.pop("pickle") if member.endswith("data.pkl") and "pickle" in members else None
+                new.writestr(member, old.read(member) if content is None else content)
+            for name, given in members.items():
+                new.writestr(f"other/{name}", given() if callable(given) else given)
+
+    return make
+
+
+def parquet(**columns: Any) -> Callable[[Path], None]:
+    return lambda path: pq.write_table(pa.table({name: make() for name, make in columns.items()}), path)
+
+
+def repeated(value: Any, times: int) -> pa.Array:
+    """One value many times, which a Parquet file says in a few bytes."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(times, dtype=np.int8)), pa.array([value]))
+
+
+ENTITIES = '<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "ha">' + "".join(
+    f'<!ENTITY {chr(98 + i)} "{("&" + chr(97 + i) + ";") * 10}">' for i in range(9)
+)
+FILES: dict[str, tuple[Callable[[Path], None], str]] = {
+    # compressed to next to nothing
+    "lines.csv.gz": (packed_text(b"\n" * MB, 20), "MB of text in a file of"),
+    "zeros.csv.gz": (packed_text(b"0" * MB, 20), "MB of text in a file of"),
+    "nodes.csv.gz": (packed_text(b"id,label,domain\n", 2 * MB), "MB of text in a file of"),
+    "edges.csv.gz": (packed_text(b"source,target\n", 2 * MB), "MB of text in a file of"),
+    "deep.json.gz": (packed_text(b"[" * MB, 20), "MB of text in a file of"),
+    "zeros.npz": (
+        npz(adj_data=lambda: np.ones(12 * MB, np.int8), adj_indices=lambda: np.zeros(12 * MB, np.int32)),
+        "in a file of",
+    ),
+    "rows.parquet": (parquet(id=lambda: repeated(1, 999_999), f=lambda: repeated(0.0, 999_999)), "stands there"),
+    "edges.parquet": (parquet(source=lambda: repeated(1, 5 * MB), target=lambda: repeated(1, 5 * MB)), "values in a"),
+    "list.parquet": (
+        parquet(
+            id=lambda: pa.array(range(70)),
+            features=lambda: pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(70 * 999_999, np.int8)), 999_999),
+        ),
+        "values in a file of",
+    ),
+    "text.parquet": (
+        parquet(id=lambda: pa.array(range(9_999)), label=lambda: repeated("x" * MB, 9_999)),
+        "read",
+    ),
+    # sizes that are only claimed
+    "shape.npz": (npz(adj_shape=np.array([10**12, 10**12])), "1,000,000,000,000 nodes; at most 10,000,000"),
+    "square.npz": (npz(adj_shape=np.array([3, 10**12])), "an adjacency matrix is square"),
+    "header.npz": (
+        npz(labels=header("{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }\n")),
+        "takes 8,000,000,000,000 bytes; the member has 0",
+    ),
+    "long.npz": (npz(labels=b"\x93NUMPY\x02\x00\xff\xff\xff\x7f"), "a header of 2,147,483,647 bytes"),
+    "code.npz": (npz(labels=header("{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (3,), }\n")), "header"),
+    "expanded.pt": (
+        saved({"x": torch.zeros(1).expand(10**6, 10**3), "edge_index": torch.zeros(2, 1).long()}),
+        "takes more bytes than the file has",
+    ),
+    "sparse.pt": (
+        saved(
+            {
+                "x": torch.sparse_coo_tensor(torch.tensor([[0], [0]]), torch.ones(1), (2**40, 64)),
+                "edge_index": torch.zeros(2, 1).long(),
+            }
+        ),
+        "1,099,511,627,776 nodes; at most",
+    ),
+    # pickles
+    "objects.npz": (npz(labels=np.array([Evil(), 1, 2], dtype=object)), "Python objects; these are pickles"),
+    "pickle.npz": (raw(lambda: pickle.dumps(Evil())), "does not begin as a zip file"),
+    "evil.pt": (saved({"x": Evil()}), "names 'posix.system'"),
+    "legacy.pt": (saved({"x": Evil()}, _use_new_zipfile_serialization=False), "does not begin as a zip file"),
+    "plain.pt": (raw(lambda: pickle.dumps(Evil(), 2)), "does not begin as a zip file"),
+    "greedy.pt": (saved({"x": Greedy()}), "names '__builtin__.bytearray'"),
+    "stack.pt": (saved_again(pickle=pickle.dumps(Evil(), 4)), "opcode STACK_GLOBAL"),
+    "second.pt": (saved_again(**{"data.pkl": pickle.dumps(Evil(), 2)}), "2 pickles"),
+    "packed.pt": (
+        saved_again(zipfile.ZIP_DEFLATED, zeros=lambda: bytes(80 * MB)),
+        "compressed; torch.save compresses nothing",
+    ),
+    "module.pt": (saved(torch.nn.Linear(2, 2)), "names 'torch.nn.modules.linear.Linear'"),
+    # paths that climb out; nothing is ever unpacked to a file
+    "climb.npz": (npz(**{"../../harm": np.ones(3)}), "read"),
+    "climb.pt": (saved_again(**{"../../harm": b"1"}), "read"),
+    "twice.npz": (lambda path: twice(path, "labels.npy"), "'labels.npy' stands there twice"),
+    # texts that grow or nest
+    "entities.graphml": (written(f"{ENTITIES}]><graphml><graph>&j;</graph></graphml>"), "a document type"),
+    "external.graphml": (
+        written('<!DOCTYPE g [<!ENTITY x SYSTEM "file:///etc/passwd">]><graphml><graph>&x;</graph></graphml>'),
+        "a document type",
+    ),
+    "deep.graphml": (written("<graphml>" + "<data key='a'>" * 100_000), "nested more than 64 deep"),
+    "deep.json": (written('{"nodes": ' + "[" * 100_000), "not JSON that can be read"),
+    "digits.json": (written('{"nodes": [{"id": 1' + "0" * 100_000 + '}], "edges": []}'), "not JSON that can be read"),
+    "quote.csv": (written('id\n"' + "a\n" * 100_000), "a quote is opened and never closed"),
+    "index.tsv": (written("id\tfeatures\na\t999999999999:1\n"), "index 999999999999 is out of range"),
+    "ragged.csv": (written("id,a\n" + "1," * 500_000), "fields; the header has 2 columns"),
+    "wide.csv": (written("id," + ",".join(map(str, range(1_000_001))) + "\n"), "1,000,001 features; at most 1,000,000"),
+}
+
+
+def twice(path: Path, member: str) -> None:
+    npz()(path)
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as file:
+        file.writestr(member, b"")
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "work").mkdir()
+    for name, (make, _) in FILES.items():
+        make(folder / "work" / name)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(WORKER), str(folder), "0", "0"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert sorted(path.name for path in (folder / "work").iterdir()) == sorted(FILES)
+    assert not list(folder.glob("**/harm*"))
+    assert not list(folder.parent.glob("harm*"))
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_is_refused_for_what_it_is(name: str, outcomes: dict[str, dict[str, Any]]) -> None:
+    outcome, expected = outcomes[name], FILES[name][1]
+    assert expected in outcome["said"]
+    assert not outcome["lacked"]
+    if expected != "read":
+        assert outcome["said"].startswith("FormatError: ")
+        assert name in outcome["said"]
