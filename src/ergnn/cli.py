@@ -42,6 +42,7 @@ CHOICES = {
     "optimizer": "adam|adamw|sgd",
     "loss_scale": "sum|balanced|mean",
     "replay": "live|isolated|ego",
+    "fanout": "N,N",
     "denominator": "M-1|M",
 }
 """What an option's value looks like in the help text; the values are checked where they are used."""

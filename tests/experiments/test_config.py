@@ -51,7 +51,7 @@ def test_names_come_out_in_full_and_a_resolved_configuration_stays_as_it_is() ->
 
 def test_nothing_is_left_open_but_what_the_data_set_decides() -> None:
     config = RunConfig().resolved()
-    may_be_open = {"classes_per_task", "beta", "batch_size", "replay_batch"}
+    may_be_open = {"classes_per_task", "beta", "batch_size", "fanout", "replay_batch"}
     left = {f.name for f in fields(RunConfig) if getattr(config, f.name) is None}
     assert left <= may_be_open
 

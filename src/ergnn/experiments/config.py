@@ -15,6 +15,7 @@ from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.heads import HEADS
+from ergnn.nn.sampling import Sampling
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import OPTIMIZERS
 from ergnn.walks import KINDS as WALKS
@@ -65,6 +66,7 @@ class RunConfig:
         classes_per_task: classes a task; by default the data set's own.
         epochs: passes over a task's training nodes (steps, with full batches).
         batch_size: of a task's training nodes a step, joined by as many remembered ones; by default all of them.
+        fanout: how many neighbours stand for all of a node's in a batch, hop by hop, as in 25,10; by default all.
         lr: learning rate; by default the backbone's own.
         weight_decay: L2 factor (decoupled with adamw).
         optimizer: adam, adamw or sgd.
@@ -100,6 +102,7 @@ class RunConfig:
     classes_per_task: int | None = None
     epochs: int = 200
     batch_size: int | None = None
+    fanout: str | None = None
     lr: float | None = None
     weight_decay: float | None = None
     optimizer: str | None = None
@@ -169,6 +172,11 @@ class RunConfig:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"batch_size is {self.batch_size}; it must be 1 or more")
+        fanout = self.parsed_fanout()
+        if fanout is not None:
+            Sampling(fanout)
+            if self.batch_size is None:
+                raise InputError(f"fanout is {self.fanout!r}; neighbours are drawn for batches: give batch_size")
         if self.first_seed < 0:
             raise InputError(f"first_seed is {self.first_seed}; it must be 0 or more")
         if self.first_seed + self.seeds > 2**31:
@@ -188,6 +196,15 @@ class RunConfig:
         elif self.features_options:
             raise InputError(f"features_options go with vectors from walks; features is {self.features!r}")
         self.parsed_class_order()
+
+    def parsed_fanout(self) -> tuple[int, ...] | None:
+        """``fanout`` as :class:`~ergnn.training.Training` takes it."""
+        if self.fanout is None:
+            return None
+        try:
+            return tuple(int(count) for count in self.fanout.split(","))
+        except ValueError:
+            raise InputError(f"fanout is {self.fanout!r}; give whole numbers, one a hop, as in 25,10") from None
 
     def parsed_class_order(self) -> str | list[int]:
         """``class_order`` as :meth:`TaskStream.from_classes` takes it."""

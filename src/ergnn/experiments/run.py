@@ -102,6 +102,7 @@ def make_learner(config: RunConfig, seed: int) -> Learner:
         weight_decay=config.weight_decay or 0.0,
         optimizer=config.optimizer or "adam",
         batch_size=config.batch_size,
+        fanout=config.parsed_fanout(),
         seed=seed,
         device=config.device,
         backbone_options=config.backbone_options,
