@@ -91,3 +91,11 @@ def test_bad_options_are_named(
 ) -> None:
     assert main(["reproduce", "table2", "--out", str(tmp_path), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_grid_is_not_shared_by_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["reproduce", "table2", "--out", str(tmp_path)]) == 2
+    assert "a grid goes to many machines with --engine ray" in capsys.readouterr().err

@@ -62,6 +62,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
     """0: all is there; 1: some rows failed, which the tables name."""
     import torch
 
+    from ergnn.distributed import launched
     from ergnn.errors import InputError
     from ergnn.experiments.cells import Options
     from ergnn.experiments.engine import make_engine
@@ -70,6 +71,8 @@ def reproduce_command(args: argparse.Namespace) -> int:
     for name in ("seeds", "class_orders"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be 1 or more")
+    if launched():
+        raise InputError("torchrun shares one run, by `ergnn run`; a grid goes to many machines with --engine ray")
     torch.set_num_threads(1)
     named = None if args.datasets is None else [name.strip() for name in args.datasets.split(",") if name.strip()]
     options = Options(
