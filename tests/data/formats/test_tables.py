@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,12 @@ def test_files_that_are_not_there_or_not_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("id\nx\nMüller\n".encode("latin-1"))
     with pytest.raises(FormatError, match="line 3: byte 0xfc at place 2 is not UTF-8"):
         read_nodes(tmp_path / "latin.csv")
+
+
+def test_parquet_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(InputError, match=r"reading Parquet files needs pyarrow.*pip install 'ergnn\[parquet\]'"):
+        read_nodes(tmp_path / "nodes.parquet")
 
 
 def test_limits_are_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ No file runs code, and none takes more memory than :class:`Limits` allow. Whatev
 
 from ergnn.data.formats.cut import cut
 from ergnn.data.formats.files import concatenate, cut_files
-from ergnn.data.formats.graph import NamedGraph, to_graph
+from ergnn.data.formats.graph import NamedGraph, from_graph, to_graph
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.networkx import from_networkx
 from ergnn.data.formats.read import read_edges, read_graph, read_nodes
@@ -23,6 +23,7 @@ __all__ = [
     "concatenate",
     "cut",
     "cut_files",
+    "from_graph",
     "from_networkx",
     "read_edges",
     "read_graph",

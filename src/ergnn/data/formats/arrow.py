@@ -23,7 +23,7 @@ def texts(column: Any, name: str, path: Path, first: int) -> list[str | None]:
     if types.is_dictionary(kind):
         words = texts(column.dictionary, name, path, first)
         return [None if i is None else words[i] for i in column.indices.to_pylist()]
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view":
         with foreign(f"{path}, column {shown(name)}", "UTF-8 text"):
             return [text or None for text in column.to_pylist()]
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind):

@@ -94,7 +94,9 @@ def stream_of_parts(
     """A task for each number in ``task_of_node``; −1 is context."""
     home = torch.from_numpy(task_of_node)
     count = int(home.max()) + 1
-    parts = [part_of_task(graph, (home == i).nonzero().flatten(), fractions, seed) for i in range(count)]
+    parts = [
+        part_of_task(graph, (home == i).nonzero().flatten(), fractions, seed, f"task {i + 1}") for i in range(count)
+    ]
     labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
     for i, (_, classes) in enumerate(parts):
         labelled |= (home == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
@@ -105,20 +107,29 @@ def stream_of_parts(
 
 
 def part_of_task(
-    graph: Graph, nodes: Tensor, fractions: tuple[float, float, float], seed: int
+    graph: Graph, nodes: Tensor, fractions: tuple[float, float, float], seed: int, where: str
 ) -> tuple[Split, tuple[int, ...]]:
     """The split of a task's nodes, and its classes: those that have a node to train on."""
     train, val, test = fractions
     if graph.public_split is not None:
         mine = [ids[torch.isin(ids, nodes)] for ids in _parts(graph.public_split)]
         classes = graph.y[mine[0]].unique()
+        _some(classes, nodes, graph, where)
         return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in mine)), tuple(classes.tolist())
     found, counts = graph.y[nodes][graph.y[nodes] != UNLABELLED].unique(return_counts=True)
     classes = found[[_enough(int(c), fractions) for c in counts]] if found.numel() else found
-    if not classes.numel():
-        return Split(nodes[:0], nodes[:0], nodes[:0]), ()
+    _some(classes, nodes, graph, where)
     split = splits.fractions(graph.y, train=train, val=val, test=test, seed=seed, classes=classes.tolist(), nodes=nodes)
     return split, tuple(classes.tolist())
+
+
+def _some(classes: Tensor, nodes: Tensor, graph: Graph, where: str) -> None:
+    if not classes.numel():
+        labelled = int((graph.y[nodes] != UNLABELLED).sum())
+        raise InputError(
+            f"{graph.name}: {where} has {nodes.numel():,} nodes, {labelled:,} with a label; no class has enough of "
+            "them for training, validation and test"
+        )
 
 
 def _parts(split: Split) -> tuple[Tensor, Tensor, Tensor]:

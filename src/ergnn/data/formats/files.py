@@ -57,7 +57,7 @@ def cut_files(
     tasks = []
     for i, (nodes, edges) in enumerate(tables):
         graph = to_graph(nodes, edges, classes=classes, undirected=undirected, name=f"{name}: {_name(files[i])}").graph
-        split, present = part_of_task(graph, torch.arange(len(nodes)), fractions, seed)
+        split, present = part_of_task(graph, torch.arange(len(nodes)), fractions, seed, f"task {i + 1}")
         tasks.append(Task(i, graph, split.train, split.val, split.test, present, own_graph=True))
     return TaskStream(tasks, name=name, metric=metric)
 

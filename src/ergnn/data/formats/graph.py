@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
 from ergnn.data.formats.limits import shown
-from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable
+from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, numbered
 from ergnn.data.graph import UNLABELLED, Graph, Split
 from ergnn.errors import InputError
 
@@ -61,6 +62,38 @@ def to_graph(
         class_names=names or None,
     )
     return NamedGraph(graph.validate(), nodes.ids, names)
+
+
+def from_graph(graph: Graph, *, time: Any = None, domain: Any = None) -> tuple[NodeTable, EdgeTable]:
+    """Tables of a graph: nodes are numbered from 0, labels are the classes' names or numbers.
+
+    Args:
+        graph: the graph; its public split becomes the column ``split``.
+        time: a number a node, where there is one.
+        domain: a name a node, where there is one.
+    """
+    ids = numbered(graph.num_nodes)
+    names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
+    split = None
+    if graph.public_split is not None:
+        split = np.full(graph.num_nodes, None, dtype=object)
+        for part in SPLITS:
+            split[getattr(graph.public_split, part).numpy()] = part
+    if graph.is_sparse:
+        parts = (graph.x.values(), graph.x.col_indices(), graph.x.crow_indices())
+        features: Any = scipy.sparse.csr_matrix(tuple(part.numpy() for part in parts), shape=tuple(graph.x.shape))
+    else:
+        features = graph.x.numpy()
+    nodes = NodeTable(
+        ids=ids,
+        labels=[None if label == UNLABELLED else names[label] for label in graph.y.tolist()],
+        time=time,
+        split=split,
+        domain=domain,
+        features=features,
+    )
+    source, target = (graph.edge_index[end].numpy() for end in (0, 1))
+    return nodes, EdgeTable(source=ids[source], target=ids[target])
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from xml.parsers import expat
 from ergnn.data.formats.attributes import edge_table, node_table
 from ergnn.data.formats.limits import Limits, shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable
-from ergnn.data.formats.text import Text
+from ergnn.data.formats.text import OBJECTS, Text
 from ergnn.errors import FormatError
 
 DEEPEST = 64
@@ -19,7 +19,7 @@ DEEPEST = 64
 def read_graphml(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
     """Nodes and edges of the one graph of a GraphML file, with the attributes that its keys name."""
     reader = _Reader(path, limits)
-    with Text(path, limits) as text:
+    with Text(path, limits, limits.bytes // OBJECTS) as text:
         try:
             while chunk := text.chunk():
                 reader.parser.Parse(chunk, False)

@@ -10,14 +10,11 @@ from ergnn.data.formats.attributes import edge_table, node_table
 from ergnn.data.formats.boundary import foreign
 from ergnn.data.formats.limits import Limits, shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable
-from ergnn.data.formats.text import whole
+from ergnn.data.formats.text import OBJECTS, whole
 from ergnn.errors import FormatError, InputError
 
 if TYPE_CHECKING:
     import networkx
-
-JSON_GROWTH = 16
-"""A JSON text takes so many times its size as objects in memory, more or less."""
 
 
 def from_networkx(graph: networkx.Graph, *, limits: Limits | None = None) -> tuple[NodeTable, EdgeTable]:
@@ -40,7 +37,7 @@ def from_networkx(graph: networkx.Graph, *, limits: Limits | None = None) -> tup
 
 def read_node_link(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
     """A graph as ``networkx.node_link_data`` gives it: ``{"nodes": [{"id": …}], "edges": [{"source": …, …}]}``."""
-    text = whole(path, limits, limits.bytes // JSON_GROWTH)
+    text = whole(path, limits, limits.bytes // OBJECTS)
     with foreign(path, "JSON"):
         content = json.loads(text)
     del text

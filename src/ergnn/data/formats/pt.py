@@ -11,6 +11,7 @@ import pickletools
 import re
 import zipfile
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from ergnn.data.formats.limits import MEGABYTE, Limits, file_size, shown
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, numbered
 from ergnn.errors import FormatError
 
+LOCK = Lock()
+"""What torch.load may build is a list of the whole process, which is longer only while one file is read."""
 PICKLE = 16 * MEGABYTE
 CONTAINERS = ("data.data.Data", "data.data.DataEdgeAttr", "data.data.DataTensorAttr", "data.storage.GlobalStorage")
 NAMES = frozenset(
@@ -104,10 +107,11 @@ def _load(path: Path) -> dict[str, Any]:
     from torch_geometric.data.storage import GlobalStorage
 
     # leaving the block takes back all that it was given, also what PyG itself had allowed before
-    known = torch.serialization.get_safe_globals()
-    needed = [kind for kind in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if kind not in known]
-    with foreign(path, "a PyG Data file"), torch.serialization.safe_globals(needed):
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    with LOCK, foreign(path, "a PyG Data file"):
+        known = torch.serialization.get_safe_globals()
+        needed = [kind for kind in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if kind not in known]
+        with torch.serialization.safe_globals(needed):
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(loaded, tuple) and loaded:
         loaded = loaded[0]  # PyG's processed files: (data, slices, …)
     if isinstance(loaded, Data):

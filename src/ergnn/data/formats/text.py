@@ -15,6 +15,8 @@ from ergnn.errors import FormatError
 BOM = b"\xef\xbb\xbf"
 GZ = ".gz"
 CHUNK = 1 << 16
+OBJECTS = 16
+"""JSON and XML take so many times their size in memory once they are objects, more or less."""
 
 
 class Text:
