@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from ergnn.data.stream import Task
+from ergnn.errors import ErgnnError
+from ergnn.folder.files import FolderError
 from ergnn.folder.graph_store import GraphStore
 from ergnn.folder.local import local_graph
 from ergnn.folder.merging import merge_segments
@@ -48,7 +50,15 @@ def learn_update(
     before = _encoder(learner)
     resume = None if checkpoints is None else checkpoints.read(settings.limits.bytes)
     renumber(learner, lambda nodes: local.places(nodes.numpy()))
-    learner.observe(task, on_epoch, checkpoint=checkpoints, resume=resume)
+    try:
+        learner.observe(task, on_epoch, checkpoint=checkpoints, resume=resume)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+        if resume is None or isinstance(error, ErgnnError):
+            raise
+        raise FolderError(
+            f"{snapshot.version.root}: the checkpoint does not fit ({type(error).__name__}: {error}); drop the update "
+            "(observe --discard) and observe it again"
+        ) from None
     renumber(learner, lambda nodes: torch.from_numpy(local.numbers(nodes)))
     buffer.trim(settings.budget_nodes, settings.budget_bytes)  # here, where nodes have the numbers of the whole graph
     learner.graph = None

@@ -87,7 +87,7 @@ def _check_shapes(settings: Settings, state: dict[str, Any], weights: dict[str, 
     found = {name: value.shape for name, value in weights.items() if not name.startswith("heads.")}
     if wanted != found:
         raise FolderError("the weights are not those of this backbone")
-    outputs = sum(len(classes) for classes in state["classes"])
+    outputs = len({c for classes in state["classes"] for c in classes})
     if outputs > sum(value.size for name, value in weights.items() if name.startswith("heads.")):
         raise FolderError(f"{outputs} classes are more than there are weights for")
     for name, value in weights.items():
