@@ -154,6 +154,17 @@ def test_nodes_that_come_again_are_remembered_once() -> None:
     assert nodes.numel() == nodes.unique().numel() == 6
 
 
+def test_graphs_of_their_own_keep_what_each_left_behind() -> None:
+    first, second = (random_graph(n=40, f=6, classes=2, seed=seed) for seed in (4, 5))
+    made = small(per_class=3, replay="ego")
+    for graph in (first, second, first):
+        made.partial_fit(graph)
+    parts = made.learner_.method.buffer.experiences
+    assert [len(part) for part in parts] == [6, 6, 6]
+    for graph, part in zip((first, second, first), parts, strict=True):
+        assert torch.equal(part.copy.x[:6], graph.x[part.nodes])
+
+
 def test_a_class_with_few_nodes_keeps_them_all_and_a_budget_is_kept() -> None:
     graph = random_graph(n=40, f=6, classes=2, seed=4)
     of = [np.flatnonzero(graph.y.numpy() == c) for c in (0, 1)]

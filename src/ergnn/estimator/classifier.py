@@ -179,7 +179,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         buffer = learner.method.buffer
         assert buffer is not None
         remembered = list(buffer.experiences)
-        if not is_matrix(X):
+        if buffer.replay == "live":
             buffer.remove(chosen)  # what is learnt again may be chosen again
         try:
             learner.observe(task, callbacks=self.callbacks or ())
