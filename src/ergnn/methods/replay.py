@@ -18,7 +18,7 @@ from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
 if TYPE_CHECKING:
     from ergnn.learner import Learner
 
-MOST_ROUNDS = 8
+MOST_ROUNDS = 4
 """Sets of remembered nodes that a task's epochs go through in turn, at the most; each takes time to set up."""
 
 SCARCE = ("error", "keep")
@@ -69,7 +69,7 @@ class Replay(Method):
         beta: a fixed β.
         replay, hops: see :class:`ExperienceBuffer`.
         replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1). The
-            epochs of a task go through up to 8 such sets in turn, drawn by seed and task, so that time a task does
+            epochs of a task go through up to 4 such sets in turn, drawn by seed and task, so that time a task does
             not grow with the buffer. None extracts all at once. (Mini-batches draw their own share of the buffer.)
         budget_nodes, budget_bytes: the most that is remembered over all classes; see :meth:`ExperienceBuffer.trim`.
         scarce: what to do with a class of fewer than e training nodes: an ``error``, or ``keep`` all it has.
