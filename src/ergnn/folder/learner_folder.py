@@ -128,16 +128,17 @@ class LearnerFolder:
             return None if staged is None else staged.name
 
     def _finish(
-        self, base: Snapshot, staged: Staged, seconds: float, on_epoch: Callable[[], None] | None
+        self, base: Snapshot, staged: Staged, checkpoint_seconds: float, on_epoch: Callable[[], None] | None
     ) -> dict[str, Any]:
         start = perf_counter()
         segment = open_staged(self.root, staged)
         store = GraphStore([*base.version.segments, segment], staged.num_features)
         grown = replace(base, store=store, classes=staged.classes, dense=bool(staged.dense))
-        learnt = learn_update(grown, staged.update, Checkpoints(self.root, seconds), on_epoch)
+        learnt = learn_update(grown, staged.update, Checkpoints(self.root, checkpoint_seconds), on_epoch)
         record = commit_update(grown, staged, segment, learnt)
         discard(self.root)
-        self._log("observe", update=staged.update, name=staged.name, seconds=round(perf_counter() - start, 3))
+        seconds, read = perf_counter() - start, sum(part.read_bytes for part in [*base.version.segments, segment])
+        self._log("observe", update=staged.update, name=staged.name, seconds=round(seconds, 3), read_bytes=read)
         return record
 
     def predict(

@@ -82,11 +82,14 @@ class FileSegment(Segment):
 
     Args:
         path: the file.
-        entry: what the manifest says of it: ``bytes``, ``payload`` (bytes before the digests) and ``root``.
+        size, payload, root: what the manifest says of it: bytes, bytes before the digests, and the digests' own digest.
+
+    Attributes:
+        read_bytes: how much of it has been read so far.
     """
 
     def __init__(self, path: Path, size: int, payload: int, root: str) -> None:
-        self.path, self.payload = path, payload
+        self.path, self.payload, self.read_bytes = path, payload, 0
         self._blocks: dict[int, bytes] = {}
         count = -(-payload // BLOCK)
         self.handle, found = open_plain(path)
@@ -115,6 +118,7 @@ class FileSegment(Segment):
         data = os.pread(self.handle, count, start)
         if len(data) != count:
             raise FolderError(f"{self.path}: ends too soon: it is damaged")
+        self.read_bytes += count
         return data
 
     def _block(self, number: int) -> bytes:

@@ -1,0 +1,146 @@
+"""A graph that grows by 500 nodes an update, 200 times: does an update cost what it touches, or what there is?
+
+    python benchmarks/growth.py [--updates 200] [--nodes 500] [--out growth.json] [--plot docs/figures/growth.svg]
+
+Every update is observed by a process of its own (a fork of one that has imported everything), so that its processor
+time and its peak memory are its own. New nodes link among themselves and to the last two updates, and one edge in ten
+to any older node. Each of ten classes comes in every update; 200 nodes are remembered, 300 held-out ones scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+FEATURES, CLASSES, LABELLED = 200, 10, 0.2
+
+
+def make_update(number: int, size: int) -> Any:
+    """Nodes with attributes that follow their class, and four edges each."""
+    from ergnn.data.formats import EdgeTable, NodeTable
+
+    rng = np.random.default_rng(number)
+    first = number * size
+    label = rng.integers(0, CLASSES, size)
+    own = label[:, None] * (FEATURES // CLASSES) + rng.integers(0, FEATURES // CLASSES, (size, 8))
+    columns = np.concatenate([own, rng.integers(0, FEATURES, (size, 8))], axis=1)
+    x = scipy.sparse.csr_matrix((np.ones(columns.size), columns.ravel(), np.arange(size + 1) * 16), (size, FEATURES))
+    x.sum_duplicates()
+    known = rng.random(size) < LABELLED
+    nodes = NodeTable(
+        np.array([f"n{first + i}" for i in range(size)], object),
+        np.array([f"class {c}" if k else None for c, k in zip(label, known, strict=True)], object),
+        features=x.minimum(1.0),
+    )
+    source = rng.integers(first, first + size, 4 * size)
+    recent = rng.integers(max(0, first - 2 * size), first + size, 4 * size)
+    target = np.where(rng.random(4 * size) < 0.1, rng.integers(0, first + size, 4 * size), recent)
+    names = [np.array([f"n{i}" for i in side], object) for side in (source, target)]
+    return nodes, EdgeTable(*names)
+
+
+def observe(root: Path, number: int, size: int) -> dict[str, Any]:
+    """One update in a process of its own; says what it cost."""
+    nodes, edges = make_update(number, size)
+    out, into = os.pipe()
+    child = os.fork()
+    if not child:
+        from ergnn.folder import LearnerFolder
+
+        record = LearnerFolder(root).observe(nodes, edges)
+        os.write(into, json.dumps({key: record[key] for key in ("touched", "graph", "scores")}).encode())
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out, "rb") as pipe:
+        said = pipe.read()
+    _, status, usage = os.wait4(child, 0)
+    if status or not said:
+        raise SystemExit(f"update {number} failed")
+    record = json.loads(said)
+    log = json.loads((root / "log.jsonl").read_text().splitlines()[-1])
+    right, of = (sum(score[i] for score in record["scores"]) for i in (1, 2))
+    return {
+        "update": number + 1,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "wall_seconds": log["seconds"],
+        "peak_mb": usage.ru_maxrss / 1024,
+        "touched": record["touched"],
+        "read_mb": log["read_bytes"] / 2**20,
+        "nodes": record["graph"]["nodes"],
+        "edges": record["graph"]["edges"],
+        "disk_mb": sum(path.stat().st_size for path in root.rglob("*") if path.is_file()) / 2**20,
+        "accuracy": right / of,
+    }
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 4, figsize=(15, 3.4))
+    panels = (
+        ("nodes", {"touched": "read for learning", "nodes": "in the graph"}),
+        ("processor seconds an update", {"cpu_seconds": ""}),
+        ("peak memory of the process (MB)", {"peak_mb": ""}),
+        ("MB", {"read_mb": "read from the graph's files", "disk_mb": "on disk, five versions"}),
+    )
+    x = [row["update"] for row in rows]
+    for axis, (title, lines) in zip(axes, panels, strict=True):
+        for (key, label), color in zip(lines.items(), ("#0072B2", "#D55E00"), strict=False):
+            axis.plot(x, [row[key] for row in rows], ".-", ms=3, lw=0.8, color=color, label=label)
+        axis.set(xlabel="update", title=title, ylim=(0, None))
+        axis.grid(alpha=0.3)
+        if any(lines.values()):
+            axis.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", type=Path)
+    args = parser.parse_args()
+
+    import torch
+
+    from ergnn.folder import LearnerFolder, Settings
+
+    torch.set_num_threads(1)
+    place = Path(tempfile.mkdtemp())
+    settings = Settings(backbone="gcn", epochs=30, per_class=5, budget_nodes=200, checks=300)
+    LearnerFolder.create(place / "d", settings)
+    rows = []
+    for number in range(args.updates):
+        rows.append(observe(place / "d", number, args.nodes))
+        if not (number + 1) % 20:
+            print(json.dumps({k: round(v, 3) for k, v in rows[-1].items()}), file=sys.stderr, flush=True)
+    shutil.rmtree(place)
+    tenth = max(1, len(rows) // 10)
+    ends = {
+        key: [statistics.median(row[key] for row in part) for part in (rows[tenth : 2 * tenth], rows[-tenth:])]
+        for key in ("touched", "cpu_seconds", "peak_mb", "read_mb", "nodes")
+    }
+    print(json.dumps({"second tenth and last tenth, medians": ends}, indent=1))
+    if args.out:
+        args.out.write_text(json.dumps({"settings": settings.to_dict(), "updates": rows}) + "\n")
+    if args.plot:
+        plot(rows, args.plot)
+
+
+if __name__ == "__main__":
+    main()
