@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -57,7 +58,7 @@ def postgresql_server() -> Iterator[str]:
         _wait_for(url.format("postgres"), server, folder / "log")
         yield url
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # at once; SIGTERM would wait for clients to leave
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
