@@ -93,7 +93,7 @@ def test_degrees_at_the_rim_are_those_of_the_whole_graph(tmp_path: Path) -> None
     store: GraphStore = folder.snapshot().store
     row, _ = store.incoming(np.arange(store.num_nodes))
     degree = np.bincount(row, minlength=store.num_nodes)
-    local = local_graph(store, np.array([3]), 1, dense=True)
+    local = local_graph(store, np.array([3]), 1, QUICK.limits, dense=True)
     assert 1 < len(local.nodes) < store.num_nodes
     found = np.bincount(local.graph.edge_index[1], minlength=len(local.nodes) + 1)
     np.testing.assert_array_equal(found[:-1], degree[local.nodes])

@@ -47,7 +47,9 @@ def as_text(report: dict[str, Any]) -> str:
             f"the model's parameters were trained on them in update {updates}; --retrain learns anew without them"
         )
     else:
-        lines.append("the model's parameters do not depend on their labels")
+        lines.append("no parameter of the model was trained on their labels")
+    if report["edges"] and not report["retrained"]:
+        lines.append("their attributes may have reached the parameters through neighbours that were trained on")
     if report["older_versions"]:
         older = ", ".join(map(str, report["older_versions"]))
         lines.append(f"older versions ({older}) still hold them; --purge drops those")

@@ -49,6 +49,8 @@ def observe_command(args: argparse.Namespace) -> int:
         if not given:
             raise InputError("no files were named; use --nodes and --edges, or --graph, or --resume")
         nodes, edges = read_tables(args, folder.settings.limits)
+        if edges is not None and edges.weight is not None:
+            print("ergnn: note: edges have weights, which are not used", file=sys.stderr)
         record = folder.observe(nodes, edges, name=args.task_name, checkpoint_seconds=args.checkpoint_seconds)
     if args.json:
         print(json.dumps(record, ensure_ascii=False))

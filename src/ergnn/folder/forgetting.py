@@ -46,6 +46,7 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
         "nodes": len(nodes),
         "edges": edges - after.store.count("edge"),
         "trained_in": sorted({int(u) + 1 for u in update[trained]}),
+        "retrained": retrain,
         "held_out": int(((label >= 0) & ~trained).sum()),
     }
     if retrain:
@@ -128,7 +129,7 @@ def _ranking(snapshot: Snapshot, task: int, update: int, per_class: int) -> tupl
         return ranked, scores
     own = np.unique(np.concatenate([train, val]))
     reach = reach_of(snapshot.settings, learner)
-    local = local_graph(store, own, reach, dense=snapshot.dense, labelled=own)
+    local = local_graph(store, own, reach, snapshot.settings.limits, dense=snapshot.dense, labelled=own)
     places, none = local.places(train[ample]), torch.empty(0, dtype=torch.long)
     wanted = tuple(int(c) for c in classes[counts >= per_class])
     again = Task(task, local.graph, places, local.places(val[np.isin(store.labels(val)[0], wanted)]), none, wanted)

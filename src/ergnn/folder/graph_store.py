@@ -156,10 +156,16 @@ class GraphStore:
 
     def members(self, update: int, split: str) -> Array:
         """The labelled nodes of an update's split, in their order."""
-        nodes = np.sort(self._look_up("member", np.array([member_key(update, split)]))[1])
-        if nodes.size and not 0 <= nodes[0] <= nodes[-1] < self.num_nodes:
+        return self.members_of([update], split)[0]
+
+    def members_of(self, updates: Sequence[int], split: str) -> list[Array]:
+        """The same for several updates."""
+        rows, nodes = self._look_up("member", np.array([member_key(update, split) for update in updates], np.int64))
+        if nodes.size and not 0 <= nodes.min() <= nodes.max() < self.num_nodes:
             raise FolderError("an update names a node that is not there: a segment is damaged")
-        return nodes
+        order = np.lexsort((nodes, rows))
+        ends = np.searchsorted(rows[order], np.arange(1, len(updates)))
+        return np.split(nodes[order], ends)
 
     def rows(self, nodes: Array) -> tuple[Array, Array, Array]:
         """Attributes of some nodes (each named once): pointers, columns, values."""

@@ -42,7 +42,7 @@ def learn_update(
     assert buffer is not None
     labelled = np.unique(np.concatenate([train, val, buffer.nodes.numpy()]))
     reach = reach_of(settings, learner)
-    local = local_graph(store, labelled, reach, dense=snapshot.dense, labelled=labelled)
+    local = local_graph(store, labelled, reach, settings.limits, dense=snapshot.dense, labelled=labelled)
     graph = replace(local.graph, class_names=tuple(snapshot.classes))
     classes = tuple(int(c) for c in np.unique(store.labels(train)[0]))
     test = torch.empty(0, dtype=torch.long)

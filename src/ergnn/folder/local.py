@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ergnn.data.formats.limits import Limits
 from ergnn.data.graph import UNLABELLED, Graph
 from ergnn.folder.graph_store import GraphStore
 from ergnn.folder.tensors import Array
@@ -40,11 +41,12 @@ class LocalGraph:
 
 
 def local_graph(
-    store: GraphStore, roots: Array, hops: int, *, dense: bool, labelled: Array | None = None, name: str = "graph"
+    store: GraphStore, roots: Array, hops: int, limits: Limits, *, dense: bool, labelled: Array | None = None
 ) -> LocalGraph:
     """All that lies within ``hops`` of ``roots``.
 
     Args:
+        limits: how much memory attributes may take.
         dense: attributes as a dense matrix; else in CSR form.
         labelled: nodes whose labels are there to be seen; by default nobody's.
     """
@@ -71,8 +73,10 @@ def local_graph(
     y = np.full(empty + 1, UNLABELLED, np.int64)
     if labelled is not None:
         y[np.searchsorted(nodes, labelled)] = store.labels(labelled)[0]
+    if dense:
+        limits.check_bytes(4 * store.num_features * len(nodes), f"{len(nodes):,} nodes", "attributes take")
     x = _attributes(store, nodes, dense)
-    return LocalGraph(Graph(x, torch.from_numpy(edges), torch.from_numpy(y), name=name), nodes)
+    return LocalGraph(Graph(x, torch.from_numpy(edges), torch.from_numpy(y)), nodes)
 
 
 def _attributes(store: GraphStore, nodes: Array, dense: bool) -> Tensor:

@@ -19,8 +19,8 @@ def score_updates(snapshot: Snapshot, updates: int, most: int | None = None) -> 
     Args:
         most: nodes to score in all; where there are more, each update gives its share, always the same ones.
     """
-    held_out = {number: snapshot.store.members(number, "test") for number in range(updates)}
-    held_out = {number: nodes for number, nodes in held_out.items() if len(nodes)}
+    everything = snapshot.store.members_of(range(updates), "test")
+    held_out = {number: nodes for number, nodes in enumerate(everything) if len(nodes)}
     if not held_out or not snapshot.learner.num_tasks:
         return []
     if most is not None:

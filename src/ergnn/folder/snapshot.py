@@ -48,7 +48,7 @@ class Snapshot:
         return self.version.settings
 
     def local(self, nodes: Array) -> LocalGraph:
-        return local_graph(self.store, nodes, self.hops, dense=self.dense)
+        return local_graph(self.store, nodes, self.hops, self.settings.limits, dense=self.dense)
 
     def probabilities(self, nodes: Array, chunk: int = CHUNK) -> Iterator[tuple[Array, Array]]:
         """Places in ``nodes`` and probabilities ``[n, classes]``, a chunk at a time; columns are all the classes."""
