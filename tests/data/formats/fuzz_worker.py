@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 import traceback
-import xml.etree.ElementTree
+import xml.dom.minidom
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -234,8 +234,8 @@ def truth(path: Path, name: str) -> list[str]:
         return [str(i) for i in range(loaded["x"].shape[0])]
     if kind == "json":
         return [str(node["id"]) for node in json.loads(data.decode("utf-8-sig"))["nodes"]]
-    root = xml.etree.ElementTree.fromstring(data)
-    return [node.attrib["id"] for node in root.iter() if node.tag.rsplit("}")[-1] == "node"]
+    document = xml.dom.minidom.parseString(data)
+    return [node.getAttribute("id") for node in document.getElementsByTagNameNS("*", "node")]
 
 
 def check(nodes: NodeTable | None, edges: EdgeTable | None, path: Path, name: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse
 
 from ergnn.data.formats import EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, write_nodes
+from ergnn.data.formats.footer import claimed_values
 from ergnn.errors import InputError
 
 NODES = {
@@ -127,7 +128,7 @@ def test_files_that_are_not_there_or_not_what_they_say(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"names end in \.csv, \.tsv, \.csv\.gz, \.tsv\.gz, \.parquet"):
         read_nodes(tmp_path / "nodes.xls")
     (tmp_path / "text.parquet").write_text("id\n1\n")
-    with pytest.raises(FormatError, match=r"text\.parquet: not a Parquet file that can be read"):
+    with pytest.raises(FormatError, match=r"text\.parquet: not a Parquet file; it does not begin with PAR1"):
         read_nodes(tmp_path / "text.parquet")
     (tmp_path / "plain.csv.gz").write_text("id\n1\n")
     with pytest.raises(FormatError, match=r"plain\.csv\.gz: cannot be read after 0 bytes \(Not a gzipped file"):
@@ -256,3 +257,44 @@ def test_names_that_would_be_read_otherwise_are_not_written(tmp_path: Path) -> N
         )
     with pytest.raises(InputError, match="choose one of: columns, list, sparse"):
         write_nodes(NodeTable(ids=["a"]), tmp_path / "nodes.csv", features="rows")
+
+
+def test_what_a_parquet_file_claims_is_what_pyarrow_sees(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.parquet"
+    table = {"id": list("abcde"), "a.b": range(5), "features": [[1.0] * i for i in range(5)]}
+    pq.write_table(pa.table(table), path, row_group_size=2)
+    claimed = claimed_values(path, path.stat().st_size)
+    metadata = pq.read_metadata(path)
+    seen = dict.fromkeys(table, 0)
+    for g in range(metadata.num_row_groups):
+        for c, name in enumerate(table):
+            seen[name] += metadata.row_group(g).column(c).num_values
+    assert claimed == {name.encode(): count for name, count in seen.items()}
+    assert seen["features"] > 10
+
+
+@pytest.mark.parametrize(
+    ("footer", "message"),
+    [
+        (b"", "the footer of the Parquet file is damaged"),
+        (b"\x19" * 200, "nested more than 24 deep"),
+        (b"\x19\xfc\xff\xff\xff\xff\x0f", "4,294,967,295 values, with 0 bytes left"),
+        (b"\x18\xff\xff\xff\x7f", "268,435,455 values, with 0 bytes left"),
+        (b"\x16" + b"\xff" * 12, "a number is too long"),
+        (b"\x1d\x00", "a value of kind 13"),
+    ],
+)
+def test_a_damaged_footer(footer: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.parquet"
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(FormatError) as caught:
+        read_nodes(path)
+    assert message in str(caught.value)
+
+
+def test_a_footer_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.parquet"
+    for content in (b"PAR1" + b"\xff\xff\xff\x7fPAR1", b"PAR1\0\0\0\0\0\0\0\0PARE"):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match="not a whole Parquet file; its footer is not at the end"):
+            read_nodes(path)

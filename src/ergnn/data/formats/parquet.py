@@ -17,6 +17,7 @@ from ergnn.data.formats.boundary import extra, foreign
 from ergnn.data.formats.columns import edge_columns, node_columns
 from ergnn.data.formats.delimited import ROW_BYTES, check_width
 from ergnn.data.formats.features import FeatureColumn
+from ergnn.data.formats.footer import LONGEST, claimed_values
 from ergnn.data.formats.limits import MEGABYTE, Limits, file_size
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import FormatError
@@ -25,8 +26,6 @@ NODES_UNPACKED = (512 * MEGABYTE, 200)
 EDGES_UNPACKED = (64 * MEGABYTE, 200)
 """Bytes of all values, 8 each: 512 MB (dense features that are mostly zero pack well) or 200 times the file."""
 BATCH = 32 * MEGABYTE
-THRIFT = 16 * MEGABYTE
-"""What the metadata of a file may take."""
 
 
 def read_node_parquet(path: Path, limits: Limits, num_features: int | None = None) -> NodeTable:
@@ -108,11 +107,13 @@ class _File:
         self.path = path
         self.size = file_size(path, limits)
         self.most = limits.unpacked(self.size, unpacked) // 8
+        self.values = claimed_values(path, self.size)
         with foreign(path, "a Parquet file"):
-            with parquet.ParquetFile(path, thrift_string_size_limit=THRIFT, thrift_container_size_limit=THRIFT) as file:
-                self.metadata = file.metadata
+            with parquet.ParquetFile(
+                path, thrift_string_size_limit=LONGEST, thrift_container_size_limit=LONGEST
+            ) as file:
+                self.rows: int = file.metadata.num_rows
                 self.schema = file.schema_arrow
-            self.rows: int = self.metadata.num_rows
             self.names = [str(name) for name in self.schema.names]
         if self.rows < 0:
             raise FormatError(f"{path}: the metadata claims {self.rows} rows")
@@ -130,8 +131,8 @@ class _File:
             with parquet.ParquetFile(
                 self.path,
                 read_dictionary=plain,
-                thrift_string_size_limit=THRIFT,
-                thrift_container_size_limit=THRIFT,
+                thrift_string_size_limit=LONGEST,
+                thrift_container_size_limit=LONGEST,
                 page_checksum_verification=True,
             ) as file:
                 for batch in file.iter_batches(batch_size=size, columns=names, use_threads=False):
@@ -145,14 +146,7 @@ class _File:
 
     def _batch_rows(self, names: set[str]) -> int:
         """Rows a batch, so that a batch stays small, once the number of values is known to be allowed."""
-        values = 0
-        for g in range(self.metadata.num_row_groups):
-            group = self.metadata.row_group(g)
-            for c in range(group.num_columns):
-                column = group.column(c)
-                path = column.path_in_schema
-                if path in names or path.split(".")[0] in names:
-                    values += max(column.num_values, group.num_rows, 0)
+        values = sum(self.values.get(name.encode(), self.rows) for name in names)
         if values > self.most:
             raise FormatError(
                 f"{self.path}: {values:,} values in a file of {self.size:,} bytes; at most {self.most:,} are allowed "
