@@ -19,8 +19,10 @@ from ergnn.folder.files import FolderError, open_plain
 from ergnn.folder.tensors import Array, Spec, header_length, make_header, parse_header
 
 BLOCK = 4096
-CACHE = 16384
-"""Blocks that are kept in memory."""
+CACHE = 2048
+"""Blocks of a segment that are kept in memory, the newest."""
+AT_ONCE = 256
+"""Blocks that are put together at a time."""
 
 Parts = Callable[[], Iterator[Array]]
 """Makes an array piece by piece."""
@@ -125,7 +127,7 @@ class FileSegment(Segment):
         """A block that adds up; the last one is filled up with zeros."""
         if number not in self._blocks:
             if len(self._blocks) >= CACHE:
-                self._blocks.clear()
+                self._blocks.pop(next(iter(self._blocks)))
             start = number * BLOCK
             data = self._read(start, min(BLOCK, self.payload - start))
             if hashlib.sha256(data).digest() != self._digests[32 * number : 32 * number + 32]:
@@ -159,13 +161,17 @@ class FileSegment(Segment):
             raise FolderError(f"{self.path}: {name} has no entry {int(index.max())}: the segment is damaged")
         at = spec.start + index.astype(np.int64) * spec.dtype.itemsize
         number = at // BLOCK
-        first = int(number.min())
-        place = np.zeros(int(number.max()) - first + 1, np.int64)
-        place[number - first] = 1
-        needed = np.flatnonzero(place) + first
-        place[needed - first] = np.arange(len(needed))
-        data = np.frombuffer(b"".join(self._block(int(n)) for n in needed), spec.dtype)
-        return data[(place[number - first] * BLOCK + at % BLOCK) // spec.dtype.itemsize]
+        order = np.argsort(number, kind="stable")
+        needed, first = np.unique(number[order], return_index=True)
+        ends = np.append(first, len(order))
+        out = np.empty(len(index), spec.dtype)
+        for start in range(0, len(needed), AT_ONCE):
+            blocks = needed[start : start + AT_ONCE]
+            mine = order[ends[start] : ends[start + len(blocks)]]
+            data = np.frombuffer(b"".join(self._block(int(n)) for n in blocks), spec.dtype)
+            place = np.searchsorted(blocks, number[mine]) * BLOCK + at[mine] % BLOCK
+            out[mine] = data[place // spec.dtype.itemsize]
+        return out
 
     def slice(self, name: str, start: int, stop: int) -> Array:
         spec = self._spec(name)
