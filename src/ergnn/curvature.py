@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -89,34 +90,90 @@ class Solution:
     residual: float
 
 
-def conjugate_gradients(product: Product, b: Tensor, *, tolerance: float = 1e-3, max_iterations: int = 500) -> Solution:
-    """Solve ``A x = b`` for a positive definite ``A``, to a relative residual.
+def conjugate_gradients(
+    product: Product,
+    b: Tensor,
+    *,
+    tolerance: float = 1e-3,
+    max_iterations: int = 500,
+    start: Tensor | None = None,
+    preconditioner: Product | None = None,
+) -> Solution:
+    """Solve ``A x = b`` for a positive definite ``A``, to a relative residual; the way there does not change the end.
+
+    Args:
+        start: a vector whose best multiple is begun with, at the price of one product (a *warm start*).
+        preconditioner: ``v ↦ M v`` for a positive definite ``M ≈ A⁻¹``.
 
     Raises:
         CurvatureError: where a direction with ``dᵀ A d ≤ 0`` is met, or the tolerance is not reached.
     """
-    x, r = torch.zeros_like(b), b.clone()
-    d, rr, size = r.clone(), float(r @ r), float(b.norm())
+    x, r, size, products = torch.zeros_like(b), b.clone(), float(b.norm()), 0
     if size == 0.0:
         return Solution(x, 0, 0.0)
-    for iteration in range(1, max_iterations + 1):
-        a_d = product(d)
-        curvature = float(d @ a_d)
-        if not curvature > 0:
+    if start is not None and float(start.norm()) > 0.0:
+        a_start, products = product(start), 1
+        step = float(start @ b) / _curvature(start, a_start, products)
+        x, r = step * start, b - step * a_start
+    residual = float(r.norm()) / size
+    z = r if preconditioner is None else preconditioner(r)
+    d, rz = z.clone(), float(r @ z)
+    while residual > tolerance:
+        if products >= max_iterations:
             raise CurvatureError(
-                f"negative curvature ({curvature / float(d @ d):.3g}) after {iteration} product(s): the matrix is not "
-                "positive definite here; use curvature='gauss-newton', or a larger damping"
+                f"conjugate gradients left a relative residual of {residual:.2g} after {max_iterations} products "
+                f"({tolerance:g} was asked for); use a larger damping or more iterations"
             )
-        step = rr / curvature
+        a_d = product(d)
+        products += 1
+        step = rz / _curvature(d, a_d, products)
         x, r = x + step * d, r - step * a_d
-        new = float(r @ r)
-        if new**0.5 <= tolerance * size:
-            return Solution(x, iteration, new**0.5 / size)
-        d, rr = r + (new / rr) * d, new
-    raise CurvatureError(
-        f"conjugate gradients left a relative residual of {rr**0.5 / size:.2g} after {max_iterations} products "
-        f"({tolerance:g} was asked for); use a larger damping or more iterations"
-    )
+        residual = float(r.norm()) / size
+        z = r if preconditioner is None else preconditioner(r)
+        new = float(r @ z)
+        d, rz = z + (new / rz) * d, new
+    return Solution(x, products, residual)
+
+
+def _curvature(d: Tensor, a_d: Tensor, products: int) -> float:
+    found = float(d @ a_d)
+    if not found > 0:
+        raise CurvatureError(
+            f"negative curvature ({found / float(d @ d):.3g}) after {products} product(s): the matrix is not "
+            "positive definite here; use curvature='gauss-newton', or a larger damping"
+        )
+    return found
+
+
+def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: float, seed: int = 0) -> Product:
+    """``v ↦ M v`` with ``M ≈ (G + shift I)⁻¹``, from ``rank`` products with random vectors (Frangella et al. 2023).
+
+    With Ω orthonormal, ``G ≈ (GΩ)(ΩᵀGΩ)⁻¹(GΩ)ᵀ = U diag(λ) Uᵀ``, and for the smallest eigenvalue ``λ_k`` in it
+
+        M = (λ_k + shift) U diag(1 / (λ + shift)) Uᵀ + I − U Uᵀ .
+
+    G of a few labelled nodes is low-rank and full in every coordinate, so that its large eigenvalues can be taken out,
+    while dividing by its diagonal makes things worse.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(like.numel(), min(rank, like.numel()), generator=generator, dtype=torch.float64)
+    omega = torch.linalg.qr(drawn).Q.to(like)
+    sketch = torch.stack([product(column) for column in omega.T.contiguous()], dim=1)
+    vectors, inside = _positive(omega.T @ sketch)
+    root = sketch @ (vectors * inside.rsqrt()).to(like)
+    turn, large = _positive(root.T @ root)
+    if not large.numel():
+        return lambda vector: vector
+    basis = root @ (turn * large.rsqrt()).to(like)
+    weight = ((float(large[0]) + shift) / (large + shift) - 1.0).to(like)
+    return lambda vector: vector + basis @ (weight * (basis.T @ vector))
+
+
+def _positive(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvectors and eigenvalues that are above 0 by more than rounding, ascending."""
+    values, vectors = torch.linalg.eigh(matrix.double())
+    kept = values > 10 * torch.finfo(matrix.dtype).eps * values.abs().sum()
+    return vectors[:, kept], values[kept]
 
 
 @dataclass(frozen=True)
@@ -130,6 +187,8 @@ class Curvature:
         damping: added to the diagonal, times the examples' total weight (1 for a mean of losses); the Gauss-Newton
             matrix of a large model is singular without.
         l2: λ of the term λ/2 ‖θ‖² in the minimised loss.
+        tolerance, max_iterations: of conjugate gradients.
+        rank: of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 is none.
     """
 
     objective: Objective
@@ -139,36 +198,58 @@ class Curvature:
     l2: float = 0.0
     tolerance: float = 1e-3
     max_iterations: int = 500
+    rank: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in CURVATURES:
             raise UnknownNameError("curvature", self.kind, CURVATURES)
         if self.damping < 0:
             raise InputError(f"damping is {self.damping}; it must be 0 or more")
+        if self.rank < 0:
+            raise InputError(f"rank is {self.rank}; it must be 0 (no preconditioner) or more")
+
+    @property
+    def shift(self) -> float:
+        return self.damping * float(self.objective.weights.sum()) + self.l2
+
+    @cached_property
+    def _inner(self) -> Product:
+        make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
+        return make(self.objective, self.params)
+
+    @cached_property
+    def _preconditioner(self) -> Product | None:
+        like = flatten(self.params)
+        return nystrom_preconditioner(self._inner, like, self.rank, self.shift) if self.rank else None
 
     def product(self) -> Product:
-        make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
-        inner, shift = make(self.objective, self.params), self.damping * float(self.objective.weights.sum()) + self.l2
+        inner, shift = self._inner, self.shift
         return lambda vector: inner(vector) + shift * vector
 
-    def solve(self, b: Tensor) -> Solution:
-        return conjugate_gradients(self.product(), b, tolerance=self.tolerance, max_iterations=self.max_iterations)
+    def solve(self, b: Tensor, start: Tensor | None = None) -> Solution:
+        """``H⁻¹ b``; the products of the solution do not count those of a preconditioner, which serves many."""
+        return conjugate_gradients(
+            self.product(),
+            b,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            start=start,
+            preconditioner=self._preconditioner,
+        )
 
-    def influence(self, target_gradient: Tensor) -> tuple[Tensor, Solution]:
+    def influence(self, target_gradient: Tensor, start: Tensor | None = None) -> tuple[Tensor, Solution]:
         """``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, by one solve and one JVP."""
-        solution = self.solve(target_gradient)
+        solution = self.solve(target_gradient, start)
         direction = unflatten(solution.x, self.params)
         return -jvp(self.objective.losses, (self.params,), (direction,))[1], solution
 
     def self_influence(self, examples: Tensor) -> Tensor:
         """``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for some examples (by position): one solve each."""
-        product = self.product()
         losses, pull = vjp(self.objective.losses, self.params)[:2]
         out = []
         for i in examples.tolist():
             one = torch.zeros_like(losses)
             one[i] = 1.0
             g = flatten(pull(one)[0])
-            found = conjugate_gradients(product, g, tolerance=self.tolerance, max_iterations=self.max_iterations)
-            out.append(g @ found.x)
+            out.append(g @ self.solve(g).x)
         return torch.stack(out)

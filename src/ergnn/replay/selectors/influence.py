@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ergnn.curvature import CURVATURES, Curvature, gradient
+from ergnn.curvature import CURVATURES, Curvature, flatten, gradient, unflatten
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.nn.objective import make_objective
+from ergnn.nn.objective import Objective, ParamDict, make_objective
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import TARGETS, Selection, SelectionContext, Selector, best_per_class
 
@@ -30,6 +30,9 @@ class Influence(Selector):
         damping: added to H's diagonal, beside the L2 term of the loss; relative to the loss's total weight.
         normalize: divide by ``√(∇ℓ_vᵀ H⁻¹ ∇ℓ_v)``, so that a large gradient alone does not win.
         tolerance, max_iterations: of conjugate gradients.
+        rank: of their preconditioner, 0 for none; pays where damping is small (see docs/influence.md).
+        warm_start: begin with the solution for the task before. It is not kept in a learner's state: a run that was
+            resumed starts cold once, and is the same to the tolerance only.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Influence(Selector):
         normalize: bool = False,
         tolerance: float = 1e-3,
         max_iterations: int = 500,
+        rank: int = 0,
+        warm_start: bool = False,
     ) -> None:
         if target not in TARGETS:
             raise UnknownNameError("target", target, TARGETS)
@@ -54,9 +59,13 @@ class Influence(Selector):
             raise InputError(f"tolerance is {tolerance}; it must lie between 0 and 1")
         if max_iterations < 1:
             raise InputError(f"max_iterations is {max_iterations}; at least 1 is needed")
+        if rank < 0:
+            raise InputError(f"rank is {rank}; it must be 0 (no preconditioner) or more")
         self.target, self.sign, self.normalize = target, sign, normalize
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
+        self.rank, self.warm_start = rank, warm_start
+        self._last: ParamDict = {}
 
     @property
     def leaky(self) -> bool:
@@ -84,11 +93,22 @@ class Influence(Selector):
             context.l2,
             self.tolerance,
             self.max_iterations,
+            self.rank,
         )
-        influence, solution = curvature.influence(goal)
+        influence, solution = curvature.influence(goal, self._start(trained))
+        if self.warm_start:
+            self._last = trained.by_name(unflatten(solution.x, params))
         own = torch.arange(context.nodes.numel(), device=influence.device)
         influence = influence[own]
         if self.normalize:
             influence = influence / curvature.self_influence(own).clamp(min=1e-30).sqrt()
         scores = {"helpful": -influence, "harmful": influence, "magnitude": influence.abs()}[self.sign]
-        return scores.detach(), solution.iterations, solution.residual
+        return scores.detach(), self.rank + solution.iterations, solution.residual
+
+    def _start(self, trained: Objective) -> Tensor | None:
+        """The last solution, where its parameters are still there; those of a new head start at 0."""
+        if not self._last:
+            return None
+        now = trained.by_name(trained.parameters())
+        known = {name: value for name, value in self._last.items() if name in now and value.shape == now[name].shape}
+        return flatten(trained.from_names(known)) if known else None
