@@ -45,9 +45,10 @@ class Scene:
         shutil.copytree(self.base, path)
         return path
 
-    def observe(self, folder: Path, *options: object, files: bool = True, **kill: float) -> dict:
+    def observe(self, folder: Path, *, seconds: float = 0, files: bool = True, **kill: float) -> dict:
+        """Observe the third update, or go on with it; ``seconds`` between checkpoints."""
         given = ["--nodes", self.files[0], "--edges", self.files[1]] if files else ["--resume"]
-        return self.zygote.run("observe", folder, *given, "--checkpoint-seconds", 0, "--quiet", *options, **kill)
+        return self.zygote.run("observe", folder, *given, "--checkpoint-seconds", seconds, "--quiet", **kill)
 
     def predict(self, folder: Path) -> list[list[str]]:
         out = self.place / "predictions.csv"
@@ -107,7 +108,9 @@ def test_killed_at_100_random_moments(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_killed_before_every_file_operation(scene: Scene) -> None:
-    assert all(scene.check("file", {"kill_at": at}) == 1 for at in range(1, scene.events + 1))
+    """Of all but the checkpoints, which random moments meet often enough."""
+    events = scene.observe(scene.fresh("count"), seconds=1000)["events"]
+    assert all(scene.check("file", {"kill_at": at, "seconds": 1000}) == 1 for at in range(1, events + 1))
 
 
 def test_resuming_goes_on_within_the_task(scene: Scene) -> None:

@@ -87,6 +87,9 @@ def test_held_out_nodes_are_scored_at_every_update(folder: LearnerFolder) -> Non
         truth = [folder.snapshot().classes[c] for c in folder.snapshot().store.labels(nodes)[0]]
         assert (right, of) == ((names == truth).sum(), len(nodes))
         assert record["update"] == update
+        alone = probabilities(folder, ids, classes=folder.classes_of(update))
+        names = np.array(folder.classes_of(update))[alone.argmax(1)]
+        assert folder.evaluate(task_known=True)[update][1] == [update, (names == truth).sum(), len(nodes)]
     last = folder.snapshot().version.record(1)["scores"]
     assert last == [score for _, score in folder.evaluate()]
 

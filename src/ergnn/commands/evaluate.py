@@ -13,6 +13,9 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "evaluate", evaluate_command, "accuracy now on the held-out nodes of every update")
     parser.add_argument("--version", metavar="N", type=int, help="of an older version that is kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument(
+        "--task-known", action="store_true", help="only the classes of a node's own update compete; default: all"
+    )
     add_threads(parser)
 
 
@@ -22,7 +25,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
 
     use_threads(args)
     rows = []
-    for record, (update, right, of) in LearnerFolder(args.folder).evaluate(args.version):
+    for record, (update, right, of) in LearnerFolder(args.folder).evaluate(args.version, task_known=args.task_known):
         then = next((a / b for number, a, b in record["scores"] if number == update), None)
         entry = {"update": update + 1, "name": record["name"], "nodes": of, "accuracy": right / of, "then": then}
         rows.append(entry)

@@ -171,10 +171,14 @@ class LearnerFolder:
             raise InputError(f"update {update + 1} taught no class; it had no labelled nodes")
         return classes
 
-    def evaluate(self, version: int | None = None) -> list[tuple[dict[str, Any], Score]]:
-        """Each update's record, and its score now on all nodes that were held out of it."""
+    def evaluate(self, version: int | None = None, *, task_known: bool = False) -> list[tuple[dict[str, Any], Score]]:
+        """Each update's record, and its score now on all nodes that were held out of it.
+
+        Args:
+            task_known: whether only the classes of a node's own update compete.
+        """
         snapshot = self.snapshot(version)
-        scores = score_updates(snapshot, len(snapshot.version.record_entries))
+        scores = score_updates(snapshot, len(snapshot.version.record_entries), task_known=task_known)
         return [(snapshot.version.record(score[0]), score) for score in scores]
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:

@@ -13,11 +13,14 @@ Score = list[int]
 """``[update, right, of]``: how many held-out nodes of an update were predicted right."""
 
 
-def score_updates(snapshot: Snapshot, updates: int, most: int | None = None) -> list[Score]:
+def score_updates(
+    snapshot: Snapshot, updates: int, most: int | None = None, *, task_known: bool = False
+) -> list[Score]:
     """Scores on the held-out nodes of the first ``updates`` updates.
 
     Args:
         most: nodes to score in all; where there are more, each update gives its share, always the same ones.
+        task_known: whether only the classes of a node's own update compete.
     """
     everything = snapshot.store.members_of(range(updates), "test")
     held_out = {number: nodes for number, nodes in enumerate(everything) if len(nodes)}
@@ -31,8 +34,18 @@ def score_updates(snapshot: Snapshot, updates: int, most: int | None = None) -> 
     right = np.zeros(len(nodes), bool)
     truth = snapshot.store.labels(nodes)[0]
     for places, found in snapshot.probabilities(nodes):
+        if task_known:
+            found = found * _rivals(snapshot, list(held_out))[owner[places]]
         right[places] = found.argmax(1) == truth[places]
     return [[n, int(right[owner == n].sum()), int((owner == n).sum())] for n in held_out]
+
+
+def _rivals(snapshot: Snapshot, updates: list[int]) -> Array:
+    """``[updates, classes]``: whether an update taught a class."""
+    out = np.zeros((max(updates) + 1, len(snapshot.classes)), bool)
+    for update in updates:
+        out[update, [snapshot.classes.index(name) for name in snapshot.version.record(update)["classes"]]] = True
+    return out
 
 
 def _sample(nodes: Array, most: int, seed: int, update: int) -> Array:

@@ -47,7 +47,7 @@ class Settings:
     backbone_options: dict[str, Any] = field(default_factory=dict)
     selector: str = "mf*"
     selector_options: dict[str, Any] = field(default_factory=dict)
-    per_class: int = 20
+    per_class: int = 50
     budget_nodes: int | None = None
     budget_bytes: int | None = None
     epochs: int = 200
