@@ -12,6 +12,10 @@ from ergnn.replay.selectors.spaces import Space
 
 SAMPLE = 2000
 """Nodes a side from which the quantile of distances is estimated where there are more."""
+CUT_FROM = 1 << 20
+"""Pairs of a class and the others from which on counting is cut off early; below, it is done at once."""
+PARTS = 32
+"""Parts of the other classes' nodes after each of which it is seen who is still in."""
 
 
 class Coverage(Selector):
@@ -19,7 +23,8 @@ class Coverage(Selector):
 
     A fixed d means something else on every graph (0.5 ties all nodes of a bag of words), so d is by default a
     quantile of the distances between nodes of different classes. Ties are frequent all the same: they are broken
-    by seed, and their share is recorded.
+    by seed, and their share is recorded (on large tasks, where not all are counted to the end, the share of pairs that
+    were looked at is, as ``counted``).
 
     Args:
         space: ``attribute`` or ``embedding``.
@@ -45,21 +50,60 @@ class Coverage(Selector):
         self.d, self.quantile = d, quantile
 
     def score(self, context: SelectionContext) -> Tensor:
-        return self._score(context)[0]
+        return self._score(context, None)[0]
 
     def select(self, context: SelectionContext) -> Selection:
-        scores, d = self._score(context)
+        scores, info = self._score(context, context.per_class)
         selection = best_per_class(scores, context)
-        return Selection(selection.nodes, selection.scores, {**selection.info, "d": d})
+        known = {} if "counted" in info else selection.info  # ties among those that were given up are not known
+        return Selection(selection.nodes, selection.scores, {**known, **info})
 
-    def _score(self, context: SelectionContext) -> tuple[Tensor, float]:
+    def _score(self, context: SelectionContext, keep: int | None) -> tuple[Tensor, dict[str, float]]:
+        """−|N(v)|; where only the ``keep`` best of a class matter, at least that for those that cannot be."""
         vectors, labels = self.space.vectors(context, context.nodes), context.labels
         d = self.d if self.d is not None else self._quantile(vectors, labels, context)
         count = torch.zeros(vectors.size(0), dtype=torch.long, device=vectors.device)
-        for index, distances in self.space.chunks(vectors, vectors):
-            other = labels[index].unsqueeze(1) != labels.unsqueeze(0)
-            count[index] = ((distances < d) & other).sum(1)
-        return -count, d
+        shuffle = torch.randperm(labels.numel(), generator=context.generator()).to(labels.device)
+        pairs = counted = 0
+        for c in torch.unique(labels):
+            own = (labels == c).nonzero().flatten()
+            a, b = vectors[own], vectors[shuffle[labels[shuffle] != c]]
+            pairs += a.size(0) * b.size(0)
+            if keep is None or a.size(0) * b.size(0) <= CUT_FROM:
+                count[own] = self._near(a, b, d)
+                counted += a.size(0) * b.size(0)
+            else:
+                count[own], done = self._fewest_near(a, b, d, keep)
+                counted += done
+        return -count, {"d": d} if counted == pairs else {"d": d, "counted": counted / pairs}
+
+    def _near(self, a: Tensor, b: Tensor, d: float) -> Tensor:
+        """How many rows of ``b`` are nearer than d to each row of ``a``."""
+        counts = [(distances < d).sum(1) for _, distances in self.space.chunks(a, b)]
+        return torch.cat(counts) if counts else torch.zeros(0, dtype=torch.long, device=a.device)
+
+    def _fewest_near(self, a: Tensor, b: Tensor, d: float, keep: int) -> tuple[Tensor, int]:
+        """:meth:`_near`, given up for a row as soon as it cannot be among the ``keep`` lowest; and the pairs looked at.
+
+        A few rows that look best after a first part of ``b`` are counted to the end. The keep-th lowest of them is a
+        bar: whoever is above it, wherever in ``b`` that happens, stays above. So rows at or below the final keep-th
+        lowest count, ties included, are exact, and all others have a count above it.
+        """
+        first = max(b.size(0) // PARTS, 1)
+        count = self._near(a, b[:first], d)
+        done = a.size(0) * first
+        lead = count.topk(min(4 * keep, a.size(0)), largest=False).indices
+        count[lead] += self._near(a[lead], b[first:], d)
+        done += lead.numel() * (b.size(0) - first)
+        bar = count[lead].kthvalue(min(keep, lead.numel())).values
+        rest = torch.ones_like(count, dtype=torch.bool).index_fill(0, lead, False).nonzero().flatten()
+        for part in b[first:].split(first):
+            rest = rest[count[rest] <= bar]
+            if not rest.numel():
+                break
+            count[rest] += self._near(a[rest], part, d)
+            done += rest.numel() * part.size(0)
+        return count, done
 
     def _quantile(self, vectors: Tensor, labels: Tensor, context: SelectionContext) -> float:
         """The quantile of distances between classes (estimated from a seeded sample on large tasks)."""
