@@ -99,7 +99,8 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
         same = len(kept.params) == len(params)
         if same and all(torch.equal(a, b) for a, b in zip(kept.params, params, strict=True)):
             return kept.read
-    if 2 * torch.unique(nodes).numel() < n or n * model.embedding_size > KEPT:
+    read_by = _with_neighbours(adjacency_of(graph), nodes) if any(looks(conv) for conv in model.convs) else nodes
+    if 2 * read_by.numel() < n or n * model.embedding_size > KEPT:
         return _encode(model, graph, nodes)
     read = _encode(model, graph, torch.arange(n, device=nodes.device))
     _ENCODED[model] = _Encoded(ref(graph), [value.clone() for value in params], read)
