@@ -29,6 +29,7 @@ class Runs(Rows):
 
     def __init__(self, slot: Tensor, slots: int) -> None:
         self.slot, self.slots, self.count = slot, slots, int(slot.numel())
+        self.parts = []
         self.sizes = torch.bincount(slot, minlength=slots).tolist()
 
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:

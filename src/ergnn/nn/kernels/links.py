@@ -23,6 +23,7 @@ class Segments:
         slot: where what it sums is kept for merging; -1 is a row in one piece.
         merged: rows of several pieces.
         pointer: ``[merged + 1]``, their slots.
+        slots: how many there are.
     """
 
     row: Tensor
@@ -31,10 +32,7 @@ class Segments:
     slot: Tensor
     merged: Tensor
     pointer: Tensor
-
-    @property
-    def slots(self) -> int:
-        return int(self.slot.numel()) if self.merged.numel() else 0
+    slots: int
 
 
 class Links:
@@ -99,8 +97,8 @@ class Links:
             own += torch.bincount(target[self.col[first:last] == target], minlength=self.targets)
         return own
 
-    def segments(self, parts: int = 1, most: int = SEGMENT) -> Segments:
-        """Rows cut into pieces of at most ``most`` entries; made once.
+    def segments(self, parts: int = 1) -> Segments:
+        """Rows cut into pieces of at most ``SEGMENT`` entries; made once.
 
         With ``parts`` = 2, all pieces that read the first half of the source rows come before those that read the
         second, so that what is gathered stays in a cache of half the size. This needs lists in ascending order;
@@ -110,7 +108,7 @@ class Links:
             first, last = self.rowptr[:-1], self.rowptr[1:]
             middle = self._halves() if parts == 2 else None
             cuts = [(first, last)] if middle is None else [(first, middle), (middle, last)]
-            self._segments[parts] = _cut(cuts, most, torch.int32 if self.col.numel() < 2**31 - 2**12 else torch.long)
+            self._segments[parts] = _cut(cuts, SEGMENT, torch.int32 if self.col.numel() < 2**31 - 2**12 else torch.long)
         return self._segments[parts]
 
     def _halves(self) -> Tensor | None:
@@ -148,4 +146,4 @@ def _cut(cuts: list[tuple[Tensor, Tensor]], most: int, index: torch.dtype) -> Se
     pointer = torch.cat([total.new_zeros(1), total[merged].cumsum(0)])
     small = [value.to(torch.int32) for value in (row, slot, merged, pointer)]
     end = torch.minimum(begin + length, last)
-    return Segments(small[0], begin.to(index), end.to(index), *small[1:])
+    return Segments(small[0], begin.to(index), end.to(index), *small[1:], int(shared.numel()))

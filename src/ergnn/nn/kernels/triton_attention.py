@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Attention as Triton kernels: one pass over the edges in each direction; imported on GPUs only.
 
-A program sums one piece of a row (see :class:`Segments`). It first finds the largest ``a_src`` it will meet, which
-makes the softmax exact without rescaling (LeakyReLU is monotone), then gathers rows ``z_j``, several edges at a time
-in lanes of their own; sums over lanes are taken once, after the loop.
+A program sums one piece of a row (see :class:`Segments`). The largest ``a_src`` that it will meet is found first, by a
+kernel of its own, which makes the softmax exact without rescaling (LeakyReLU is monotone). Then rows ``z_j`` are
+gathered, several edges at a time in lanes of their own; sums over lanes are taken once, after the loop.
 
 The gradient of ``a_dst`` needs no pass over edges. With ``P_i = Σ_{s_ij>0} α̃_ij z_j`` and ``q_i = Σ_{s_ij>0} α_ij``
 from the forward pass, ``D_i = ⟨g_i, o_i⟩`` and LeakyReLU's slope σ below zero,
@@ -22,7 +22,10 @@ from torch import Tensor
 from ergnn.nn.kernels import triton_backward, triton_forward
 from ergnn.nn.kernels.links import Links, Segments
 from ergnn.nn.kernels.masks import threshold
-from ergnn.nn.kernels.triton_gather import STEPS, Shape
+from ergnn.nn.kernels.triton_gather import Shape
+
+PEAKS = 256
+"""Numbers that a program compares at a time."""
 
 
 def _record_width(heads: int, width: int, more: int) -> int:
@@ -52,7 +55,7 @@ def forward(
     """Output, log-denominators, and (where ``train``) what the gradient of ``a_dst`` needs, P and q."""
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
-    shape = Shape(heads, record)
+    shape = Shape(heads, record, 256 if heads > 1 else 128)
     segments = links.segments(shape.parts(links.sources))
     out, lse = z.new_empty(links.targets, heads, width), z.new_empty(links.targets, heads)
     bent, share = (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
@@ -62,10 +65,15 @@ def forward(
     drop, limit, scale = _dropout(key, links, p)
     saved = (out, lse, bent, share, part_m, part_l, part_q, part_o, part_p)
     padded = shape.padded
-    a_src = a_src.contiguous()
-    triton_forward.output[(segments.row.numel(),)](
-        *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), drop, *saved, limit, scale,
-        heads, width, record, *padded, STEPS, shape.lanes, max(16, 256 // padded[0]), slope, key is not None, train,
+    a_src, largest = a_src.contiguous(), z.new_empty(segments.row.numel(), heads)
+    grid = (segments.row.numel(),)
+    triton_forward.peaks[grid](
+        segments.row, segments.begin, segments.end, links.col, a_src, largest, heads, padded[0],
+        max(1, PEAKS // padded[0]), links.loops, num_warps=1,
+    )  # fmt: skip
+    triton_forward.output[grid](
+        *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), largest, drop, *saved,
+        limit, scale, heads, width, record, *padded, shape.steps, shape.lanes, slope, key is not None, train,
         links.loops, num_warps=shape.warps,
     )  # fmt: skip
     if count:
@@ -106,8 +114,8 @@ def backward(
     drop, limit, scale = _dropout(key, links, p)
     triton_backward.sources[(segments.row.numel(),)](
         *_pieces(segments, back), z.contiguous(), a_src.contiguous(), g, records, drop, d_z, d_src, part_z, part_a,
-        limit, scale, heads, width, record, *shape.padded, STEPS, shape.lanes, slope, key is not None, links.loops,
-        num_warps=shape.warps,
+        limit, scale, heads, width, record, *shape.padded, shape.steps, shape.lanes, slope, key is not None,
+        links.loops, num_warps=shape.warps,
     )  # fmt: skip
     if count:
         _merge(segments, part_z, part_a, d_z, d_src, None, shape)
@@ -140,8 +148,8 @@ def derivative(
     triton_forward.derivative[(segments.row.numel(),)](
         *_pieces(segments, links), _packed(z, a_src, record), _packed(z_dot, src_dot, record), a_src, src_dot,
         a_dst.contiguous(), dst_dot.contiguous(), lse, out, drop, change, part_m, part_o, limit, scale,
-        heads, width, record, *shape.padded, STEPS, shape.lanes, slope, key is not None, links.loops,
-        num_warps=shape.warps,
+        heads, width, record, *shape.padded, shape.steps, shape.lanes, slope, key is not None,
+        links.loops, num_warps=shape.warps,
     )  # fmt: skip
     if count:
         _merge(segments, part_o, part_m, change, None, out, shape)

@@ -119,13 +119,14 @@ def merge(
 ):  # fmt: skip
     """Sums over the pieces of a row; CENTRED is a derivative's last term, ``− (Σ_j α_ij ė_ij) o_i``."""
     s = tl.program_id(0)
-    row, begin, end = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s), tl.load(POINTER + s + 1)
+    row, first = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s).to(tl.int64)
+    pieces = tl.load(POINTER + s + 1) - tl.load(POINTER + s)
     h, c = tl.arange(0, HP), tl.arange(0, CP)
     hc = h[:, None] * C + c[None, :]
     valid = (h < H)[:, None] & (c < C)[None, :]
     acc, das = tl.zeros([HP, CP], tl.float32), tl.zeros([HP], tl.float32)
-    for t in range(begin, end):
-        at = t.to(tl.int64)
+    for t in range(0, pieces):
+        at = first + t
         acc += tl.load(PZ + at * (H * C) + hc, mask=valid, other=0.0)
         das += tl.load(PA + at * H + h, mask=h < H, other=0.0)
     if CENTRED:

@@ -12,6 +12,26 @@ from ergnn.nn.kernels.triton_masks import keeps
 
 
 @triton.jit
+def peaks(
+    ROW, BEGIN, END, COL, AS, M,
+    H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, LOOPS: tl.constexpr,
+):  # fmt: skip
+    """The largest ``a_src`` that each piece of a row meets."""
+    s = tl.program_id(0)
+    row, begin, end = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s)
+    h, t = tl.arange(0, HP), tl.arange(0, T)
+    most = tl.full([T, HP], float("-inf"), tl.float32)
+    for e in range(begin, end, T):
+        ok = e + t < end
+        j = tl.load(COL + e + t, mask=ok, other=0)
+        most = tl.maximum(most, tl.where(ok[:, None], gather_heads(AS, j, h, H, HP, H), float("-inf")))
+    m = tl.max(most, 0)
+    if LOOPS:
+        m = tl.maximum(m, tl.load(AS + row.to(tl.int64) * H + h, mask=h < H, other=0.0))
+    tl.store(M + s.to(tl.int64) * H + h, m, mask=h < H)
+
+
+@triton.jit
 def _output_step(
     total, share, acc, accp, j, ok, row, ad, m, h, c, Z, AS, key, limit,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr,
@@ -37,25 +57,18 @@ def _output_step(
 
 @triton.jit
 def output(
-    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, AD, KEY, OUT, LSE, P, Q, PM, PL, PQ, PO, PP, limit, scale,
+    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, AD, M, KEY, OUT, LSE, P, Q, PM, PL, PQ, PO, PP, limit, scale,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, U: tl.constexpr,
-    V: tl.constexpr, T: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
+    V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
     LOOPS: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0)
     row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
-    h, c, v, t = tl.arange(0, HP), tl.arange(0, CP), tl.arange(0, V), tl.arange(0, T)
+    h, c, v = tl.arange(0, HP), tl.arange(0, CP), tl.arange(0, V)
     at = row.to(tl.int64)
     ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
-    most = tl.full([T, HP], float("-inf"), tl.float32)
-    for e in range(begin, end, T):
-        ok = e + t < end
-        j = tl.load(COL + e + t, mask=ok, other=0)
-        most = tl.maximum(most, tl.where(ok[:, None], gather_heads(AS, j, h, H, HP, H), float("-inf")))
-    m = tl.max(most, 0)
-    if LOOPS:
-        m = tl.maximum(m, tl.load(AS + at * H + h, mask=h < H, other=0.0))
+    m = tl.load(M + s.to(tl.int64) * H + h, mask=h < H, other=0.0)
     m = leaky(m + ad, SLOPE)
     total, share = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP], tl.float32)
     acc, accp = tl.zeros([V, HP, CP], tl.float32), tl.zeros([V, HP, CP], tl.float32)
@@ -102,17 +115,18 @@ def merge_output(
     H: tl.constexpr, C: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, TRAIN: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0)
-    row, begin, end = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s), tl.load(POINTER + s + 1)
+    row, first = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s).to(tl.int64)
+    pieces = tl.load(POINTER + s + 1) - tl.load(POINTER + s)
     h, c = tl.arange(0, HP), tl.arange(0, CP)
     hc = h[:, None] * C + c[None, :]
     valid = (h < H)[:, None] & (c < C)[None, :]
     m = tl.full([HP], float("-inf"), tl.float32)
-    for t in range(begin, end):
-        m = tl.maximum(m, tl.load(PM + t.to(tl.int64) * H + h, mask=h < H, other=0.0))
+    for t in range(0, pieces):
+        m = tl.maximum(m, tl.load(PM + (first + t) * H + h, mask=h < H, other=0.0))
     total, share = tl.zeros([HP], tl.float32), tl.zeros([HP], tl.float32)
     acc, accp = tl.zeros([HP, CP], tl.float32), tl.zeros([HP, CP], tl.float32)
-    for t in range(begin, end):
-        at = t.to(tl.int64)
+    for t in range(0, pieces):
+        at = first + t
         w = tl.exp(tl.load(PM + at * H + h, mask=h < H, other=0.0) - m)
         total += w * tl.load(PL + at * H + h, mask=h < H, other=0.0)
         acc += w[:, None] * tl.load(PO + at * (H * C) + hc, mask=valid, other=0.0)

@@ -11,16 +11,21 @@ import triton.language as tl
 
 CACHE = 40 * 2**20
 """Gathered rows of more bytes than this are read in two halves; a GPU's L2 cache holds about as much."""
-STEPS = 4
-"""Gathers in a row before the loop's condition is looked at again."""
+IN_FLIGHT = 512
+"""Numbers that a program asks for before it looks at its loop's condition again."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a program reads rows of ``heads`` × ``width`` numbers: ``lanes`` rows at a time."""
+    """How a program reads rows of ``heads`` × ``width`` numbers: ``lanes`` rows at a time, ``steps`` times in a row.
+
+    Args:
+        numbers: read at a time; 128 are four for each of a warp's threads. What is best was measured.
+    """
 
     heads: int
     width: int
+    numbers: int = 128
 
     @property
     def padded(self) -> tuple[int, int]:
@@ -28,9 +33,12 @@ class Shape:
 
     @property
     def lanes(self) -> int:
-        """Rows side by side: 128 numbers are four for each of a warp's threads."""
         heads, width = self.padded
-        return max(1, 128 // (heads * width))
+        return max(1, self.numbers // (heads * width))
+
+    @property
+    def steps(self) -> int:
+        return max(1, IN_FLIGHT // self.numbers)
 
     @property
     def warps(self) -> int:

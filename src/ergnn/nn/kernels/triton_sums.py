@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ergnn.nn.kernels.links import Links
-from ergnn.nn.kernels.triton_gather import STEPS, Shape
+from ergnn.nn.kernels.triton_gather import Shape
 
 WIDEST = 64
 """Columns summed at a time: so many of all rows are about what a GPU's L2 cache holds."""
@@ -46,11 +46,12 @@ def _sum(
 @triton.jit
 def _merge(ROW, POINTER, PART, OUT, width, B: tl.constexpr):
     s = tl.program_id(0)
-    row, begin, end = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s), tl.load(POINTER + s + 1)
+    row, first = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s).to(tl.int64)
+    pieces = tl.load(POINTER + s + 1) - tl.load(POINTER + s)
     f = tl.program_id(1) * B + tl.arange(0, B)
     total = tl.zeros([B], tl.float32)
-    for t in range(begin, end):
-        total += tl.load(PART + t.to(tl.int64) * width + f, mask=f < width, other=0.0)
+    for t in range(0, pieces):
+        total += tl.load(PART + (first + t) * width + f, mask=f < width, other=0.0)
     tl.store(OUT + row * width + f, total, mask=f < width)
 
 
@@ -66,7 +67,7 @@ def neighbour_sum(h: Tensor, links: Links) -> Tensor:
     columns = triton.cdiv(width, block)
     _sum[(segments.row.numel(), columns)](
         segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col, h.contiguous(), out, part,
-        width, block, STEPS, shape.lanes, links.loops, num_warps=1,
+        width, block, shape.steps, shape.lanes, links.loops, num_warps=1,
     )  # fmt: skip
     if segments.slots:
         grid = (segments.merged.numel(), columns)

@@ -1,0 +1,212 @@
+"""A graph of Reddit's size on one GPU, whole: training steps, Gauss-Newton products, a stream; PyG beside them.
+
+    python benchmarks/gpu.py --out benchmarks/h200-scale.json
+
+The graph is ``reddit-like`` at full size (232,965 nodes, 114.6 million directed edges, 602 attributes), made on the
+GPU and kept in the cache folder; it is not Reddit. Times are medians of CUDA events; memory is the most that was
+allocated at any time of a step, the graph and its attributes included. PyG's layers run in the same process, on the
+same graph as an edge list, with the same loss and optimizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ergnn.curvature import gauss_newton_product
+from ergnn.data.datasets import load_graph
+from ergnn.data.graph import Graph
+from ergnn.experiments.config import RunConfig
+from ergnn.experiments.run import make_config_stream, make_learner
+from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.dropout import dropout_keys
+from ergnn.nn.examples import Examples
+from ergnn.nn.objective import Objective, make_objective
+
+CLASSES = 5
+BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")
+
+
+def median_ms(call: Callable[[], Any], times: int = 15, warm: int = 3) -> float:
+    """Median time of a call on the device."""
+    found = []
+    for i in range(times + warm):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        if i >= warm:
+            found.append(start.elapsed_time(end))
+    return statistics.median(found)
+
+
+def peak_gb(call: Callable[[], Any]) -> float:
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() / 1e9
+
+
+def whole(graph: Graph, name: str) -> tuple[Backbone, Objective]:
+    """A model with one head of five outputs, and the loss of every node."""
+    torch.manual_seed(0)
+    model = BACKBONES.create(name, in_channels=graph.num_features, out_channels=CLASSES).to(graph.device)
+    nodes = torch.arange(graph.num_nodes, device=graph.device)
+    heads, weights = nodes.new_zeros(nodes.numel(), 1), torch.full((nodes.numel(),), 1 / nodes.numel()).to(nodes.device)
+    return model, make_objective([model], [Examples(graph, nodes, heads, graph.y % CLASSES, weights)])
+
+
+def our_step(graph: Graph, name: str) -> dict[str, float]:
+    model, objective = whole(graph, name)
+    params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
+    optimizer = torch.optim.Adam(list(params.values()), lr=model.lr, fused=True, capturable=True)
+    key = dropout_keys([0], 0, 1, objective.dropout_sites, graph.device)[0]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (objective.weights * objective.losses(params, key)).sum().backward()
+        optimizer.step()
+
+    step()
+    found = {"peak_gb": peak_gb(step), "step_ms": median_ms(step)}
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        step()
+    found["recorded_step_ms"] = median_ms(recorded.replay)
+    with torch.no_grad():
+        found["evaluation_ms"] = median_ms(lambda: objective.logits(params))
+    return found
+
+
+def our_product(graph: Graph, name: str) -> dict[str, float]:
+    _, objective = whole(graph, name)
+    params = objective.parameters()
+    product = gauss_newton_product(objective, params)
+    vector = torch.randn(sum(value.numel() for value in params.values()), device=graph.device)
+    product(vector)
+    return {"product_ms": median_ms(lambda: product(vector)), "peak_gb": peak_gb(lambda: product(vector))}
+
+
+def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = BACKBONES.create(name, in_channels=graph.num_features, out_channels=CLASSES).to(graph.device)
+    assert graph.csr is not None
+    edges = graph.csr.laid_out()
+    target = graph.y % CLASSES
+    optimizer = torch.optim.Adam(model.parameters(), lr=model.lr, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(graph.x, edges), target).backward()
+        optimizer.step()
+
+    try:
+        step()
+        return {"peak_gb": peak_gb(step), "step_ms": median_ms(step, times=5, warm=1)}
+    except torch.OutOfMemoryError as error:
+        return {"out_of_memory": str(error).partition(". GPU")[0]}
+
+
+def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
+    """The whole stream, phase by phase, with the learner that ``ergnn run`` makes."""
+    settings = {"dataset": "reddit-like", "backbone": "gat", "selector": "im", "epochs": epochs, "device": "cuda"}
+    config = RunConfig(**settings, dataset_options=options).resolved()
+    torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    tasks = make_config_stream(config, 0, 0).stream.to("cuda")
+    torch.cuda.synchronize()
+    loaded = time.perf_counter() - start
+    learner, rows, evaluation = make_learner(config, 0), [], 0.0
+    for i, task in enumerate(tasks):
+        learner.observe(task)
+        before = time.perf_counter()
+        seen = [learner.evaluate(tasks[j], metric=tasks.metric) for j in range(i + 1)]
+        evaluation += time.perf_counter() - before
+        rows.append(seen + [float("nan")] * (len(tasks) - i - 1))
+    seconds = time.perf_counter() - start
+    matrix = AccuracyMatrix(rows, tasks.metric)
+    return {
+        "seconds": seconds,
+        "load_seconds": loaded,
+        "train_seconds": sum(part["train_seconds"] for part in learner.history),
+        "select_seconds": sum(part["select_seconds"] for part in learner.history),
+        "evaluate_seconds": evaluation,
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "pm": performance_mean(matrix),
+        "fm": forgetting_mean(matrix),
+        "metric": tasks.metric,
+        "tasks": len(tasks),
+        "epochs": epochs,
+        "head": config.head,
+        "products": [part["selection"].get("iterations") for part in learner.history],
+        "trained_on": [part["trained_on"] for part in learner.history],
+        "matrix": matrix.to_list(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=232_965)
+    parser.add_argument("--edges", type=int, help="directed; by default as many a node as Reddit has")
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--parts", default="steps,products,pyg,stream")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    parts = args.parts.split(",")
+    options = {"nodes": args.nodes, "device": "cuda"} | ({} if args.edges is None else {"edges": args.edges})
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+    def note(name: str, value: Any) -> None:
+        found[name] = value
+        print(f"{name:24} {json.dumps(value)[:600]}", flush=True)
+        if args.out is not None:
+            args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    start = time.perf_counter()
+    graph = load_graph("reddit-like", dataset_options=options)[0]
+    size = {"nodes": graph.num_nodes, "directed_edges": graph.num_edges, "features": graph.num_features}
+    note("graph", {"kind": "reddit-like", **size, "made_or_read_seconds": time.perf_counter() - start})
+    if set(parts) & {"steps", "products", "pyg"}:
+        graph = replace(graph, public_split=None).to("cuda")
+        note("graph_and_attributes_gb", torch.cuda.memory_allocated() / 1e9)
+        for name in BACKBONE_NAMES if "steps" in parts else ():
+            note(f"{name} step", our_step(graph, name))
+        for name in ("gat", "gcn") if "products" in parts else ():
+            note(f"{name} product", our_product(graph, name))
+        for name in ("gat", "gcn", "sage") if "pyg" in parts else ():
+            note(f"{name} step of PyG", pyg_step(graph, name))
+            gc.collect()
+            torch.cuda.empty_cache()
+    del graph
+    gc.collect()
+    torch.cuda.empty_cache()
+    if "stream" in parts:
+        note("stream", stream(options, args.epochs))
+
+
+if __name__ == "__main__":
+    main()

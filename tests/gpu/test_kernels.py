@@ -1,0 +1,115 @@
+"""The Triton kernels on a GPU are their twin in double precision, on graphs of many shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ergnn.nn.field
+import ergnn.training
+from ergnn.curvature import gauss_newton_product, gradient
+from ergnn.data import Graph
+from ergnn.learner import Learner
+from ergnn.nn.adjacency import Adjacency
+from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.examples import Examples
+from ergnn.nn.kernels import links as links_module
+from ergnn.nn.kernels.attention import attention
+from ergnn.nn.objective import make_objective
+from nn.kernels.cases import SHAPES
+from nn.kernels.checks import check_attention, check_dropped, check_sums
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
+
+
+@pytest.mark.parametrize("pieces", [(2048, 40 * 2**20), (5, 0)], ids=["whole rows", "rows in pieces"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_kernels_are_their_twin(name: str, pieces: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    from ergnn.nn.kernels import triton_gather
+
+    monkeypatch.setattr(links_module, "SEGMENT", pieces[0])
+    monkeypatch.setattr(triton_gather, "CACHE", pieces[1])
+    for width in (5, 16, 70):
+        check_sums(name, width, torch.float32, "cuda", 1e-5)
+    for p in (0.0, 0.6):
+        for seed in range(3):
+            check_attention(name, p, torch.float32, "cuda", 1e-4, seed)
+
+
+def test_dropout_is_that_of_the_cpu() -> None:
+    check_dropped("cuda")
+
+
+def large(n: int = 20_000, hub: int = 15_000, directed: bool = False) -> Graph:
+    """A graph with a hub of more edges than a program takes at once, with empty rows where it is directed."""
+    generator = torch.Generator().manual_seed(0)
+    pair = torch.randint(n, (2, 600_000), generator=generator)
+    pair[0, :hub] = 3
+    edges = torch.unique(pair if directed else torch.cat([pair, pair.flip(0)], 1), dim=1)
+    x = torch.randn(n, 50, generator=generator)
+    return Graph(x, edges, torch.randint(5, (n,), generator=generator), name="large").to("cuda")
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_hub_is_cut_and_the_same_again_to_the_bit(directed: bool) -> None:
+    graph = large(directed=directed)
+    links = Adjacency(graph.edge_index, graph.num_nodes).links(True)
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(links.sources, 8, 8), (links.sources, 8), (links.targets, 8)]
+    values = [torch.randn(*shape, generator=generator).cuda().requires_grad_() for shape in shapes]
+    weight = torch.randn(links.targets, 8, 8, generator=generator).cuda()
+    key = torch.tensor([5], dtype=torch.int32, device="cuda")
+
+    def both(points: list[torch.Tensor]) -> list[torch.Tensor]:
+        out = attention(*points, links, 0.2, key, 0.6)
+        return [out, *torch.autograd.grad(out, points, weight.to(out.dtype))]
+
+    first, again = both(values), both(values)
+    exact = both([value.detach().double().requires_grad_() for value in values])
+    for a, b, c in zip(first, again, exact, strict=True):
+        assert torch.equal(a, b)
+        assert float((a - c).norm() / c.norm()) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin", "sgc"])
+def test_a_model_on_lists_is_the_model_on_edges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores, gradients and Gauss-Newton products, with the examples scored by two heads."""
+    graph = large()
+    torch.manual_seed(0)
+    model = BACKBONES.create(name, in_channels=50)
+    model.add_head(5), model.add_head(5)
+    model.cuda()
+    nodes = torch.arange(0, graph.num_nodes, 7, device="cuda")
+    heads = (nodes % 2).unsqueeze(1)
+    examples = Examples(graph, nodes, heads, graph.y[nodes], torch.rand(nodes.numel(), device="cuda"))
+    found = []
+    for limit in (10**9, 0):
+        monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", limit)
+        objective = make_objective([model], [examples])
+        params = objective.parameters()
+        vector = torch.randn(sum(v.numel() for v in params.values()), generator=torch.Generator().manual_seed(2)).cuda()
+        with torch.no_grad():
+            scores = objective.logits(params)
+        product = gauss_newton_product(objective, params)(vector)
+        found.append([scores, gradient(objective, params, objective.weights), product])
+    for a, b in zip(*found, strict=True):
+        assert float((a - b).norm() / b.norm()) < 1e-4
+
+
+def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ergnn.data import TaskStream
+    from ergnn.data.splits import per_class
+
+    monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", 0)
+    graph = large(4000, 3000)
+    split = per_class(graph.y.cpu(), train=50, val=20, seed=0).to("cuda")
+    task = TaskStream.from_classes(replace(graph, public_split=split), classes_per_task=5)[0]
+    made = []
+    for limit in (20, 10**9):
+        monkeypatch.setattr(ergnn.training, "GRAPH_FROM", limit)
+        made.append(Learner("gat", "replay", selector="im", device="cuda", epochs=40).observe(task))
+    for p, q in zip(made[0].model.parameters(), made[1].model.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
+    assert made[0].method.buffer.nodes.tolist() == made[1].method.buffer.nodes.tolist()
