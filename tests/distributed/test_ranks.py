@@ -18,6 +18,7 @@ from ergnn.errors import ErgnnError, InputError
 
 CASES: dict[str, dict[str, Any]] = {
     "batches": {"batch_size": 16},
+    "drawn neighbours": {"batch_size": 16, "fanout": "2,1"},
     "full batch": {"backbone": "gat", "edges": "own"},
     "nothing for rank 1": {"batch_size": 1, "epochs": 1, "method": "finetune"},
     "rows": {"backbone": "mlp", "batch_size": 7, "optimizer": "sgd", "lr": 0.1},
