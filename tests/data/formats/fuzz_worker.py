@@ -93,6 +93,10 @@ def seeds(folder: Path) -> dict[str, Path]:
     write_nodes(table(sparse=False, n=400), made("columns.parquet"))
     write_nodes(table(sparse=False, n=400), made("list.parquet"), features="list")
     write_nodes(table(sparse=True, n=400), made("sparse.parquet"))
+    plain = pq.read_table(out["list.parquet"])
+    pq.write_table(plain, made("paged.parquet"), data_page_version="2.0", compression="zstd", row_group_size=100)
+    delta = {"id": "DELTA_BYTE_ARRAY", "time": "DELTA_BINARY_PACKED"}
+    pq.write_table(plain, made("delta.parquet"), column_encoding=delta, use_dictionary=False, compression="none")
     pairs = [(str(a), str(b)) for a, b in rng.choice(nodes.ids, (60, 2))]
     rows = [["source", "target", "weight"], *([a, b, "0.5"] for a, b in pairs)]
     text = io.StringIO()

@@ -99,8 +99,10 @@ def saved_again(compression: int = zipfile.ZIP_STORED, **members: Any) -> Callab
     return make
 
 
-def parquet(**columns: Any) -> Callable[[Path], None]:
-    return lambda path: pq.write_table(pa.table({name: make() for name, make in columns.items()}), path)
+def parquet(options: dict[str, Any] | None = None, /, **columns: Any) -> Callable[[Path], None]:
+    return lambda path: pq.write_table(
+        pa.table({name: make() for name, make in columns.items()}), path, **(options or {})
+    )
 
 
 def repeated(value: Any, times: int) -> pa.Array:
@@ -123,17 +125,36 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
         "in a file of",
     ),
     "rows.parquet": (parquet(id=lambda: repeated(1, 999_999), f=lambda: repeated(0.0, 999_999)), "stands there"),
-    "edges.parquet": (parquet(source=lambda: repeated(1, 5 * MB), target=lambda: repeated(1, 5 * MB)), "values in a"),
+    "edges.parquet": (
+        parquet(source=lambda: repeated(1, 5 * MB), target=lambda: repeated(1, 5 * MB)),
+        "MB of values in a file of",
+    ),
     "list.parquet": (
         parquet(
             id=lambda: pa.array(range(70)),
             features=lambda: pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(70 * 999_999, np.int8)), 999_999),
         ),
-        "values in a file of",
+        "MB of values in a file of",
     ),
     "text.parquet": (
         parquet(id=lambda: pa.array(range(9_999)), label=lambda: repeated("x" * MB, 9_999)),
         "read",
+    ),
+    "edges.shared.parquet": (
+        parquet(
+            {"column_encoding": {"source": "DELTA_BYTE_ARRAY"}, "use_dictionary": False},
+            source=lambda: pa.array(["x" * 70_000] * 1_000),
+            target=lambda: pa.array(range(1_000)),
+        ),
+        "MB of values in a file of",
+    ),
+    "edges.packed.parquet": (
+        parquet(
+            {"compression": "zstd", "use_dictionary": False},
+            source=lambda: pa.array(["x" * MB] * 70),
+            target=lambda: pa.array(range(70)),
+        ),
+        "MB of values in a file of",
     ),
     # sizes that are only claimed
     "shape.npz": (npz(adj_shape=np.array([10**12, 10**12])), "1,000,000,000,000 nodes; at most 10,000,000"),

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from ergnn.data.formats import EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, write_nodes
-from ergnn.data.formats.footer import claimed_values
+from ergnn.data.formats.footer import claims
 from ergnn.errors import InputError
 
 NODES = {
@@ -263,7 +263,7 @@ def test_what_a_parquet_file_claims_is_what_pyarrow_sees(tmp_path: Path) -> None
     path = tmp_path / "nodes.parquet"
     table = {"id": list("abcde"), "a.b": range(5), "features": [[1.0] * i for i in range(5)]}
     pq.write_table(pa.table(table), path, row_group_size=2)
-    claimed = claimed_values(path, path.stat().st_size)
+    claimed = {name: claim.values for name, claim in claims(path, path.stat().st_size).items()}
     metadata = pq.read_metadata(path)
     seen = dict.fromkeys(table, 0)
     for g in range(metadata.num_row_groups):
@@ -276,7 +276,7 @@ def test_what_a_parquet_file_claims_is_what_pyarrow_sees(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("footer", "message"),
     [
-        (b"", "the footer of the Parquet file is damaged"),
+        (b"", "the metadata of the Parquet file is damaged"),
         (b"\x19" * 200, "nested more than 24 deep"),
         (b"\x19\xfc\xff\xff\xff\xff\x0f", "4,294,967,295 values, with 0 bytes left"),
         (b"\x18\xff\xff\xff\x7f", "268,435,455 values, with 0 bytes left"),

@@ -17,8 +17,8 @@ from ergnn.data.formats.boundary import extra, foreign
 from ergnn.data.formats.columns import edge_columns, node_columns
 from ergnn.data.formats.delimited import ROW_BYTES, check_width
 from ergnn.data.formats.features import FeatureColumn
-from ergnn.data.formats.footer import LONGEST, claimed_values
-from ergnn.data.formats.limits import MEGABYTE, Limits, file_size
+from ergnn.data.formats.footer import LONGEST, Claims, claims
+from ergnn.data.formats.limits import MEGABYTE, Limits, file_size, shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import FormatError
 
@@ -26,6 +26,11 @@ NODES_UNPACKED = (512 * MEGABYTE, 200)
 EDGES_UNPACKED = (64 * MEGABYTE, 200)
 """Bytes of all values, 8 each: 512 MB (dense features that are mostly zero pack well) or 200 times the file."""
 BATCH = 32 * MEGABYTE
+PAGE = 64 * MEGABYTE
+"""Bytes of one page, of which writers aim at one megabyte."""
+DICTIONARIES = {2, 8}
+DELTA_BYTE_ARRAY = 7
+"""Numbers of encodings in the format's specification."""
 
 
 def read_node_parquet(path: Path, limits: Limits, num_features: int | None = None) -> NodeTable:
@@ -106,8 +111,8 @@ class _File:
         parquet = extra("pyarrow.parquet", "parquet", "reading Parquet files")
         self.path = path
         self.size = file_size(path, limits)
-        self.most = limits.unpacked(self.size, unpacked) // 8
-        self.values = claimed_values(path, self.size)
+        self.most = limits.unpacked(self.size, unpacked)
+        self.claims = claims(path, self.size)
         with foreign(path, "a Parquet file"):
             with parquet.ParquetFile(
                 path, thrift_string_size_limit=LONGEST, thrift_container_size_limit=LONGEST
@@ -121,38 +126,65 @@ class _File:
     def batches(self, places: list[int]) -> Iterator[dict[int, Any]]:
         """Columns by their place, a batch of rows at a time; all rows that the metadata names, or an error."""
         import pyarrow.parquet as parquet
-        import pyarrow.types as types
 
         names = [self.names[place] for place in places]
-        plain = [n for n in names if types.is_string(kind := self.schema.field(n).type) or types.is_large_string(kind)]
-        seen = 0
-        with foreign(self.path, "a Parquet file"):
-            size = self._batch_rows(set(names))
-            with parquet.ParquetFile(
+        size, dictionaries = self._plan(names)
+        seen = held = 0
+        with (
+            foreign(self.path, "a Parquet file"),
+            parquet.ParquetFile(
                 self.path,
-                read_dictionary=plain,
+                read_dictionary=dictionaries,
                 thrift_string_size_limit=LONGEST,
                 thrift_container_size_limit=LONGEST,
                 page_checksum_verification=True,
-            ) as file:
-                for batch in file.iter_batches(batch_size=size, columns=names, use_threads=False):
-                    batch.validate(full=True)
-                    seen += batch.num_rows
-                    if seen > self.rows:
-                        break
-                    yield {place: batch.column(name) for place, name in zip(places, names, strict=True)}
+            ) as file,
+        ):
+            for batch in file.iter_batches(batch_size=size, columns=names, use_threads=False):
+                batch.validate(full=True)
+                seen += batch.num_rows
+                held += sum(batch.column(name).nbytes for name in names if name not in dictionaries)
+                if held > self.most:
+                    raise self._too_much("more than", held)
+                if seen > self.rows:
+                    break
+                yield {place: batch.column(name) for place, name in zip(places, names, strict=True)}
         if seen != self.rows:
             raise FormatError(f"{self.path}: {seen:,} rows; its metadata claims {self.rows:,}")
 
-    def _batch_rows(self, names: set[str]) -> int:
-        """Rows a batch, so that a batch stays small, once the number of values is known to be allowed."""
-        values = sum(self.values.get(name.encode(), self.rows) for name in names)
-        if values > self.most:
-            raise FormatError(
-                f"{self.path}: {values:,} values in a file of {self.size:,} bytes; at most {self.most:,} are allowed "
-                "(limit 'megabytes')"
-            )
-        return max(1, min(1 << 16, BATCH * max(self.rows, 1) // max(8 * values, 1)))
+    def _plan(self, names: list[str]) -> tuple[int, list[str]]:
+        """Rows a batch, so that a batch stays small, and texts to be kept as dictionaries.
+
+        A text that is in a page once, and many times in the table, stays a dictionary. Where texts share their
+        beginnings instead (DELTA_BYTE_ARRAY), each may be as long as the page, and batches are as short as that asks.
+        """
+        import pyarrow.types as types
+
+        values = largest = 0
+        dictionaries = []
+        for name in names:
+            claim = self.claims.get(name.encode(), Claims(values=self.rows))
+            if max(8 * claim.values, claim.unpacked) > self.most:
+                raise self._too_much(f"column {shown(name)} has", max(8 * claim.values, claim.unpacked))
+            if claim.largest > PAGE:
+                raise FormatError(f"{self.path}: a page of {claim.largest:,} bytes; at most {PAGE:,} are allowed")
+            values += claim.values
+            kind = self.schema.field(name).type
+            if types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
+                if DELTA_BYTE_ARRAY in claim.encodings:
+                    largest = max(largest, claim.largest)
+                elif claim.encodings & DICTIONARIES:
+                    dictionaries.append(name)
+        if 8 * values > self.most:
+            raise self._too_much("columns have", 8 * values)
+        rows = min(1 << 16, BATCH * max(self.rows, 1) // max(8 * values, 1), BATCH // max(largest, 1))
+        return max(1, rows), dictionaries
+
+    def _too_much(self, what: str, size: int) -> FormatError:
+        return FormatError(
+            f"{self.path}: {what} {-(-size // MEGABYTE):,} MB of values in a file of {self.size:,} bytes; at most "
+            f"{self.most // MEGABYTE:,} MB are allowed (limit 'megabytes')"
+        )
 
 
 def _add_features(column: FeatureColumn, values: Any, path: Path, first: int) -> None:
