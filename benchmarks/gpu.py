@@ -30,9 +30,11 @@ from ergnn.data.graph import Graph
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
+from ergnn.nn.adjacency import adjacency_of
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.examples import Examples
+from ergnn.nn.kernels.attention import attention
 from ergnn.nn.objective import Objective, make_objective
 
 CLASSES = 5
@@ -107,6 +109,27 @@ def our_product(graph: Graph, name: str) -> dict[str, float]:
     return {"product_ms": median_ms(lambda: product(vector)), "peak_gb": peak_gb(lambda: product(vector))}
 
 
+def check(graph: Graph) -> dict[str, float]:
+    """GAT's first layer on the whole graph: the kernels against their twin in double precision, ``‖a − b‖ / ‖b‖``."""
+    links = adjacency_of(graph).links(loops=True)
+    torch.manual_seed(1)
+    shapes = [(links.sources, 8, 8), (links.sources, 8), (links.targets, 8)] * 2 + [(links.targets, 8, 8)]
+    *values, g = (torch.randn(*shape, device=graph.device) for shape in shapes)
+    key = torch.tensor([7], dtype=torch.int32, device=graph.device)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        points = [value.to(dtype).requires_grad_() for value in values[:3]]
+        out = attention(*points, links, 0.2, key, 0.6)
+        probe = torch.zeros_like(out, requires_grad=True)
+        grads = torch.autograd.grad(out, points, g.to(dtype), retain_graph=True)
+        pulled = torch.autograd.grad(out, points, probe, create_graph=True)
+        along = torch.autograd.grad(pulled, probe, [value.to(dtype) for value in values[3:]])[0]
+        found.append([value.detach().double() for value in (out, *grads, along)])
+        del out, pulled, grads
+    names = ("output", "gradient of z", "gradient of a_src", "gradient of a_dst", "product J v")
+    return {name: float((a - b).norm() / b.norm()) for name, a, b in zip(names, *found, strict=True)}
+
+
 def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
     torch.manual_seed(0)
     model = BACKBONES.create(name, in_channels=graph.num_features, out_channels=CLASSES).to(graph.device)
@@ -169,7 +192,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=232_965)
     parser.add_argument("--edges", type=int, help="directed; by default as many a node as Reddit has")
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--parts", default="steps,products,pyg,stream")
+    parser.add_argument("--parts", default="check,steps,products,pyg,stream")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     parts = args.parts.split(",")
@@ -190,9 +213,11 @@ def main() -> None:
     graph = load_graph("reddit-like", dataset_options=options)[0]
     size = {"nodes": graph.num_nodes, "directed_edges": graph.num_edges, "features": graph.num_features}
     note("graph", {"kind": "reddit-like", **size, "made_or_read_seconds": time.perf_counter() - start})
-    if set(parts) & {"steps", "products", "pyg"}:
+    if set(parts) & {"check", "steps", "products", "pyg"}:
         graph = replace(graph, public_split=None).to("cuda")
         note("graph_and_attributes_gb", torch.cuda.memory_allocated() / 1e9)
+        if "check" in parts:
+            note("kernels against twin", check(graph))
         for name in BACKBONE_NAMES if "steps" in parts else ():
             note(f"{name} step", our_step(graph, name))
         for name in ("gat", "gcn") if "products" in parts else ():

@@ -83,15 +83,23 @@ class LinkedBlock:
 
     def attend(self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, key: Tensor | None, p: float) -> Tensor:
         """Attention over ``z``, ``[sources, heads, width]``, with vectors ``[slots, heads, width]``."""
-        a_src = (z * self.src.each(att_src)).sum(-1)
-        if self.whole:
-            a_dst = (z * self.src.each(att_dst)).sum(-1)
+        if self.src.slots == 1:
+            vectors = torch.cat([_spread(att_src[0]), _spread(att_dst[0])], 1)
+            a_src, a_dst = (z.flatten(1) @ vectors).split(z.size(1), 1)
+            a_dst = a_dst if self.whole else self.at_targets(a_dst)
         else:
+            a_src = (z * self.src.each(att_src)).sum(-1)
             a_dst = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
         return self._wanted(attention(z, a_src, a_dst, self.links, slope, key, p))
 
     def _wanted(self, out: Tensor) -> Tensor:
         return self.at_targets(out) if self.whole else out
+
+
+def _spread(vectors: Tensor) -> Tensor:
+    """Vectors ``[heads, width]`` as the matrix ``[heads · width, heads]`` that multiplies each head with its own."""
+    one = torch.eye(vectors.size(0), dtype=vectors.dtype, device=vectors.device)
+    return (vectors.unsqueeze(-1) * one.unsqueeze(1)).flatten(0, 1)
 
 
 def make_linked_block(

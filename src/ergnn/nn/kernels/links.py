@@ -53,6 +53,7 @@ class Links:
         self.rowptr, self.col, self.sources, self.loops = rowptr, col, sources, loops
         self.targets = int(rowptr.numel()) - 1
         self._transposed: Links | None = self if undirected else None
+        self._degree: Tensor | None = None
         self._segments: dict[int, Segments] = {}
 
     def with_loops(self) -> Links:
@@ -87,8 +88,11 @@ class Links:
 
     def degree(self) -> Tensor:
         """``[targets]``, how many source rows each target row reads."""
-        count = self.rowptr.diff()
-        return count if not self.loops else count - self._own_entries() + 1
+        if self._degree is None:
+            self._degree = self.rowptr.diff()
+            if self.loops:
+                self._degree = self._degree - self._own_entries() + 1
+        return self._degree
 
     def _own_entries(self) -> Tensor:
         own = torch.zeros(self.targets, dtype=torch.long, device=self.col.device)
@@ -144,6 +148,6 @@ def _cut(cuts: list[tuple[Tensor, Tensor]], most: int, index: torch.dtype) -> Se
     slot[shared[torch.argsort(row[shared], stable=True)]] = torch.arange(shared.numel(), device=device)
     merged = (total > 1).nonzero().flatten()
     pointer = torch.cat([total.new_zeros(1), total[merged].cumsum(0)])
-    small = [value.to(torch.int32) for value in (row, slot, merged, pointer)]
+    row, slot, merged, pointer = (value.to(torch.int32) for value in (row, slot, merged, pointer))
     end = torch.minimum(begin + length, last)
-    return Segments(small[0], begin.to(index), end.to(index), *small[1:], int(shared.numel()))
+    return Segments(row, begin.to(index), end.to(index), slot, merged, pointer, int(shared.numel()))
