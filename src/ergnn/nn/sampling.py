@@ -110,7 +110,7 @@ def sample_neighbours(
         place[many] = _floyd(key, counter[many], degree[many], fanout)
     row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
     taken = place[column < count.unsqueeze(1)]
-    return row, adj.col[start[row] + taken].long(), count
+    return row, adj.col.index_select(0, start.index_select(0, row) + taken).long(), count
 
 
 def _floyd(key: int, counter: Tensor, degree: Tensor, count: int) -> Tensor:
@@ -145,29 +145,39 @@ def sampled_block(
         adj = without_loops(adj) if looped else adj
         row, source, count = sample_neighbours(adj, nodes, fanout, replace, key)
         degree = (adj.rowptr[nodes + 1] - adj.rowptr[nodes]).to(torch.float64)
-        weight = _edge_weights(adj, aggregation, nodes, source, row, degree / count, count)
+        if aggregation != "attention":
+            weight = _edge_weights(adj, aggregation, nodes, source, row, degree / count, count)
     if looped:  # each node's own edge comes last, as it does in the exact block
         loop = (count + 1).cumsum(0) - 1
         drawn = torch.arange(row.numel(), device=row.device) + row
         row, source = _merged(row, own, drawn, loop), _merged(source, nodes, drawn, loop)
-        share = (degree + 1).reciprocal() if aggregation == "gcn" else torch.ones_like(degree)
-        weight = _merged(weight, share, drawn, loop)
-    keys, place = _relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
+        if aggregation == "gcn":
+            weight = _merged(weight, (degree + 1).reciprocal(), drawn, loop)
+        else:
+            weight = torch.ones_like(row, dtype=torch.float64)
+    if slots == 1:
+        read, place = _relabel(torch.cat([nodes, source]), n)
+        rows = Rows(torch.zeros_like(read), 1)
+    else:
+        keys, place = _relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
+        read, rows = keys % n, Rows(keys // n, slots)
     root, col = place[: nodes.numel()], place[nodes.numel() :]
-    position = [torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (keys.numel(), row.numel())]
-    return Block(Rows(keys // n, slots), root, row, col, weight.to(dtype), 1, *position), keys % n
+    position = [torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (read.numel(), row.numel())]
+    return Block(rows, root, row, col, weight.to(dtype), 1, *position), read
 
 
 def _edge_weights(
     adj: Adjacency, aggregation: str, nodes: Tensor, source: Tensor, row: Tensor, scale: Tensor, count: Tensor
 ) -> Tensor:
     if aggregation == "gcn":
-        far = (adj.rowptr[source + 1] - adj.rowptr[source] + 1).to(torch.float64).rsqrt()
+        far = (
+            (adj.rowptr.index_select(0, source + 1) - adj.rowptr.index_select(0, source) + 1).to(torch.float64).rsqrt()
+        )
         near = (adj.rowptr[nodes + 1] - adj.rowptr[nodes] + 1).to(torch.float64).rsqrt()
-        return far * (near * scale)[row]
+        return far * (near * scale).index_select(0, row)
     if aggregation == "mean":
-        return count.to(torch.float64).reciprocal()[row]
-    return scale[row] if aggregation == "sum" else torch.ones_like(row, dtype=torch.float64)
+        return count.to(torch.float64).reciprocal().index_select(0, row)
+    return scale.index_select(0, row)
 
 
 def _merged(drawn: Tensor, own: Tensor, drawn_at: Tensor, own_at: Tensor) -> Tensor:
@@ -183,7 +193,7 @@ def _relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
     table[keys] = 1
     known = table.nonzero().flatten()
     table[known] = torch.arange(known.numel(), device=keys.device)
-    return known, table[keys]
+    return known, table.index_select(0, keys)
 
 
 def sampled_field(
