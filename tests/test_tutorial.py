@@ -1,0 +1,125 @@
+"""The tutorial runs as written in an empty folder, and the first update is still known after the fifth."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from doc_blocks import ROOT, SHELL, blocks
+from ergnn.errors import InputError
+from ergnn.folder import LearnerFolder
+
+PAGE = ROOT / "docs" / "tutorial.md"
+SCRIPT = ROOT / "examples" / "growing" / "tutorial.py"
+COMMANDS = {"init", "observe", "predict", "evaluate", "inspect", "rollback", "forget", "export"}
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "OMP_NUM_THREADS": "1", "ERGNN_OFFLINE": "1", "PATH": path}
+
+
+def rows(path: Path) -> dict[str, str]:
+    with path.open(newline="") as file:
+        return {row["id"]: row["label"] for row in csv.DictReader(file)}
+
+
+def accuracy(folder: Path, name: str) -> float:
+    """Percent of the papers without a topic of the first week that a file of predictions has right."""
+    truth, found = rows(folder / "truth.csv"), rows(folder / name)
+    first = {"Genetic_Algorithms", "Reinforcement_Learning"}
+    assert set(found) == {paper for paper, topic in truth.items() if topic in first}
+    return 100 * sum(truth[paper] == topic for paper, topic in found.items()) / len(found)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder after the whole page."""
+    folder = tmp_path_factory.mktemp("empty")
+    ran = subprocess.run([sys.executable, SCRIPT], cwd=folder, env=environment(), capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
+    return folder
+
+
+def test_the_page_has_five_updates_and_every_command() -> None:
+    commands = [line for block in blocks(PAGE) if block.language in SHELL for line in block.commands]
+    assert {line[0] for line in commands} == COMMANDS
+    files = {line[line.index("--nodes") + 1] for line in commands if line[0] == "observe"}
+    assert files == {f"nodes-{week}.csv" for week in range(1, 6)}
+    assert all(block.reason is None for block in blocks(PAGE))
+
+
+def test_most_labels_are_missing(done: Path) -> None:
+    labels = [label for week in range(1, 6) for label in rows(done / f"nodes-{week}.csv").values()]
+    assert len(labels) == 2708
+    assert labels.count("") > len(labels) / 2
+
+
+def test_the_first_update_is_known_after_the_fifth(done: Path) -> None:
+    then, now = accuracy(done, "after-1.csv"), accuracy(done, "after-5.csv")
+    assert then > 90
+    assert now > then - 3
+    assert accuracy(done, "after-5-all.csv") > 80  # seven classes compete, where there were two
+
+
+def test_the_page_shows_what_is_measured(done: Path) -> None:
+    shown = re.findall(r"^after week.* ([\d.]+) % of 449$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    measured = [accuracy(done, name) for name in ("after-1.csv", "after-5.csv", "after-5-all.csv")]
+    assert [float(value) for value in shown] == pytest.approx(measured, abs=2)
+
+
+def test_what_is_left_behind(done: Path) -> None:
+    folder = LearnerFolder(done / "papers")
+    assert [record["name"] for record in folder.inspect()["updates"]][3:] == ["update 4", "week 5, again"]
+    with pytest.raises(InputError, match="paper-1832"):
+        list(folder.predict(["paper-1832"]))
+    remembered = [row["id"] for row in folder.inspect()["buffer"]]
+    assert len(set(remembered)) == 140  # another paper has taken its place
+    assert "paper-1832" not in remembered
+    assert "<html" in (done / "papers.html").read_text(encoding="utf-8")
+    assert {path.name for path in (done / "model").iterdir()} == {"model.safetensors", "model.json"}
+
+
+@pytest.mark.slow
+def test_a_shell_runs_it_too(tmp_path: Path) -> None:
+    lines, session = ["set -euo pipefail"], ""
+    for number, block in enumerate(blocks(PAGE)):
+        if block.language == "python":  # a session's blocks: each begins with those before it
+            session += block.body
+            (tmp_path / f"{number}.py").write_text(session, encoding="utf-8")
+            lines.append(f"python {number}.py")
+        elif block.language in SHELL:
+            lines += block.lines
+    subprocess.run(["bash", "-c", "\n".join(lines)], cwd=tmp_path, env=environment(), check=True)
+    assert accuracy(tmp_path, "after-5.csv") > accuracy(tmp_path, "after-1.csv") - 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("memory", "known", "all_seven"),
+    [("--per-class 1 --budget-nodes 1", 57.3, 3.7), ("--per-class 20", 95.6, 89.5), ("--per-class 1000", 96.8, 90.2)],
+)
+def test_the_table_of_five_runs(memory: str, known: float, all_seven: float, tmp_path: Path) -> None:
+    """Only memory differs; the page's table is right within two points."""
+    page = PAGE.read_text(encoding="utf-8")
+    page = page[: page.index("## A paper nobody has seen")]
+    drops, measured = [], []
+    for seed in range(5):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        text = page.replace("--per-class 20", f"{memory} --seed {seed}", 1)
+        code = f"import runpy; runpy.run_path({str(SCRIPT)!r})['run']({text!r})"
+        subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment(), check=True, capture_output=True)
+        then, now, every = (accuracy(folder, f"after-{n}.csv") for n in ("1", "5", "5-all"))
+        drops.append(then - now)
+        measured.append((now, every))
+    means = [sum(column) / len(measured) for column in zip(*measured, strict=True)]
+    print(memory, means, drops, sum(drops) / 5 + means[0])
+    assert means == pytest.approx([known, all_seven], abs=2)
+    assert (max(drops) < 3) == (memory != "--per-class 1 --budget-nodes 1")
