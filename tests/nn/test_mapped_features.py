@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ergnn.data import Graph
-from ergnn.data.reddit_like.files import mapped
+from ergnn.data.mapped import mapped
 from ergnn.nn.backbones import GAT
 from ergnn.nn.examples import Examples
 from ergnn.nn.inference import layerwise_logits

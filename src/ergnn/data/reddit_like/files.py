@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ergnn.data.mapped import mapped
 from ergnn.data.reddit_like.edges import Ends, ascending, link_blocks
 from ergnn.data.reddit_like.spec import BLOCK, RedditLike
 from ergnn.errors import InputError
@@ -86,13 +86,6 @@ def read_files(folder: Path) -> GraphFiles:
                 f"{np.dtype(FILES[name])}"
             )
     return GraphFiles(**{name: mapped(folder / f"{name}.npy") for name in FILES}, manifest=manifest)
-
-
-def mapped(path: Path) -> Tensor:
-    """An array file as a tensor of which only what is used comes into memory; nobody may write to it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.load(path, mmap_mode="r"))
 
 
 def verify_files(folder: Path) -> None:

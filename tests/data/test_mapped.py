@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ergnn.data.mapped import mapped
+from ergnn.errors import InputError
+
+
+def test_a_mapped_array_is_the_array(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).random((30, 4), dtype=np.float32)
+    np.save(tmp_path / "x.npy", array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = mapped(tmp_path / "x.npy")
+    assert torch.equal(x, torch.from_numpy(array))
+    assert torch.equal(x[torch.tensor([7, 3])], torch.from_numpy(array[[7, 3]]))
+
+
+def test_what_changes_in_the_file_is_seen(tmp_path: Path) -> None:
+    """So it is the file that is read, and no copy."""
+    np.save(tmp_path / "x.npy", np.zeros(5))
+    x = mapped(tmp_path / "x.npy")
+    np.lib.format.open_memmap(tmp_path / "x.npy", mode="r+")[3] = 1.0
+    assert x.tolist() == [0, 0, 0, 1, 0]
+
+
+def test_files_that_cannot_be_mapped_are_named(tmp_path: Path) -> None:
+    (tmp_path / "text.npy").write_text("1,2,3")
+    np.savez(tmp_path / "two.npz", a=np.zeros(2), b=np.zeros(2))
+    np.save(tmp_path / "objects.npy", np.array([{}, None]), allow_pickle=True)
+    np.save(tmp_path / "texts.npy", np.array(["a", "b"]))
+    for name in ("text.npy", "objects.npy", "missing.npy"):
+        with pytest.raises(InputError, match=rf"{name}: not an array file that can be mapped"):
+            mapped(tmp_path / name)
+    with pytest.raises(InputError, match=r"two\.npz: holds several arrays"):
+        mapped(tmp_path / "two.npz")
+    with pytest.raises(InputError, match=r"texts\.npy: its numbers are of type <U1"):
+        mapped(tmp_path / "texts.npy")
