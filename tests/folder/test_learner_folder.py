@@ -203,6 +203,16 @@ def test_learning_anew_without_forgotten_nodes_never_saw_them(folder: LearnerFol
     assert held
 
 
+def test_an_update_whose_nodes_are_all_forgotten_is_no_task_any_more(folder: LearnerFolder) -> None:
+    train = folder.snapshot().store.members(0, "train")
+    folder.forget([f"n{i}" for i in train], retrain=True)
+    found = folder.inspect()
+    assert [update["task"] for update in found["updates"]] == [None, 0]
+    assert {row["update"] for row in found["buffer"]} == {2}
+    row = found["buffer"][0]
+    assert folder.forget([row["id"]])["replaced"][0][1:] == [row["class"], 2]
+
+
 def test_an_export_is_read_by_others(folder: LearnerFolder, tmp_path: Path) -> None:
     folder.forget(["n7"])
     paths = folder.export(tmp_path / "out", graph=True)

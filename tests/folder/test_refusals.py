@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +82,30 @@ def test_a_folder_must_be_one(tmp_path: Path) -> None:
         next(folder.predict(["a"]))
     with pytest.raises(InputError, match="must bring nodes with attributes"):
         folder.observe(edges=edges_of(("a", "b")))
+
+
+def test_a_disk_that_is_full_leaves_the_old_state(folder: LearnerFolder) -> None:
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        with pytest.raises(FolderError, match=r"could not be written .* as it was before"):
+            folder.observe(*make_updates(3)[2])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert read_current(folder.root).version == 2
+    folder.observe(*make_updates(3)[2])
+    assert read_current(folder.root).version == 3
+
+
+def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    settings = replace(QUICK, backbone_options={"hidden": 10**7}, max_megabytes=1)
+    folder = LearnerFolder.create(tmp_path / "d", settings)
+    with pytest.raises(InputError, match=r"parameters take .* MB; at most 1 are allowed"):
+        folder.observe(*make_update(0, [0, 1]))
+    with pytest.raises(InputError, match="cannot be made with these options"):
+        LearnerFolder.create(tmp_path / "e", replace(QUICK, backbone_options={"hidden": 10**30}))
 
 
 def test_diverged_learning_leaves_the_old_state(folder: LearnerFolder, tmp_path: Path) -> None:

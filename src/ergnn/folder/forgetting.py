@@ -18,6 +18,7 @@ from ergnn.folder.learning import commit, learn_update
 from ergnn.folder.local import local_graph
 from ergnn.folder.merging import merge_segments
 from ergnn.folder.model import make_learner, reach_of
+from ergnn.folder.records import write_record
 from ergnn.folder.scoring import score_updates
 from ergnn.folder.segment import write_segment
 from ergnn.folder.snapshot import Snapshot
@@ -49,17 +50,20 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
         "retrained": retrain,
         "held_out": int(((label >= 0) & ~trained).sum()),
     }
+    records = records_before = version.record_entries
     if retrain:
         after = replace(after, learner=make_learner(base.settings))
-        for past in range(len(version.record_entries)):
-            learn_update(after, past)
+        records = []
+        for past in range(len(records_before)):
+            learnt = {**version.record(past), **learn_update(after, past)}
+            records.append(write_record(version.root, f"{number:06d}-{past}", learnt))
         report["remembered"], report["replaced"] = len(_dropped(base, nodes)), []
     else:
         report["remembered"], report["replaced"] = _replace(after, nodes)
     report["parameters_depend"] = bool(trained.any()) and not retrain
     report["scores"] = score_updates(after, len(version.record_entries), base.settings.checks)
     state = {**version.state, "input": ""}
-    current = commit(after, number, state, [entry], version.record_entries)
+    current = commit(after, number, state, [entry], records)
     report["version"] = number
     report["older_versions"] = [n for n in sorted(current.manifests) if n != number]
     return report

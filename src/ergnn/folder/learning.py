@@ -16,7 +16,7 @@ from ergnn.folder.files import FolderError
 from ergnn.folder.graph_store import GraphStore
 from ergnn.folder.local import local_graph
 from ergnn.folder.merging import merge_segments
-from ergnn.folder.model import reach_of
+from ergnn.folder.model import check_size, reach_of
 from ergnn.folder.progress import Checkpoints, Staged
 from ergnn.folder.records import write_record
 from ergnn.folder.scoring import score_updates
@@ -41,6 +41,7 @@ def learn_update(
     buffer = learner.method.buffer
     assert buffer is not None
     labelled = np.unique(np.concatenate([train, val, buffer.nodes.numpy()]))
+    check_size(settings, store.num_features)
     reach = reach_of(settings, learner)
     local = local_graph(store, labelled, reach, settings.limits, dense=snapshot.dense, labelled=labelled)
     graph = replace(local.graph, class_names=tuple(snapshot.classes))
@@ -102,7 +103,7 @@ def commit_update(base: Snapshot, staged: Staged, segment: FileSegment, learnt: 
         "dense": staged.dense,
         "input": staged.digest,
     }
-    records = [*version.record_entries, write_record(root, number, record)]
+    records = [*version.record_entries, write_record(root, f"{number:06d}", record)]
     commit(base, number, state, entries, records)
     return record
 

@@ -34,7 +34,10 @@ def writing(root: Path) -> Iterator[None]:
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield
+        try:
+            yield
+        except OSError as error:
+            raise FolderError(f"{root}: could not be written ({error.strerror}); it is as it was before") from None
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)

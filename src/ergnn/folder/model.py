@@ -40,14 +40,32 @@ def make_learner(settings: Settings) -> Learner:
 
 def hops_of(settings: Settings) -> int:
     """How far a node sees: the layers that look at neighbours."""
-    with torch.device("meta"):  # no numbers, only layers
-        model = BACKBONES.create(settings.backbone, in_channels=2, out_channels=2, **settings.backbone_options)
+    model = _layers(settings, 2)
     if not isinstance(model, Backbone) or not model.runs_on_fields:
         raise InputError(
             f"backbone {settings.backbone!r} does not run on receptive fields; a folder's graph is read in parts"
         )
     layers = [*model.convs, *model.heads[:1]]
     return sum(layer.hops if isinstance(layer, Propagate) else not isinstance(layer, nn.Linear) for layer in layers)
+
+
+def check_size(settings: Settings, num_features: int) -> None:
+    """Refuse a model that is larger than files may be, before it is made."""
+    count = sum(value.numel() for value in _layers(settings, num_features).parameters())
+    settings.limits.check_bytes(4 * count, f"backbone {settings.backbone!r}", "parameters take")
+
+
+def _layers(settings: Settings, num_features: int) -> nn.Module:
+    """The model without its numbers."""
+    try:
+        with torch.device("meta"):
+            return BACKBONES.create(
+                settings.backbone, in_channels=num_features, out_channels=2, **settings.backbone_options
+            )
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"backbone {settings.backbone!r} cannot be made with these options: {error}") from None
 
 
 def reach_of(settings: Settings, learner: Learner) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ergnn import __version__
 from ergnn.folder.inspection import accuracy_matrix
-from ergnn.report.figures import Point, Series, heat_map, line_chart
+from ergnn.report.figures import Point, Series, heat_map, line_chart, look_of
 from ergnn.report.tables import percent
 
 MOST_UPDATES = 40
@@ -83,7 +83,7 @@ def _charts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
         if len(shown) > 1:
             points = [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown]
             svg = line_chart(
-                [Series("", "mf", points)],
+                [Series("", look_of("mf*"), points)],
                 label=f"{name}: {text}",
                 x_name="update",
                 y_name=f"{name.lower()} (%)",

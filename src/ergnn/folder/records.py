@@ -11,10 +11,10 @@ from ergnn.folder.files import FolderError
 COUNTS = ("nodes", "edges", "train", "val", "test")
 
 
-def write_record(root: Path, number: int, record: dict[str, Any]) -> dict[str, Any]:
+def write_record(root: Path, name: str, record: dict[str, Any]) -> dict[str, Any]:
     """Write a record, and say how the manifest has to name it."""
     data = files.to_json(record)
-    path = root / "segments" / f"{number:06d}.json"
+    path = root / "segments" / f"{name}.json"
     files.write_file(path, data)
     return {"name": path.name, "bytes": len(data), "sha256": files.checksum(data)}
 

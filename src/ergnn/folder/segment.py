@@ -19,7 +19,7 @@ from ergnn.folder.files import FolderError, open_plain
 from ergnn.folder.tensors import Array, Spec, header_length, make_header, parse_header
 
 BLOCK = 4096
-CACHE = 2048
+CACHE = 4096
 """Blocks of a segment that are kept in memory, the newest."""
 AT_ONCE = 256
 """Blocks that are put together at a time."""

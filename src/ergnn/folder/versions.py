@@ -28,7 +28,7 @@ from ergnn.folder.tensors import Array, from_bytes, to_bytes
 SCHEMA = 1
 PARTS = ("settings.json", "state.json", "weights.safetensors", "buffer.safetensors")
 SEGMENT = re.compile(r"[0-9]{6,9}\.safetensors")
-RECORD = re.compile(r"[0-9]{6,9}\.json")
+RECORD = re.compile(r"[0-9]{6,9}(-[0-9]{1,6})?\.json")
 MOST_VERSIONS = 10_000
 TRIES = 20
 
