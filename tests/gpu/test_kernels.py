@@ -10,7 +10,8 @@ import torch
 import ergnn.nn.field
 import ergnn.training
 from ergnn.curvature import gauss_newton_product, gradient
-from ergnn.data import Graph
+from ergnn.data import Graph, TaskStream
+from ergnn.data.splits import per_class
 from ergnn.learner import Learner
 from ergnn.nn.adjacency import Adjacency
 from ergnn.nn.backbones import BACKBONES
@@ -98,18 +99,32 @@ def test_a_model_on_lists_is_the_model_on_edges(name: str, monkeypatch: pytest.M
         assert float((a - b).norm() / b.norm()) < 1e-4
 
 
-def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ergnn.data import TaskStream
-    from ergnn.data.splits import per_class
-
-    monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", 0)
-    graph = large(4000, 3000)
+def tasks_of(graph: Graph, classes: int) -> TaskStream:
     split = per_class(graph.y.cpu(), train=50, val=20, seed=0).to("cuda")
-    task = TaskStream.from_classes(replace(graph, public_split=split), classes_per_task=5)[0]
+    return TaskStream.from_classes(replace(graph, public_split=split), classes_per_task=classes)
+
+
+def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", 0)
+    task = tasks_of(large(4000, 3000), 5)[0]
     made = []
     for limit in (20, 10**9):
         monkeypatch.setattr(ergnn.training, "GRAPH_FROM", limit)
         made.append(Learner("gat", "replay", selector="im", device="cuda", epochs=40).observe(task))
     for p, q in zip(made[0].model.parameters(), made[1].model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
+    assert made[0].method.buffer.nodes.tolist() == made[1].method.buffer.nodes.tolist()
+
+
+def test_a_stream_on_lists_is_the_same_again_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With heads of their own for each task, whose examples are trained on together."""
+    monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", 0)
+    made = []
+    for _ in range(2):
+        learner = Learner("gat", "replay", selector="im", device="cuda", epochs=40)
+        for task in tasks_of(large(6000, 5000), 2):
+            learner.observe(task)
+        made.append(learner)
+    for p, q in zip(made[0].model.parameters(), made[1].model.parameters(), strict=True):
+        assert torch.equal(p, q)
     assert made[0].method.buffer.nodes.tolist() == made[1].method.buffer.nodes.tolist()

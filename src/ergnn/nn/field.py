@@ -13,6 +13,8 @@ from ergnn.data.graph import Graph
 from ergnn.nn.adjacency import Adjacency, Block, adjacency_of, join_blocks, make_block
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.features import DenseFeatures, Features, features_of, join_features
+from ergnn.nn.kernels.links import Links
+from ergnn.nn.kernels.sums import neighbour_sum
 from ergnn.nn.layers import AnyBlock, Propagate, aggregation_of
 from ergnn.nn.linked import LINKED_FROM, make_linked_block
 
@@ -25,20 +27,25 @@ class Field:
         features: attributes of the rows that the first layer reads.
         layers: one block for each layer of the encoder that has parameters.
         take: for each row that the heads read, the encoder's output row (a node scored by two heads is read twice);
-            None where these are the same rows.
+            None where these are the same rows. Of a large graph as lists of one row each, so that gradients of a row
+            that is read twice are added up in a fixed order.
         head: the block of the output layer; a slot is a head.
         linked: whether blocks are those of a large graph, which do not stand side by side.
     """
 
     features: Features
     layers: Sequence[AnyBlock]
-    take: Tensor | None
+    take: Tensor | Links | None
     head: AnyBlock | None
     linked: bool = False
 
     def taken(self, h: Tensor) -> Tensor:
         """The rows that the heads read, of those that the encoder wrote."""
-        return h if self.take is None else h.index_select(0, self.take)
+        if self.take is None:
+            return h
+        if isinstance(self.take, Links):
+            return neighbour_sum(h, self.take)
+        return h.index_select(0, self.take)
 
     @property
     def rows(self) -> int:
@@ -79,7 +86,11 @@ def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | Non
         for block in fixed:
             value = block.aggregate(value)
         features = DenseFeatures(value)
-    return Field(features, layers, None if same and linked else take, head, linked)
+    if not linked:
+        return Field(features, layers, take, head)
+    rows = layers[-1].dst.count if layers else int(nodes.numel())
+    each = torch.arange(take.numel() + 1, device=take.device)
+    return Field(features, layers, None if same else Links(each, take.int(), rows), head, linked)
 
 
 def _block(
@@ -112,7 +123,7 @@ def join_fields(fields: list[Field]) -> Field:
         return fields[0]
     take, start = [], 0
     for field in fields:
-        assert field.take is not None
+        assert isinstance(field.take, Tensor)
         take.append(field.take + start)
         start += field.rows
     heads = [field.head for field in fields if isinstance(field.head, Block)]

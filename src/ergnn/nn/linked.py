@@ -44,6 +44,19 @@ class Runs(Rows):
         return torch.cat([value.expand(size, *value.shape[1:]) for value, size in runs])
 
 
+class Chosen(Rows):
+    """Rows in any order; entries of their slots are read by a product, whose gradient is added up in a fixed order."""
+
+    def __init__(self, slot: Tensor, slots: int) -> None:
+        super().__init__(slot, slots)
+        self._one = torch.nn.functional.one_hot(slot, slots)
+
+    def each(self, parameter: Tensor) -> Tensor:
+        if self.slots == 1:
+            return parameter
+        return (self._one.to(parameter.dtype) @ parameter.flatten(1)).view(-1, *parameter.shape[1:])
+
+
 @dataclass(frozen=True, eq=False)
 class LinkedBlock:
     """One layer's edges, from the rows it reads (sources) to the rows it writes (targets); of one model.
@@ -67,7 +80,7 @@ class LinkedBlock:
     src_model: None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        rows = self.src if self.root is None else Rows(self.src.slot[self.root], self.src.slots)
+        rows = self.src if self.root is None else Chosen(self.src.slot[self.root], self.src.slots)
         object.__setattr__(self, "dst", rows)
 
     def at_targets(self, h: Tensor) -> Tensor:
