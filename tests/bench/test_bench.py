@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ergnn.bench.cases import CASES, large
 from ergnn.bench.command import bench, bench_table, load, save
 from ergnn.bench.graphs import bag_of_words_graph, corafull_like, synthetic_stream
 from ergnn.bench.measure import Measurement, in_fresh_process, seconds
@@ -17,6 +18,7 @@ from ergnn.data import make_stream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
 from ergnn.nn.objective import make_objective
+from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 
 
@@ -50,6 +52,56 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         load(file)
 
 
+def test_quick_figures_never_stand_beside_full_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full, quick = tmp_path / "full.json", tmp_path / "quick.json"
+    save([Measurement("step", 1.0, 20.0, "ms", 1)], full)
+    save([Measurement("step", 1.0, 20.0, "ms", 1)], quick, quick=True)
+    assert load(quick, quick=True)["quick"] is True
+    assert load(full, quick=False)["quick"] is False
+    with pytest.raises(InputError, match=r"full run, this is a quick one.*leave out --quick"):
+        load(full, quick=True)
+    assert main(["bench", "step", "--compare", str(quick)]) == 2
+    assert "of a quick run, this is a full one" in capsys.readouterr().err
+    old = json.loads(full.read_text())
+    del old["quick"]  # files of before had full figures only
+    full.write_text(json.dumps(old))
+    assert load(full, quick=False)["measurements"]
+
+
+def test_every_case_is_listed_and_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--list"]) == 0
+    listed = capsys.readouterr().out
+    readme = (Path(__file__).parents[2] / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for name, function in CASES.items():
+        assert f"{name:<10} {function.__doc__.splitlines()[0]}" in listed
+        assert f"| `{name}` |" in readme
+
+
+def test_figures_are_kept_after_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "figures.json"
+
+    def one(threads: int, quick: bool) -> list[Measurement]:
+        return [Measurement("one", 1.0, 2.0, "s", threads)]
+
+    def other(threads: int, quick: bool) -> list[Measurement]:
+        kept = json.loads(file.read_text())
+        assert (kept["quick"], len(kept["measurements"])) == (True, 2 * threads - 1)
+        return [Measurement("other", 3.0, 2.0, "s", threads)]
+
+    monkeypatch.setitem(CASES, "one", one)
+    monkeypatch.setitem(CASES, "other", other)
+    assert main(["bench", "one", "other", "--quick", "--threads", "1,2", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["measurements"]
+    assert [(row["name"], row["threads"]) for row in rows] == [("one", 1), ("other", 1), ("one", 2), ("other", 2)]
+
+
+def test_a_task_s_time_is_the_median_over_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1.0, 5.0, 2.0, 1.0, 9.0, 3.0])  # three streams of two tasks
+    monkeypatch.setattr(large, "seconds", lambda call, repeats, warm_up: next(clock))
+    stream = synthetic_stream(bag_of_words_graph(400, 1200, 100, 4), test=20)
+    assert large.time_a_task(stream, 1, 3, {}) == [2.0, 3.0]
+
+
 def test_an_unknown_case_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownNameError, match="influence"):
         bench(["speed"], [1])
@@ -61,7 +113,7 @@ def test_an_unknown_case_lists_the_known(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_peer_is_the_same_function_of_its_parameters(name: str) -> None:
     task = make_stream("cora", split="seeded").stream[0]
     learner = Learner(name, "finetune", head="shared")
-    learner._begin(task)
+    begin(learner, task)
     peer = plain_model(name, task.graph.num_features, 2).eval()
     ours = [*learner.model.convs.parameters(), *learner.model.heads.parameters()]
     with torch.no_grad():
@@ -107,13 +159,13 @@ def test_a_synthetic_graph_has_the_shape_that_was_asked_for() -> None:
 def test_a_fresh_process_reports_its_result_or_its_error() -> None:
     assert in_fresh_process("ergnn.bench.measure:machine")["torch"] == torch.__version__
     with pytest.raises(RuntimeError, match="corafull_stream failed"):
-        in_fresh_process("ergnn.bench.cases:corafull_stream", "one", 1)
+        in_fresh_process("ergnn.bench.cases.large:corafull_stream", "one", 1)
 
 
 def test_the_command_measures_prints_and_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
-    assert main(["bench", "step", "--quick", "--json", str(file)]) == 0
+    assert main(["bench", "step", "coverage", "--quick", "--json", str(file)]) == 0
     assert "step: gat on Cora" in capsys.readouterr().out
     rows = json.loads(file.read_text())["measurements"]
-    assert len(rows) == 5
-    assert all(row["ours"] > 0 and row["peer"] > 0 for row in rows)
+    assert [row["name"].split(":")[0] for row in rows] == ["step"] * 5 + ["coverage"] * 2
+    assert all(row["ours"] > 0 and row["peer"] > 0 and row["repeats"] > 1 for row in rows)

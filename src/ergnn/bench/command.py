@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,32 @@ from ergnn.errors import InputError, UnknownNameError
 from ergnn.report.tables import Table
 
 
-def bench(names: Iterable[str], threads: Iterable[int], quick: bool = False) -> list[Measurement]:
-    """The named cases (all, if none is named), once for each number of threads."""
+def bench(
+    names: Iterable[str],
+    threads: Iterable[int],
+    quick: bool = False,
+    on_case: Callable[[list[Measurement]], None] | None = None,
+) -> list[Measurement]:
+    """The named cases (all, if none is named), once for each number of threads.
+
+    Args:
+        on_case: given all measurements so far, after each case.
+    """
     chosen = list(names) or list(CASES)
     for name in chosen:
         if name not in CASES:
             raise UnknownNameError("benchmark", name, CASES)
-    out = []
-    for count in threads:
-        torch.set_num_threads(count)
-        for name in chosen:
-            out += CASES[name](count, quick)
+    out: list[Measurement] = []
+    before = torch.get_num_threads()
+    try:
+        for count in threads:
+            torch.set_num_threads(count)
+            for name in chosen:
+                out += CASES[name](count, quick)
+                if on_case is not None:
+                    on_case(out)
+    finally:
+        torch.set_num_threads(before)
     return out
 
 
@@ -45,16 +60,28 @@ def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = N
     return Table(header, rows, align="l" + "r" * (len(header) - 1))
 
 
-def save(measurements: list[Measurement], path: Path) -> None:
-    path.write_text(json.dumps(as_json(measurements), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def case_list() -> str:
+    """Every case and what it measures, a line each."""
+    return "\n".join(f"{name:<10} {(function.__doc__ or '').splitlines()[0]}" for name, function in CASES.items())
 
 
-def load(path: Path) -> dict[str, Any]:
-    """An earlier run's figures."""
+def save(measurements: list[Measurement], path: Path, quick: bool = False) -> None:
+    path.write_text(json.dumps(as_json(measurements, quick), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load(path: Path, quick: bool | None = None) -> dict[str, Any]:
+    """An earlier run's figures; with ``quick``, those of the other kind of run are refused."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
         raise InputError(f"{path}: cannot be read as benchmark figures ({error})") from None
     if not isinstance(found, dict) or "measurements" not in found:
         raise InputError(f"{path}: has no 'measurements'; it is not a file that `ergnn bench --json` wrote")
+    kind = bool(found.get("quick", False))
+    if quick is not None and kind != quick:
+        theirs, ours = ("quick", "full") if kind else ("full", "quick")
+        raise InputError(
+            f"{path}: has the figures of a {theirs} run, this is a {ours} one; their sizes and repeats differ. "
+            f"Compare {ours} with {ours}: {'add' if kind else 'leave out'} --quick"
+        )
     return found

@@ -26,6 +26,7 @@ class Measurement:
         unit: ``s``, ``ms`` or ``MB``.
         threads: CPU threads.
         note: settings, or why the peer is missing.
+        repeats: of which the figures are medians.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Measurement:
     unit: str
     threads: int
     note: str = ""
+    repeats: int = 1
 
     @property
     def ratio(self) -> float | None:
@@ -97,6 +99,6 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def as_json(measurements: list[Measurement]) -> dict[str, Any]:
+def as_json(measurements: list[Measurement], quick: bool = False) -> dict[str, Any]:
     rows = [{**asdict(m), "ratio": m.ratio} for m in measurements]
-    return {"machine": machine(), "measurements": rows}
+    return {"machine": machine(), "quick": quick, "measurements": rows}

@@ -11,7 +11,8 @@ from ergnn.errors import InputError
 
 
 def plot(measurements: list[Measurement], path: Path) -> None:
-    """Draw the cases ``size``, ``tasks`` and ``seeds``, ours beside the peer's (needs matplotlib)."""
+    """Draw the cases ``size``, ``tasks`` and ``seeds``, ours beside the peer's, with the fewest threads
+    that were measured (needs matplotlib)."""
     try:
         import matplotlib
     except ModuleNotFoundError:
@@ -19,6 +20,8 @@ def plot(measurements: list[Measurement], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    fewest = min((m.threads for m in measurements), default=1)
+    measurements = [m for m in measurements if m.threads == fewest]
     groups = {"size": "nodes in the graph", "seeds": "GAT seeds", "tasks": "task (median of ten from here)"}
     chosen = {name: [m for m in measurements if m.name.startswith(f"{name}:")] for name in groups}
     chosen["seeds"] = [m for m in chosen["seeds"] if " gat " in m.name]
@@ -49,10 +52,10 @@ def plot(measurements: list[Measurement], path: Path) -> None:
 
 def _over_tasks(axis: Any, rows: list[Measurement]) -> None:
     """Time a task along a stream, one line a way of replaying."""
-    for label, style in (("whole buffer", "s--"), ("replay_batch=4", "o-")):
+    for label, style, color in (("whole buffer", "s--", "#D55E00"), ("default", "o-", "#0072B2")):
         part = [m for m in rows if m.name.endswith(label)]
         x = [int(m.name.split()[2]) for m in part]
-        axis.plot(x, [m.ours for m in part], style, color="#D55E00" if "whole" in label else "#0072B2", label=label)
+        axis.plot(x, [m.ours for m in part], style, color=color, label=label)
     axis.set(xlabel="task (median of ten from here)", ylabel="task (s)", ylim=(0, None))
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
