@@ -1,0 +1,63 @@
+"""Print the results of run.py as tables in Markdown.
+
+python examples/growing/table.py results.json
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+NAMES = {"one": "one node in all", "some": "50 a class and update", "all": "every node that was learnt"}
+
+
+def spread(values: list[float], digits: int = 1) -> str:
+    """Mean ± standard deviation, where there is more than one value."""
+    text = f"{np.mean(values):.{digits}f}"
+    return text if len(values) == 1 else f"{text} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def summary(runs: list[dict]) -> str:
+    lines = [
+        "| remembered | nodes | when learnt % | now % | forgetting, points | now, classes of the update known % "
+        "| seconds an update |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for memory, name in NAMES.items():
+        mine = [run for run in runs if run["memory"] == memory]
+        if not mine:
+            continue
+        then, now, lost = (spread([100 * run["measures"][key] for run in mine]) for key in ("pm", "aa", "fm"))
+        known = spread([float(np.mean(run["known"])) for run in mine])
+        seconds = ", ".join(f"{value:.0f}" for value in np.mean([run["seconds"] for run in mine], axis=0))
+        lines.append(f"| {name} | {mine[0]['remembered'][-1]:,} | {then} | {now} | {lost} | {known} | {seconds} |")
+    return "\n".join(lines)
+
+
+def matrix(runs: list[dict], memory: str) -> str:
+    """Accuracy on every past update after each update."""
+    mine = [run["scores"] for run in runs if run["memory"] == memory]
+    count = len(mine[0])
+    lines = [f"| after | {' | '.join(f'update {i + 1}' for i in range(count))} |", "|---" * (count + 1) + "|"]
+    for i in range(count):
+        cells = [f"{np.mean([run[i][j] for run in mine]):.1f}" if j <= i else "" for j in range(count)]
+        lines.append(f"| update {i + 1} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(path: str) -> None:
+    runs = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    for stream in sorted({run["stream"] for run in runs}):
+        mine = [run for run in runs if run["stream"] == stream]
+        seeds = sorted({run["seed"] for run in mine})
+        print(f"\n## {stream} (seeds {seeds}, {mine[0]['epochs']} epochs)\n\n{summary(mine)}")
+        for memory in NAMES:
+            if any(run["memory"] == memory for run in mine):
+                print(f"\n{NAMES[memory]}\n\n{matrix(mine, memory)}")
+        sizes = next(run for run in mine if run["memory"] == "some")["bytes"]
+        print("\n" + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
