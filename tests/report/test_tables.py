@@ -316,3 +316,9 @@ def test_a_missing_field_is_named(name: str) -> None:
 )
 def test_times_are_read_in_their_own_unit(seconds: float, shown: str) -> None:
     assert f"Time     {shown}\n" in run_table(result(seconds=seconds))
+
+
+def test_what_selection_took_is_shown_as_a_share_of_training() -> None:
+    shown = run_table(result(seconds=32.1, train_seconds=20.0, select_seconds=1.0))
+    assert "selection took 5 % of what training took" in shown
+    assert "selection took" not in run_table(result(seconds=32.1))

@@ -255,6 +255,9 @@ def _cost(result: Mapping[str, Any]) -> str:
         elif ids:
             lines.append(_wrapped("", _listing(ids)))
     lines.append(_wrapped("Time", _duration(result["seconds"])))
+    training, selection = result.get("train_seconds"), result.get("select_seconds")
+    if training and selection and kept and kept["nodes"]:
+        lines.append(_wrapped("", f"selection took {100 * selection / training:.0f} % of what training took"))
     if result["peak_memory_mb"] is not None:
         lines.append(_wrapped("Memory", f"{result['peak_memory_mb']:,.0f} MB at the peak"))
     return "\n".join(lines)
