@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
-from ergnn.errors import InputError
+from ergnn.errors import ErgnnError, InputError
 from ergnn.folder.files import FolderError
 from ergnn.folder.graph_store import GraphStore
 from ergnn.folder.learning import commit_update, learn_update
@@ -134,7 +134,12 @@ class LearnerFolder:
         segment = open_staged(self.root, staged)
         store = GraphStore([*base.version.segments, segment], staged.num_features)
         grown = replace(base, store=store, classes=staged.classes, dense=bool(staged.dense))
-        learnt = learn_update(grown, staged.update, Checkpoints(self.root, checkpoint_seconds), on_epoch)
+        try:
+            learnt = learn_update(grown, staged.update, Checkpoints(self.root, checkpoint_seconds), on_epoch)
+        except ErgnnError as error:
+            if not isinstance(error, FolderError):  # it would not be learnt next time either
+                discard(self.root)
+            raise
         record = commit_update(grown, staged, segment, learnt)
         discard(self.root)
         seconds, read = perf_counter() - start, sum(part.read_bytes for part in [*base.version.segments, segment])
