@@ -17,8 +17,8 @@ from doc_blocks import MARK, PAGES, ROOT, SHELL, TEXT, Block, blocks, name
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ELSEWHERE = {"docs/extending.md", "docs/tutorial.md"}
-"""The blocks of the one are the files of a package: tests/test_third_party.py runs them as such. The other is run, and its
-results looked at, by tests/test_tutorial.py."""
+"""The blocks of the one are the files of a package: tests/test_third_party.py runs them as such. The other is run by
+tests/test_tutorial.py, which looks at its results, too."""
 
 SMALL = {"run": ("--seeds", "1", "--epochs", "2", "--quiet")}
 """What is added to a command so that trying it takes a second."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -123,3 +124,23 @@ def test_the_table_of_five_runs(memory: str, known: float, all_seven: float, tmp
     print(memory, means, drops, sum(drops) / 5 + means[0])
     assert means == pytest.approx([known, all_seven], abs=2)
     assert (max(drops) < 3) == (memory != "--per-class 1 --budget-nodes 1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stream", "updates", "classes"), [("computers", 5, 10), ("pubmed", 5, 3), ("twitch", 6, 2)])
+def test_real_streams_run_through_the_commands(
+    stream: str, updates: int, classes: int, data_root: Path, tmp_path: Path
+) -> None:
+    """Two epochs instead of docs/growing.md's fifty: everything arrives, and every past update is scored."""
+    here = SCRIPT.parent
+    make = [sys.executable, here / "make_files.py", stream, tmp_path / stream]
+    run = [sys.executable, here / "run.py", tmp_path / stream, tmp_path / "runs", "--memory", "some", "--epochs", "2"]
+    for line in (make, run, [sys.executable, here / "table.py", tmp_path / "runs" / "results.json"]):
+        subprocess.run(line, env=environment(), check=True, capture_output=True)
+    found = json.loads((tmp_path / "runs" / "results.json").read_text())
+    assert [len(row) for row in found["scores"]] == list(range(1, updates + 1))
+    folder = LearnerFolder(tmp_path / "runs" / f"{stream}-some-0").inspect()
+    given = [rows(tmp_path / stream / f"nodes-{number + 1}.csv") for number in range(updates)]
+    assert folder["graph"]["nodes"] == sum(map(len, given))
+    assert folder["graph"]["labelled"] == sum(label != "" for part in given for label in part.values())
+    assert len(folder["classes"]) == classes

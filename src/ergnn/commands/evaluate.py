@@ -26,7 +26,8 @@ def evaluate_command(args: argparse.Namespace) -> int:
     use_threads(args)
     rows = []
     for record, (update, right, of) in LearnerFolder(args.folder).evaluate(args.version, task_known=args.task_known):
-        then = next((a / b for number, a, b in record["scores"] if number == update), None)
+        noted = [] if args.task_known else record["scores"]  # those have all classes competing
+        then = next((a / b for number, a, b in noted if number == update), None)
         entry = {"update": update + 1, "name": record["name"], "nodes": of, "accuracy": right / of, "then": then}
         rows.append(entry)
     if args.json:
