@@ -79,6 +79,7 @@ def table(sparse: bool, n: int = 40) -> NodeTable:
 def seeds(folder: Path) -> dict[str, Path]:
     """One good file of each kind."""
     rng = np.random.default_rng(1)
+    torch.manual_seed(1)
     nodes = table(sparse=False)
     out: dict[str, Path] = {}
 
@@ -127,7 +128,8 @@ def seeds(folder: Path) -> dict[str, Path]:
         "train_mask": torch.arange(12) < 4,
     }
     torch.save(Data(**tensors), made("data.pt"))
-    torch.save({**tensors, "x": tensors["x"].clamp(min=0).to_sparse_csr()}, made("dict.pt"))
+    torch.save({**tensors, "x": tensors["x"].clamp(min=0).to_sparse_csr()}, made("csr.pt"))
+    torch.save({**tensors, "x": tensors["x"].clamp(min=0).to_sparse_coo()}, made("coo.pt"))
 
     graph = networkx.Graph()
     for i, name in enumerate(nodes.ids):

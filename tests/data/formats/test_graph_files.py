@@ -85,6 +85,22 @@ PT: dict[str, tuple[Any, str]] = {
     "x is flat": (GOOD | {"x": torch.zeros(3)}, "'x': shape [3]; [nodes, features] is needed"),
     "x complex": (GOOD | {"x": torch.zeros(3, 2, dtype=torch.cfloat)}, "names 'torch.ComplexFloatStorage'"),
     "x nan": (GOOD | {"x": torch.full((3, 2), torch.nan)}, "node 0: feature 0 is nan"),
+    "coo to nowhere": (
+        GOOD | {"x": torch.sparse_coo_tensor([[0, 3], [0, 1]], [1.0, 2.0], (3, 2), check_invariants=False)},
+        "'x': not a sparse matrix that can be read",
+    ),
+    "coo of rows": (
+        GOOD | {"x": torch.sparse_coo_tensor([[0, 2]], torch.ones(2, 2), (3, 2))},
+        "rows and columns are needed",
+    ),
+    "csr to nowhere": (
+        GOOD | {"x": torch.sparse_csr_tensor([0, 1, 1, 1], [2], [1.0], (3, 2), check_invariants=False)},
+        "'x': not a sparse matrix that can be read",
+    ),
+    "csr falling": (
+        GOOD | {"x": torch.sparse_csr_tensor([0, 2, 1, 2], [0, 1], [1.0, 2.0], (3, 2), check_invariants=False)},
+        "'x': not a sparse matrix that can be read",
+    ),
     "masks overlap": (
         GOOD | {f"{part}_mask": torch.ones(3).bool() for part in ("train", "test")},
         "'test_mask': node 0 is in train already",

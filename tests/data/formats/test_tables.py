@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from ergnn.data.formats import EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, write_nodes
+from ergnn.data.formats import EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, to_graph, write_nodes
 from ergnn.data.formats.footer import claims
 from ergnn.errors import InputError
 
@@ -241,6 +241,15 @@ def test_tables_check_what_they_are_built_from() -> None:
     nodes = NodeTable(ids=np.array([5, 3]), labels=np.array([1, 0]))
     assert nodes.ids.tolist() == ["5", "3"]
     assert nodes.labels.tolist() == ["1", "0"]
+
+
+def test_sparse_features_are_put_in_order() -> None:
+    messy = scipy.sparse.csr_matrix(([1.0, 2.0, 3.0], [2, 0, 2], [0, 3]), shape=(1, 3))
+    nodes = NodeTable(ids=["a"], features=messy)
+    assert nodes.features.indices.tolist() == [0, 2]
+    assert nodes.features.toarray().tolist() == [[2, 0, 4]]
+    assert messy.indices.tolist() == [2, 0, 2]
+    to_graph(nodes, None)
 
 
 def test_names_that_would_be_read_otherwise_are_not_written(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
         labels=_labels(_shaped(tensors, "y", (n,), "biu", path)),
         time=_shaped(tensors, "time", (n,), "iuf", path),
         split=_split(tensors, n, path),
-        features=_features(tensors, n, limits, path),
+        features=_features(tensors, size, limits, path),
         place=lambda row: f"{path}, node {row}",
     )
     edges = EdgeTable(
@@ -179,7 +179,7 @@ def _split(tensors: dict[str, Tensor], n: int, path: Path) -> np.ndarray | None:
     return split
 
 
-def _features(tensors: dict[str, Tensor], n: int, limits: Limits, path: Path) -> Any:
+def _features(tensors: dict[str, Tensor], size: int, limits: Limits, path: Path) -> Any:
     x = tensors["x"].detach()
     limits.check("features", x.size(1), path)
     if x.is_complex() or x.is_quantized:
@@ -187,12 +187,22 @@ def _features(tensors: dict[str, Tensor], n: int, limits: Limits, path: Path) ->
     if x.layout == torch.strided:
         limits.check_bytes(4 * x.numel(), path, "features take")
         return x.float().numpy()
-    if x.dense_dim():
-        raise FormatError(f"{path}, 'x': a sparse tensor of dense rows; [nodes, features] of numbers is needed")
     with foreign(f"{path}, 'x'", "a sparse matrix"):
-        if x.layout == torch.sparse_coo:
-            x = x.coalesce().to_sparse_csr()
-        parts = (x.values().float().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
-        matrix = scipy.sparse.csr_matrix(parts, shape=(n, x.size(1)), copy=True)
-        matrix.check_format(full_check=True)
-        return matrix
+        return _sparse(x, size)
+
+
+def _sparse(x: Tensor, size: int) -> scipy.sparse.csr_matrix:
+    """A sparse tensor whose indices nobody has checked, so that nothing but its parts is used."""
+    coo = x.layout == torch.sparse_coo
+    parts = (x._indices(), x._values()) if coo else (x.crow_indices(), x.col_indices(), x.values())
+    if any(part.layout != torch.strided or part.numel() * part.element_size() > size for part in parts):
+        raise ValueError("its parts take more bytes than the file has")
+    *index, values = (part.numpy() for part in (*parts[:-1], parts[-1].float()))
+    if values.ndim != 1 or any(part.dtype.kind not in "iu" for part in index):
+        raise ValueError("rows and columns are needed, numbered by whole numbers")
+    if coo:
+        rows, columns = index[0]
+        return scipy.sparse.csr_matrix((values, (rows, columns)), shape=tuple(x.shape))
+    matrix = scipy.sparse.csr_matrix((values, index[1], index[0]), shape=tuple(x.shape))
+    matrix.check_format(full_check=True)
+    return matrix

@@ -191,7 +191,7 @@ def _times(values: Any, where: Place) -> np.ndarray:
 
 def _features(values: Any, n: int, where: Place) -> Any:
     if scipy.sparse.issparse(values):
-        features = scipy.sparse.csr_matrix(values, dtype=np.float32)
+        features = _canonical(scipy.sparse.csr_matrix(values, dtype=np.float32))
         entries = features.data
     else:
         features = entries = np.asarray(values, dtype=np.float32)
@@ -209,6 +209,18 @@ def _features(values: Any, n: int, where: Place) -> Any:
             f"{where(row)}: feature {column} is {features[row, column]}; features must be finite numbers of 32 bits"
         )
     return features
+
+
+def _canonical(matrix: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    """The matrix with its columns in range and rising in every row, each once; one that is so already as it is."""
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise FormatError(f"features are not a matrix in CSR form ({error})") from error
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
 
 
 def _length(values: np.ndarray, n: int, what: str) -> np.ndarray:
