@@ -24,6 +24,7 @@ from ergnn.data.formats import (
     read_edges,
     read_graph,
     read_nodes,
+    to_graph,
     write_edges,
     write_nodes,
 )
@@ -169,6 +170,27 @@ def test_npz_with_dense_attributes_and_text_labels(tmp_path: Path) -> None:
     nodes, _ = read_graph(tmp_path / "graph.npz")
     assert nodes.labels.tolist() == ["cat", None]
     assert nodes.features.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_npz_in_another_order(tmp_path: Path) -> None:
+    """Columns that do not rise, one of them twice, and numbers with their high byte first."""
+    csr = {
+        "adj_data": np.ones(2, ">f8"),
+        "adj_indices": np.array([1, 0], ">i4"),
+        "adj_indptr": np.array([0, 2, 2], ">i8"),
+    }
+    attr = {
+        "attr_data": np.array([1, 2, 3], ">f4"),
+        "attr_indices": np.array([2, 0, 2], ">i4"),
+        "attr_indptr": [0, 3, 3],
+    }
+    np.savez(tmp_path / "graph.npz", **csr, **attr, adj_shape=[2, 2], attr_shape=[2, 3], labels=np.array([5, 6], ">i2"))
+    nodes, edges = read_graph(tmp_path / "graph.npz")
+    assert nodes.features.toarray().tolist() == [[2, 0, 4], [0, 0, 0]]
+    assert nodes.labels.tolist() == ["5", "6"]
+    assert (edges.source.tolist(), edges.target.tolist()) == (["0", "0"], ["1", "0"])
+    graph = to_graph(nodes, edges, self_loops=True).graph
+    assert graph.edge_index.T.tolist() == [[0, 0], [0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize("sparse", [None, "coo", "csr"])

@@ -125,7 +125,8 @@ class Arrays:
             if len(values) != header.nbytes or stream.read(1):
                 raise FormatError(f"{where}: {len(values):,} bytes; {header.nbytes:,} are claimed")
             array = np.frombuffer(values, dtype=header.dtype)
-            return array.reshape(header.shape, order="F" if header.fortran else "C")
+            native = array.astype(header.dtype.newbyteorder("="), copy=False)
+            return native.reshape(header.shape, order="F" if header.fortran else "C")
 
 
 def _kinds(kinds: str) -> str:

@@ -87,9 +87,7 @@ def _attributes(arrays: Arrays, n: int, limits: Limits) -> Any:
         limits.check_bytes(4 * n * columns, arrays.path, "features take")
         return arrays.read("attr_matrix")
     data, place, ends = _csr(arrays, "attr", n, columns)
-    matrix = scipy.sparse.csr_matrix((data.astype(np.float32), place, ends), shape=(n, columns))
-    matrix.sum_duplicates()
-    return matrix
+    return scipy.sparse.csr_matrix((data.astype(np.float32), place, ends), shape=(n, columns))
 
 
 def _labels(arrays: Arrays, n: int) -> Any:
