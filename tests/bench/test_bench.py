@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ergnn.bench.cases import CASES, large
-from ergnn.bench.command import bench, bench_table, load, save
+from ergnn.bench.command import bench, bench_table, load, measurements_of, save
 from ergnn.bench.graphs import bag_of_words_graph, corafull_like, synthetic_stream
 from ergnn.bench.measure import Measurement, in_fresh_process, seconds
 from ergnn.bench.plain import PlainLearner, plain_model
@@ -33,13 +33,20 @@ def test_seconds_is_the_median_of_the_repeats_that_count() -> None:
     assert len(calls) == 5
 
 
-def test_figures_survive_a_file_and_stand_beside_the_next(tmp_path: Path) -> None:
+def test_figures_survive_a_file_and_stand_beside_the_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
     save([Measurement("step", 1.0, 20.0, "ms", 1)], file)
     assert load(file)["measurements"][0]["ratio"] == 20.0
     text = bench_table([Measurement("step", 2.0, 20.0, "ms", 1)], load(file)).to_text()
     assert "10.0 ×" in text
     assert "20.0 ×" in text
+    measured = [Measurement("a", 2.0, None, "MB", 2, "note", 3), Measurement("size: 1,000 nodes", 1.0, 1.25, "ms", 1)]
+    save(measured, file)
+    assert measurements_of(load(file)) == measured
+    plot = tmp_path / "figures.svg"
+    assert main(["bench", "--show", str(file), "--format", "markdown", "--plot", str(plot)]) == 0
+    assert "| size: 1,000 nodes | 1 | 1.00 ms | 1.25 ms | 1.25 × |" in capsys.readouterr().out
+    assert "<svg" in plot.read_text()
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

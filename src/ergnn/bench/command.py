@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,19 @@ def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = N
     before = {(m["name"], m["threads"]): m["ratio"] for m in (last or {}).get("measurements", [])}
     rows = []
     for m in measurements:
-        ratio = "–" if m.ratio is None else f"{m.ratio:.1f} ×"
         peer = "–" if m.peer is None else f"{m.peer:,.2f} {m.unit}"
-        row = [m.name, str(m.threads), f"{m.ours:,.2f} {m.unit}", peer, ratio]
+        row = [m.name, str(m.threads), f"{m.ours:,.2f} {m.unit}", peer, _times(m.ratio)]
         if last is not None:
-            old = before.get((m.name, m.threads))
-            row.append("–" if old is None else f"{old:.1f} ×")
+            row.append(_times(before.get((m.name, m.threads))))
         rows.append(row)
     header = ["measured", "threads", "ours", "peer", "peer / ours"] + (["last time"] if last is not None else [])
     return Table(header, rows, align="l" + "r" * (len(header) - 1))
+
+
+def _times(ratio: float | None) -> str:
+    if ratio is None:
+        return "–"
+    return f"{ratio:.2f} ×" if ratio < 10 else f"{ratio:.1f} ×"
 
 
 def case_list() -> str:
@@ -85,3 +90,9 @@ def load(path: Path, quick: bool | None = None) -> dict[str, Any]:
             f"Compare {ours} with {ours}: {'add' if kind else 'leave out'} --quick"
         )
     return found
+
+
+def measurements_of(found: dict[str, Any]) -> list[Measurement]:
+    """What :func:`load` found, as it was measured."""
+    names = {field.name for field in fields(Measurement)}
+    return [Measurement(**{key: row[key] for key in names & row.keys()}) for row in found["measurements"]]

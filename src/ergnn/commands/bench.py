@@ -21,11 +21,13 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--compare", metavar="FILE", type=Path, help="show an earlier file's ratios beside these (quick beside quick)"
     )
+    parser.add_argument("--show", metavar="FILE", type=Path, help="show or draw a file's figures; nothing is measured")
+    parser.add_argument("--format", choices=("text", "markdown"), default="text", help="of the table (default: text)")
     parser.add_argument("--plot", metavar="FILE.svg", type=Path, help="draw time over size and over tasks")
 
 
 def bench_command(args: argparse.Namespace) -> int:
-    from ergnn.bench.command import bench, bench_table, case_list, load, save
+    from ergnn.bench.command import bench, bench_table, case_list, load, measurements_of, save
     from ergnn.bench.measure import Measurement, machine
     from ergnn.errors import InputError
 
@@ -44,9 +46,11 @@ def bench_command(args: argparse.Namespace) -> int:
         if args.json:
             save(so_far, args.json, args.quick)
 
-    measurements = bench(args.names, threads, args.quick, keep)
-    print(bench_table(measurements, last).to_text())
-    print("\n" + json.dumps(machine()))
+    shown = load(args.show) if args.show else None
+    measurements = measurements_of(shown) if shown else bench(args.names, threads, args.quick, keep)
+    table = bench_table(measurements, last)
+    print(table.to_markdown() if args.format == "markdown" else table.to_text())
+    print("\n" + json.dumps(shown.get("machine") if shown else machine()))
     if args.plot:
         from ergnn.bench.plot import plot
 

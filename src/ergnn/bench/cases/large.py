@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ergnn.bench.cases.registry import case, cora
+from ergnn.bench.cases.common import cora
 from ergnn.bench.graphs import bag_of_words_graph, corafull_like, synthetic_stream
 from ergnn.bench.measure import Measurement, in_fresh_process, seconds
 from ergnn.bench.plain import PlainLearner
@@ -18,7 +18,6 @@ from ergnn.experiments.run import peak_memory_mb
 from ergnn.learner import Learner
 
 
-@case
 def corafull(threads: int, quick: bool) -> list[Measurement]:
     """A task of a CoraFull-shaped graph, and the peak of its whole stream, each in a process of its own."""
     tasks, epochs = 3 if quick else 35, 2 if quick else 5
@@ -55,7 +54,6 @@ def corafull_plain_epochs(threads: int, epochs: int) -> dict[str, float]:
     return {"seconds": seconds(partial(learner.observe, task, False), epochs), "peak": peak_memory_mb()}
 
 
-@case
 def size(threads: int, quick: bool) -> list[Measurement]:
     """One GAT step over the size of the graph (1,000 to 1,000,000 nodes), 40 labelled nodes."""
     out, repeats = [], 1 if quick else 3
@@ -77,7 +75,6 @@ def learn(task: Task) -> None:
     Learner("gat", "finetune", epochs=20).observe(task)
 
 
-@case
 def tasks(threads: int, quick: bool) -> list[Measurement]:
     """Time a task along a stream of 50, as a learner is by default and with the whole buffer in every epoch."""
     Learner("gat", "replay", epochs=2).observe(cora()[0])  # the first call pays for torch's own set-up

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ergnn.bench.cases.registry import case, cora, er_gat_im
+from ergnn.bench.cases.common import cora, er_gat_im
 from ergnn.bench.graphs import bag_of_words_graph, synthetic_stream
 from ergnn.bench.measure import Measurement, seconds
 from ergnn.bench.plain import PlainLearner
@@ -24,7 +24,6 @@ def context_of(learner: Learner, task: Task, examples: Examples) -> SelectionCon
     return learner.selection_context(task, task.id, examples, 1, False)
 
 
-@case
 def influence(threads: int, quick: bool) -> list[Measurement]:
     """Influence of all training nodes of a Cora task, its share of training, small damping, and 100,000 nodes."""
     tasks, repeats = cora(), 1 if quick else 3
@@ -97,7 +96,6 @@ def gauss_newton_products(learner: Learner, task: Task, plain: PlainLearner, thr
     return [Measurement(name, ours * 1e3, peer * 1e3, "ms", threads, "peer: curvlinops on plain PyG layers", 3)]
 
 
-@case
 def coverage(threads: int, quick: bool) -> list[Measurement]:
     """Coverage (CM*) with hopeless candidates given up early, beside counting all pairs in chunks."""
     large = 4_000 if quick else 20_000

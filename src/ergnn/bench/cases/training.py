@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from ergnn.bench.cases.registry import case, cora, er_gat_im
+from ergnn.bench.cases.common import cora, er_gat_im
 from ergnn.bench.measure import Measurement, seconds
 from ergnn.bench.plain import plain_model, plain_stream
 from ergnn.experiments.run import learn_streams
@@ -16,7 +16,6 @@ from ergnn.nn.objective import make_objective
 from ergnn.observing import begin, observe_together
 
 
-@case
 def step(threads: int, quick: bool) -> list[Measurement]:
     """One training step of each backbone on Cora, 40 labelled nodes, dropout on."""
     task, repeats = cora()[0], 5 if quick else 20
@@ -50,7 +49,6 @@ def step(threads: int, quick: bool) -> list[Measurement]:
     return out
 
 
-@case
 def stream(threads: int, quick: bool) -> list[Measurement]:
     """One ER-GAT-IM stream on Cora (3 tasks × 200 epochs), alone and as ten seeds together."""
     tasks, epochs, repeats = cora(), 20 if quick else 200, 1 if quick else 3
@@ -66,7 +64,6 @@ def stream(threads: int, quick: bool) -> list[Measurement]:
     ]
 
 
-@case
 def seeds(threads: int, quick: bool) -> list[Measurement]:
     """A task on Cora for S seeds of GAT and GCN side by side, beside S times one."""
     task, epochs, repeats = cora()[0], 20 if quick else 100, 1 if quick else 3

@@ -1,22 +1,11 @@
-"""The list of cases, and what several of them start from."""
+"""What several cases start from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from ergnn.bench.measure import Measurement
 from ergnn.data import TaskStream, make_stream
 from ergnn.learner import Learner
-
-Case = Callable[[int, bool], list[Measurement]]
-CASES: dict[str, Case] = {}
-"""Name → ``case(threads, quick)``."""
-
-
-def case(function: Case) -> Case:
-    CASES[function.__name__] = function
-    return function
 
 
 def cora() -> TaskStream:
