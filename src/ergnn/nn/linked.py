@@ -18,7 +18,7 @@ LINKED_FROM = 1_000_000
 """Graphs of so many directed edges have blocks of this kind."""
 WHOLE_FROM = 0.4
 """A block of more than this share of the edges is the whole graph's, whose lists are there already."""
-FILLED_FROM = 0.5
+FILLED_FROM = 0.75
 """Where more than this share of the nodes is read, all are."""
 CHUNK = 1 << 22
 """Edges at a time while a block is made."""

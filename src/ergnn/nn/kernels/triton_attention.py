@@ -46,7 +46,9 @@ def _pieces(segments: Segments, links: Links) -> tuple[Tensor, ...]:
 
 
 def _dropout(key: Tensor | None, links: Links, p: float) -> tuple[Tensor, int, float]:
-    return (links.col, 0, 1.0) if key is None else (key, threshold(p), 1.0 / (1.0 - p))
+    if key is None:
+        return links.rowptr, 0, 1.0  # something to point to; nothing is dropped
+    return key, threshold(p), 1.0 / (1.0 - p)
 
 
 def forward(
