@@ -35,14 +35,18 @@ def summary(runs: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def matrix(runs: list[dict], memory: str) -> str:
-    """Accuracy on every past update after each update."""
-    mine = [run["scores"] for run in runs if run["memory"] == memory]
-    count = len(mine[0])
+def over_time(runs: list[dict]) -> str:
+    """Accuracy on every past update after each update, with some nodes remembered; at the end, with others too."""
+    count = len(runs[0]["scores"])
     lines = [f"| after | {' | '.join(f'update {i + 1}' for i in range(count))} |", "|---" * (count + 1) + "|"]
-    for i in range(count):
+    rows = [("some", i, f"update {i + 1}") for i in range(count)]
+    rows += [(memory, count - 1, f"update {count}, {NAMES[memory]}") for memory in ("one", "all")]
+    for memory, i, name in rows:
+        mine = [run["scores"] for run in runs if run["memory"] == memory]
+        if not mine:
+            continue
         cells = [f"{np.mean([run[i][j] for run in mine]):.1f}" if j <= i else "" for j in range(count)]
-        lines.append(f"| update {i + 1} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -52,9 +56,7 @@ def main(path: str) -> None:
         mine = [run for run in runs if run["stream"] == stream]
         seeds = sorted({run["seed"] for run in mine})
         print(f"\n## {stream} (seeds {seeds}, {mine[0]['epochs']} epochs)\n\n{summary(mine)}")
-        for memory in NAMES:
-            if any(run["memory"] == memory for run in mine):
-                print(f"\n{NAMES[memory]}\n\n{matrix(mine, memory)}")
+        print(f"\n{over_time(mine)}")
         sizes = next(run for run in mine if run["memory"] == "some")["bytes"]
         print("\n" + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
 
