@@ -81,7 +81,7 @@ def tasks(threads: int, quick: bool) -> list[Measurement]:
     count, epochs, repeats = (12, 50, 1) if quick else (50, 100, 3)
     long = synthetic_stream(bag_of_words_graph(20_000, 60_000, 2000, 2 * count))
     out = []
-    variants: list[tuple[str, dict[str, Any]]] = [("default", {}), ("whole buffer", {"replay_batch": None})]
+    variants: list[tuple[str, dict[str, Any]]] = [("default", {}), ("whole buffer", {"replay_batch": 0})]
     for label, options in variants:
         times = time_a_task(long, epochs, repeats, options)
         first = statistics.median(times[:5])

@@ -28,10 +28,9 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
     """Influence of all training nodes of a Cora task, its share of training, small damping, and 100,000 nodes."""
     tasks, repeats = cora(), 1 if quick else 3
     learner = er_gat_im(0, 20 if quick else 200)
-    for task in tasks[:2]:
+    for task in tasks:
         learner.observe(task)
-    examples = learner.method.examples(learner, tasks[2], 2)
-    context = context_of(learner.observe(tasks[2]), tasks[2], examples)
+    context = context_of(learner, tasks[2], learner.method.examples(learner, tasks[2], 2))
     ours = seconds(lambda: SELECTORS.create("im").select(context), 5)
     plain = PlainLearner("gat", tasks.num_features, 2, epochs=2)
     plain.observe(tasks[2], select=False)
@@ -98,7 +97,7 @@ def gauss_newton_products(learner: Learner, task: Task, plain: PlainLearner, thr
 
 def coverage(threads: int, quick: bool) -> list[Measurement]:
     """Coverage (CM*) with hopeless candidates given up early, beside counting all pairs in chunks."""
-    large = 4_000 if quick else 20_000
+    large = 8_000 if quick else 20_000
     graph = bag_of_words_graph(large, large * 3, 200, 10)
     wide = synthetic_stream(graph, classes_per_task=10, train=large // 10 - 100, test=50)[0]
     out = []
