@@ -18,7 +18,10 @@ from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
 if TYPE_CHECKING:
     from ergnn.learner import Learner
 
-MOST_ROUNDS = 4
+EACH_CLASS = 8
+"""By default an epoch replays as many nodes as are remembered of so many classes."""
+
+MOST_ROUNDS = 32
 """Sets of remembered nodes that a task's epochs go through in turn, at the most; each takes time to set up."""
 
 SCARCE = ("error", "keep")
@@ -68,9 +71,10 @@ class Replay(Method):
         loss_scale: ``sum``, ``balanced`` or ``mean``, see :func:`replay_weights`.
         beta: a fixed β.
         replay, hops: see :class:`ExperienceBuffer`.
-        replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1). The
-            epochs of a task go through up to 4 such sets in turn, drawn by seed and task, so that time a task does
-            not grow with the buffer. None extracts all at once. (Mini-batches draw their own share of the buffer.)
+        replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1), by
+            default 8 e; 0 extracts all. While the buffer is no larger, B is all of it; then the epochs of a task go
+            through up to 32 such sets in turn, drawn by seed and task, so that time a task does not grow with the
+            buffer. (Mini-batches draw their own share of the buffer.)
         budget_nodes, budget_bytes: the most that is remembered over all classes; see :meth:`ExperienceBuffer.trim`.
         scarce: what to do with a class of fewer than e training nodes: an ``error``, or ``keep`` all it has.
     """
@@ -84,13 +88,13 @@ class Replay(Method):
         beta: float | None = None,
         replay: str = "live",
         hops: int = 2,
-        replay_batch: int | None = 8,
+        replay_batch: int | None = None,
         budget_nodes: int | None = None,
         budget_bytes: int | None = None,
         scarce: str = "error",
     ) -> None:
-        if replay_batch is not None and replay_batch < 1:
-            raise InputError(f"replay_batch is {replay_batch}; it must be 1 or more, or None for the whole buffer")
+        if replay_batch is not None and replay_batch < 0:
+            raise InputError(f"replay_batch is {replay_batch}; it must be 1 or more, or 0 for the whole buffer")
         for name, budget in (("budget_nodes", budget_nodes), ("budget_bytes", budget_bytes)):
             if budget is not None and budget < 1:
                 raise InputError(f"{name} is {budget}; it must be 1 or more, or None for no limit")
@@ -105,7 +109,8 @@ class Replay(Method):
         else:
             self.selector = selector
         self.per_class = per_class
-        self.loss_scale, self.beta, self.replay_batch = loss_scale, beta, replay_batch
+        self.loss_scale, self.beta = loss_scale, beta
+        self.replay_batch = EACH_CLASS * per_class if replay_batch is None else replay_batch
         self.budget_nodes, self.budget_bytes, self.scarce = budget_nodes, budget_bytes, scarce
         replay_weights(1, 1, loss_scale, beta)
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
@@ -129,7 +134,7 @@ class Replay(Method):
 
     def rounds(self, learner: Learner, examples: Examples, own: int) -> list[Examples]:
         count = len(examples) - own
-        if self.replay_batch is None or count <= self.replay_batch or learner.training.batch_size is not None:
+        if not self.replay_batch or count <= self.replay_batch or learner.training.batch_size is not None:
             return [examples]
         generator = torch.Generator().manual_seed(learner.seed * 1_000_003 + count)
         shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
