@@ -151,15 +151,14 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(stream: TaskStre
     assert not torch.equal(a.model.convs[0].lin.weight, c.model.convs[0].lin.weight)
 
 
-# Adam makes a step of full size out of a gradient that is zero but for rounding, as that of a GAT's att_dst can be
-@pytest.mark.parametrize(("backbone", "optimizer"), [("gat", "sgd"), ("gcn", "adam"), ("sgc", "adam"), ("mlp", "adam")])
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sgc", "mlp"])
 @pytest.mark.parametrize("head", HEADS)
-def test_learning_side_by_side_is_the_same_as_alone(stream: TaskStream, backbone: str, optimizer: str, head: str):
+def test_learning_side_by_side_is_the_same_as_alone(stream: TaskStream, backbone: str, head: str):
     other = TaskStream.from_classes(random_graph(n=50, f=6, classes=6, seed=9), class_order=[5, 0, 3, 1, 4, 2])
     settings = [(0, "mf", stream), (1, "cm*", other), (2, "random", stream), (3, "im", other)]
 
     def make() -> list[Learner]:
-        common = {"head": head, "epochs": 5, "optimizer": optimizer, "lr": 0.005}
+        common = {"head": head, "epochs": 5, "lr": 0.005}
         return [Learner(backbone, seed=seed, selector=name, **common) for seed, name, _ in settings]
 
     together, alone = make(), make()
@@ -167,7 +166,7 @@ def test_learning_side_by_side_is_the_same_as_alone(stream: TaskStream, backbone
         observe_together(together, [tasks[i] for _, _, tasks in settings])
     for one, same, (_, _, tasks) in zip(alone, together, settings, strict=True):
         learn(one, tasks)
-        assert_same(one, same, exact=False)
+        assert_same(one, same)
 
 
 UNLIKE = {
