@@ -189,6 +189,11 @@ class GraphStore:
         """Entries of a table."""
         return sum(entries(segment, table) for segment in self.segments)
 
+    def release(self) -> None:
+        """Give back the memory of what was read."""
+        for segment in self.segments:
+            segment.release()
+
     def _look_up(self, table: str, keys: Array) -> tuple[Array, Array]:
         found = [look_up(segment, table, keys) for segment in self.segments]
         if not found:

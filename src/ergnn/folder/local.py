@@ -76,6 +76,7 @@ def local_graph(
     if dense:
         limits.check_bytes(4 * store.num_features * len(nodes), f"{len(nodes):,} nodes", "attributes take")
     x = _attributes(store, nodes, dense)
+    store.release()
     return LocalGraph(Graph(x, torch.from_numpy(edges), torch.from_numpy(y)), nodes)
 
 

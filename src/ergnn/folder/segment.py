@@ -72,6 +72,9 @@ class Segment:
     def names(self) -> list[str]:
         return list(self.arrays)
 
+    def release(self) -> None:
+        """Give back the memory of what was read; it can be read again."""
+
     def close(self) -> None:
         pass
 
@@ -179,6 +182,9 @@ class FileSegment(Segment):
             raise FolderError(f"{self.path}: {name} has no entries {start} to {stop}: the segment is damaged")
         width = spec.dtype.itemsize
         return np.frombuffer(self._span(spec.start + start * width, spec.start + stop * width), spec.dtype)
+
+    def release(self) -> None:
+        self._blocks.clear()
 
     def verify(self) -> None:
         """Read and check every block."""
