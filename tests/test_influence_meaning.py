@@ -12,6 +12,7 @@ from ergnn.data import Graph, Task, make_stream
 from ergnn.learner import Learner
 from ergnn.nn.examples import Examples
 from ergnn.nn.objective import make_objective
+from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import train
 
@@ -70,7 +71,7 @@ def test_influence_forecasts_leave_one_out_retraining_of_a_convex_model(task: Ta
         change.append(validation_loss(minimum(own, y, without, full)) - validation_loss(full))
 
     learner = Learner("sgc", "finetune", weight_decay=L2)
-    _, trained_on = learner._begin(task)
+    _, trained_on = begin(learner, task)
     head = learner.model.double().heads[0]
     with torch.no_grad():
         head.weight.copy_((basis @ full)[:-1].T)
@@ -100,7 +101,7 @@ def test_the_same_correlation_is_measured_for_gat(task: Task, dropout: float, se
     examples: list[Examples] = []
     for left_out in range(n + 1):
         learner = Learner("gat", "finetune", weight_decay=5e-4, seed=seed, backbone_options={"dropout": dropout})
-        _, all_of_them = learner._begin(task)
+        _, all_of_them = begin(learner, task)
         weights = all_of_them.weights.clone()
         weights[left_out:][:1] = 0.0  # in the last of them nothing is left out
         learners.append(learner)
