@@ -16,6 +16,7 @@ from ergnn.learner import Learner
 from ergnn.methods.replay import Replay, replay_weights
 from ergnn.observing import begin
 from ergnn.replay.selectors import SelectionContext, Selector
+from ergnn.training import Training
 from graphs import random_graph
 
 sizes = st.integers(1, 200)
@@ -202,7 +203,7 @@ def test_joint_starts_somebody_elses_module_anew_as_well():
 
 def test_an_epoch_replays_a_bounded_part_of_the_buffer_and_all_parts_in_turn():
     stream = TaskStream.from_classes(random_graph(n=96, classes=6))
-    learner = Learner("gcn", "replay", epochs=2, selector="mf", per_class=3, replay_batch=5)
+    learner = Learner("gcn", "replay", epochs=48, selector="mf", per_class=3, replay_batch=5)
     for task in stream[:2]:
         learner.observe(task)
     examples, own = begin(learner, stream[2])[1], stream[2].train.numel()
@@ -214,6 +215,9 @@ def test_an_epoch_replays_a_bounded_part_of_the_buffer_and_all_parts_in_turn():
         assert part.nodes[:own].tolist() == stream[2].train.tolist()
         assert float(part.weights[:own].sum()) == pytest.approx(float(part.weights[own:].sum()), rel=1e-5)
         assert part.weights.tolist() == pytest.approx(replay_weights(own, 4).tolist())
+    learner.training = Training(epochs=40)
+    few = learner.method.rounds(learner, examples, own)
+    assert [len(part) - own for part in few] == [5, 5], "a set for at least 16 epochs"
     learner.method.replay_batch = 0
     assert len(learner.method.rounds(learner, examples, own)) == 1
     in_batches = Learner("gcn", "replay", batch_size=4)

@@ -22,7 +22,9 @@ EACH_CLASS = 8
 """By default an epoch replays as many nodes as are remembered of so many classes."""
 
 MOST_ROUNDS = 32
-"""Sets of remembered nodes that a task's epochs go through in turn, at the most; each takes time to set up."""
+EPOCHS_A_ROUND = 16
+"""Sets of remembered nodes that a task's epochs go through in turn: at the most so many, and each for so many epochs,
+since setting one up takes about as long as an epoch."""
 
 SCARCE = ("error", "keep")
 
@@ -73,8 +75,8 @@ class Replay(Method):
         replay, hops: see :class:`ExperienceBuffer`.
         replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1), by
             default 8 e; 0 extracts all. While the buffer is no larger, B is all of it; then the epochs of a task go
-            through up to 32 such sets in turn, drawn by seed and task, so that time a task does not grow with the
-            buffer. (Mini-batches draw their own share of the buffer.)
+            through several such sets in turn (up to 32, and one for 16 epochs), drawn by seed and task, so that
+            time a task does not grow with the buffer. (Mini-batches draw their own share of the buffer.)
         budget_nodes, budget_bytes: the most that is remembered over all classes; see :meth:`ExperienceBuffer.trim`.
         scarce: what to do with a class of fewer than e training nodes: an ``error``, or ``keep`` all it has.
     """
@@ -139,7 +141,8 @@ class Replay(Method):
         generator = torch.Generator().manual_seed(learner.seed * 1_000_003 + count)
         shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
         first = torch.arange(own, device=shuffled.device)
-        shuffled = shuffled[: MOST_ROUNDS * self.replay_batch]
+        most = max(1, min(MOST_ROUNDS, learner.training.epochs // EPOCHS_A_ROUND))
+        shuffled = shuffled[: most * self.replay_batch]
         parts = shuffled.chunk(-(-shuffled.numel() // self.replay_batch))
         return [
             examples[torch.cat([first, part])].weighted(
