@@ -140,3 +140,35 @@ def test_a_rank_below_nothing_is_refused() -> None:
         Curvature(objective, objective.parameters(), rank=-1)
     with pytest.raises(InputError, match="rank is -2"):
         SELECTORS.create("im", rank=-2)
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "mlp"])
+@pytest.mark.parametrize("kind", ["gauss-newton", "hessian"])
+def test_products_gradients_and_influence_in_parts_are_those_of_the_whole(name: str, kind: str) -> None:
+    graph = random_graph(n=40, seed=3, dtype=torch.float64)
+    model = model_of(name, 8, [3, 2], seed=4)
+    nodes, heads = list(range(0, 33, 3)), [[i % 2] for i in range(11)]
+    objective = make_objective([model], [labelled(graph, nodes, heads, [3, 2], 1)])
+    params = objective.parameters()
+    goal = gradient(objective, params, torch.linspace(0.5, 2.0, 11, dtype=torch.float64))
+    for batch in (1, 4, 11, 50):
+        assert_close(gradient(objective, params, torch.linspace(0.5, 2.0, 11, dtype=torch.float64), batch), goal, 1e-12)
+        whole = Curvature(objective, params, kind, damping=5.0)
+        parts = Curvature(objective, params, kind, damping=5.0, batch=batch)
+        assert_close(parts.product()(goal), whole.product()(goal), 1e-12)
+        assert_close(parts.influence(goal)[0], whole.influence(goal)[0], 1e-9)
+
+
+def test_influence_in_parts_chooses_the_same_nodes_and_tells_of_its_products(caplog: pytest.LogCaptureFixture) -> None:
+    stream = TaskStream.from_classes(random_graph(n=60, classes=6))
+    chosen = []
+    for options in ({}, {"batch": 3}):
+        learner = Learner("gat", selector="im", selector_options=options, epochs=5)
+        with caplog.at_level("INFO", logger="ergnn.curvature"):
+            for task in stream:
+                learner.observe(task)
+        chosen.append(learner.method.buffer.nodes.tolist())
+    assert chosen[0] == chosen[1]
+    assert "conjugate gradients: 1 product(s), residual" in caplog.text
+    with pytest.raises(InputError, match="batch is 0"):
+        SELECTORS.create("im", batch=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint", metavar="DIR", help="keep each seed's state here after each task, and go on from what is there"
     )
     run.add_argument("--quiet", action="store_true", help="no progress bar")
+    run.add_argument("--verbose", action="store_true", help="a line for every product of influence maximisation")
 
     datasets = commands.add_parser("datasets", allow_abbrev=False, help="list the data sets, and where each one is")
     datasets.set_defaults(command=_datasets)
@@ -141,6 +143,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.threads < 1:
         raise InputError(f"threads is {args.threads}; it must be 1 or more")
     torch.set_num_threads(args.threads)
+    if args.verbose:
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
     with progress_bar(config, enabled=not args.quiet and launched_first()) as progress:
         if args.checkpoint is None and not launched():
             result: dict[str, Any] | None = run(config, progress)

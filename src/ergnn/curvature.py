@@ -10,7 +10,8 @@ forward-mode pass gives it for every node at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,8 @@ from ergnn.nn.objective import Objective, ParamDict
 
 CURVATURES = ("gauss-newton", "hessian")
 Product = Callable[[Tensor], Tensor]
+LOG = logging.getLogger(__name__)
+"""Told of every product, at level INFO."""
 
 
 def flatten(params: ParamDict) -> Tensor:
@@ -34,10 +37,25 @@ def unflatten(vector: Tensor, like: ParamDict) -> ParamDict:
     return {name: part.view_as(value) for part, (name, value) in zip(parts, like.items(), strict=True)}
 
 
-def gradient(objective: Objective, params: ParamDict, weights: Tensor) -> Tensor:
-    """``Σ_i weights_i ∇ℓ_i`` as one vector."""
-    pull = vjp(objective.losses, params)[1]
-    return flatten(pull(weights)[0])
+def parts_of(objective: Objective, batch: int | None) -> Iterator[Objective]:
+    """The examples, ``batch`` at a time (None is all at once), each part made when its turn comes."""
+    count = objective.weights.numel()
+    if batch is None or batch >= count:
+        yield objective
+        return
+    for index in torch.arange(count, device=objective.weights.device).split(batch):
+        yield objective.batch(index)
+
+
+def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: int | None = None) -> Tensor:
+    """``Σ_i weights_i ∇ℓ_i`` as one vector, ``batch`` examples at a time."""
+    total, start = torch.zeros_like(flatten(params)), 0
+    for part in parts_of(objective, batch):
+        losses, pull = vjp(part.losses, params)[:2]
+        end = start + losses.numel()
+        total += flatten(pull(weights[start:end].to(losses.dtype))[0])
+        start = end
+    return total
 
 
 def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
@@ -129,6 +147,7 @@ def conjugate_gradients(
         step = rz / _curvature(d, a_d, products)
         x, r = x + step * d, r - step * a_d
         residual = float(r.norm()) / size
+        LOG.info("conjugate gradients: %d product(s), residual %.2g of %.2g", products, residual, tolerance)
         z = r if preconditioner is None else preconditioner(r)
         new = float(r @ z)
         d, rz = z + (new / rz) * d, new
@@ -189,6 +208,7 @@ class Curvature:
         l2: λ of the term λ/2 ‖θ‖² in the minimised loss.
         tolerance, max_iterations: of conjugate gradients.
         rank: of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 is none.
+        batch: examples that a product takes at a time; fewer need less memory and more time. None is all.
     """
 
     objective: Objective
@@ -199,6 +219,7 @@ class Curvature:
     tolerance: float = 1e-3
     max_iterations: int = 500
     rank: int = 0
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in CURVATURES:
@@ -207,6 +228,8 @@ class Curvature:
             raise InputError(f"damping is {self.damping}; it must be 0 or more")
         if self.rank < 0:
             raise InputError(f"rank is {self.rank}; it must be 0 (no preconditioner) or more")
+        if self.batch is not None and self.batch < 1:
+            raise InputError(f"batch is {self.batch}; it must be 1 or more, or None for all examples at once")
 
     @property
     def shift(self) -> float:
@@ -215,7 +238,16 @@ class Curvature:
     @cached_property
     def _inner(self) -> Product:
         make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
-        return make(self.objective, self.params)
+        if self.batch is None or self.batch >= self.objective.weights.numel():
+            return make(self.objective, self.params)
+
+        def summed(vector: Tensor) -> Tensor:  # every part anew each time: what it keeps is what is to be bounded
+            total = torch.zeros_like(vector)
+            for part in parts_of(self.objective, self.batch):
+                total += make(part, self.params)(vector)
+            return total
+
+        return summed
 
     @cached_property
     def _preconditioner(self) -> Product | None:
@@ -241,7 +273,8 @@ class Curvature:
         """``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, by one solve and one JVP."""
         solution = self.solve(target_gradient, start)
         direction = unflatten(solution.x, self.params)
-        return -jvp(self.objective.losses, (self.params,), (direction,))[1], solution
+        parts = parts_of(self.objective, self.batch)
+        return -torch.cat([jvp(part.losses, (self.params,), (direction,))[1] for part in parts]), solution
 
     def self_influence(self, examples: Tensor) -> Tensor:
         """``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for some examples (by position): one solve each."""

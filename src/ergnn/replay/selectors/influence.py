@@ -33,6 +33,7 @@ class Influence(Selector):
         rank: of their preconditioner, 0 for none; pays where damping is small (see docs/influence.md).
         warm_start: begin with the solution for the task before. It is not kept in a learner's state: a run that was
             resumed starts cold once, and is the same to the tolerance only.
+        batch: examples that are differentiated at a time; bounds memory on large tasks, at the price of time.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Influence(Selector):
         max_iterations: int = 500,
         rank: int = 0,
         warm_start: bool = False,
+        batch: int | None = None,
     ) -> None:
         if target not in TARGETS:
             raise UnknownNameError("target", target, TARGETS)
@@ -64,7 +66,9 @@ class Influence(Selector):
         self.target, self.sign, self.normalize = target, sign, normalize
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        self.rank, self.warm_start = rank, warm_start
+        if batch is not None and batch < 1:
+            raise InputError(f"batch is {batch}; it must be 1 or more, or None for all examples at once")
+        self.rank, self.warm_start, self.batch = rank, warm_start, batch
         self._last: ParamDict = {}
 
     @property
@@ -84,7 +88,7 @@ class Influence(Selector):
         trained = make_objective([context.model], [context.trained_on])
         target = make_objective([context.model], [context.examples(self.target)], heads=trained.heads)
         params = trained.parameters()
-        goal = gradient(target, params, torch.ones_like(target.weights))
+        goal = gradient(target, params, torch.ones_like(target.weights), self.batch)
         curvature = Curvature(
             trained,
             params,
@@ -94,6 +98,7 @@ class Influence(Selector):
             self.tolerance,
             self.max_iterations,
             self.rank,
+            self.batch,
         )
         influence, solution = curvature.influence(goal, self._start(trained))
         if self.warm_start:
