@@ -111,6 +111,14 @@ class Rows:
             self._size = int(size.max()) if self.count else 0
             rank = torch.arange(self.count, device=slot.device) - (size.cumsum(0) - size)[slot[order]]
             self._place = torch.empty_like(order).index_copy(0, order, rank + slot[order] * self._size)
+            self._pads = slots * self._size <= 2 * self.count
+            if not self._pads:  # one large slot among many small ones
+                self._largest = int(size.argmax())
+                large = slot == self._largest
+                self._split = torch.cat([large.nonzero().flatten(), (~large).nonzero().flatten()])
+                self._joined = torch.empty_like(order).index_copy(
+                    0, self._split, torch.arange(self.count, device=slot.device)
+                )
 
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
         """Each row times the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
@@ -119,8 +127,11 @@ class Rows:
             return torch.cat([part.matmul(a, w) for part, a, w in own])
         if self.slots == 1:
             return h @ weight[0]
-        if self.slots * self._size > 2 * self.count:  # one large slot among many small ones: padding would not pay
-            return (h.unsqueeze(2) * weight.index_select(0, self.slot)).sum(1)
+        if not self._pads:
+            large, small = h.index_select(0, self._split).split([self._size, self.count - self._size])
+            own = weight.index_select(0, self.slot.index_select(0, self._split[self._size :]))
+            out = torch.cat([large @ weight[self._largest], (small.unsqueeze(2) * own).sum(1)])
+            return out.index_select(0, self._joined)
         padded = h.new_zeros(self.slots * self._size, h.size(1)).index_copy(0, self._place, h)
         out = torch.bmm(padded.view(self.slots, self._size, h.size(1)), weight)
         return out.flatten(0, 1).index_select(0, self._place)
