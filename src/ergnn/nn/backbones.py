@@ -93,8 +93,8 @@ class Backbone(nn.Module):
         standard = cls.embed is Backbone.embed and cls.forward is Backbone.forward
         fixed = [conv for conv in self.convs if isinstance(conv, Propagate)]
         layers = [*list(self.convs)[len(fixed) :], *self.heads]
-        known = {id(value) for layer in layers for value in layer.parameters()}
-        complete = all(id(value) in known for value in self.parameters())
+        others = [*fixed, *(part for name, part in self.named_children() if name not in ("convs", "heads"))]
+        complete = not self._parameters and not any(True for part in others for _ in part.parameters())
         linear = not fixed or isinstance(self.activation, nn.Identity)
         padded = len(set(self.head_widths)) > 1 and any(getattr(head, "heads", 1) > 1 for head in self.heads)
         return standard and complete and linear and not padded and all(has_form(layer) for layer in layers)

@@ -78,7 +78,7 @@ def learn(task: Task) -> None:
 def tasks(threads: int, quick: bool) -> list[Measurement]:
     """Time a task along a stream of 50, as a learner is by default and with the whole buffer in every epoch."""
     Learner("gat", "replay", epochs=2).observe(cora()[0])  # the first call pays for torch's own set-up
-    count, epochs, repeats = (12, 50, 1) if quick else (50, 100, 3)
+    count, epochs, repeats = (12, 50, 1) if quick else (50, 200, 3)
     long = synthetic_stream(bag_of_words_graph(20_000, 60_000, 2000, 2 * count))
     out = []
     variants: list[tuple[str, dict[str, Any]]] = [("default", {}), ("whole buffer", {"replay_batch": 0})]
