@@ -221,8 +221,8 @@ def test_an_epoch_replays_a_bounded_part_of_the_buffer_and_all_parts_in_turn():
     learner.method.replay_batch = 0
     assert len(learner.method.rounds(learner, examples, own)) == 1
     in_batches = Learner("gcn", "replay", batch_size=4)
-    assert in_batches.method.replay_batch == 8
-    assert Replay(per_class=3).replay_batch == 24
+    assert in_batches.method.replay_batch == 4
+    assert Replay(per_class=3).replay_batch == 12
     with pytest.raises(InputError, match="replay_batch is -1"):
         Replay(replay_batch=-1)
     assert len(in_batches.method.rounds(in_batches, examples, own)) == 1, "mini-batches draw their own share"

@@ -18,7 +18,7 @@ from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
 if TYPE_CHECKING:
     from ergnn.learner import Learner
 
-EACH_CLASS = 8
+EACH_CLASS = 4
 """By default an epoch replays as many nodes as are remembered of so many classes."""
 
 MOST_ROUNDS = 32
@@ -74,7 +74,7 @@ class Replay(Method):
         beta: a fixed β.
         replay, hops: see :class:`ExperienceBuffer`.
         replay_batch: how many remembered nodes B an epoch extracts from the buffer 𝔹 (line 4 of Algorithm 1), by
-            default 8 e; 0 extracts all. While the buffer is no larger, B is all of it; then the epochs of a task go
+            default 4 e; 0 extracts all. While the buffer is no larger, B is all of it; then the epochs of a task go
             through several such sets in turn (up to 32, and one for 16 epochs), drawn by seed and task, so that
             time a task does not grow with the buffer. (Mini-batches draw their own share of the buffer.)
         budget_nodes, budget_bytes: the most that is remembered over all classes; see :meth:`ExperienceBuffer.trim`.
