@@ -129,8 +129,8 @@ class Rows:
             return h @ weight[0]
         if not self._pads:
             large, small = h.index_select(0, self._split).split([self._size, self.count - self._size])
-            own = weight.index_select(0, self.slot.index_select(0, self._split[self._size :]))
-            out = torch.cat([large @ weight[self._largest], (small.unsqueeze(2) * own).sum(1)])
+            each = weight.index_select(0, self.slot.index_select(0, self._split[self._size :]))
+            out = torch.cat([large @ weight[self._largest], (small.unsqueeze(2) * each).sum(1)])
             return out.index_select(0, self._joined)
         padded = h.new_zeros(self.slots * self._size, h.size(1)).index_copy(0, self._place, h)
         out = torch.bmm(padded.view(self.slots, self._size, h.size(1)), weight)
