@@ -93,7 +93,10 @@ class Backbone(nn.Module):
         standard = cls.embed is Backbone.embed and cls.forward is Backbone.forward
         fixed = [conv for conv in self.convs if isinstance(conv, Propagate)]
         layers = [*list(self.convs)[len(fixed) :], *self.heads]
-        others: list[nn.Module] = [*fixed, *(part for name, part in self.named_children() if name not in ("convs", "heads"))]
+        others: list[nn.Module] = [
+            *fixed,
+            *(part for name, part in self.named_children() if name not in ("convs", "heads")),
+        ]
         complete = not self._parameters and not any(True for part in others for _ in part.parameters())
         linear = not fixed or isinstance(self.activation, nn.Identity)
         padded = len(set(self.head_widths)) > 1 and any(getattr(head, "heads", 1) > 1 for head in self.heads)
