@@ -16,7 +16,11 @@ from time import perf_counter
 
 from ergnn.cli import main as ergnn
 
-MEMORY = {"one": "--per-class 1 --budget-nodes 1", "some": "--per-class 50 --replay-batch 400", "all": "--per-class 1000000"}
+MEMORY = {
+    "one": "--per-class 1 --budget-nodes 1",
+    "some": "--per-class 50 --replay-batch 400",
+    "all": "--per-class 1000000",
+}
 """What is remembered: one node in all (as good as nothing), 50 a class and update, or every node that was learnt."""
 
 
