@@ -142,6 +142,7 @@ def main(base: Path, place: Path, seed: int, count: int) -> None:
     import torch
 
     from ergnn.errors import ErgnnError
+    from ergnn.experiments.run import peak_memory_mb
 
     torch.set_num_threads(1)
     right = {kind: ask(shutil.copytree(base / kind, place / f"right-{kind}")) for kind in ("whole", "begun")}
@@ -182,8 +183,7 @@ def main(base: Path, place: Path, seed: int, count: int) -> None:
         if sorted(p.name for p in (place / "case").iterdir()) != ["d"]:
             result["wrong"].append([number, path.name, "a file outside of the folder"])
         shutil.rmtree(place / "case")
-    status = Path("/proc/self/status").read_text()  # ru_maxrss would count the parent's memory from before exec
-    result["peak_mb"] = int(status.partition("VmHWM:")[2].split()[0]) // 1024
+    result["peak_mb"] = peak_memory_mb()
     print(json.dumps(result))
 
 

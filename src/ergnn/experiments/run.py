@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -269,5 +270,8 @@ def peak_memory_mb(device: str = "cpu") -> float:
     """The most memory held so far: of the process, or of the GPU."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    status = Path("/proc/self/status")
+    if status.exists():  # what getrusage says survives exec: a process would be charged with its parent's memory
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -40,6 +40,7 @@ from torch_geometric.data.storage import GlobalStorage
 
 from ergnn.data.formats import EdgeTable, NodeTable, read_edges, read_graph, read_nodes, to_graph, write_nodes
 from ergnn.errors import ErgnnError
+from ergnn.experiments.run import peak_memory_mb
 
 SECONDS = 20
 GIGABYTE = 1 << 30
@@ -280,7 +281,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
     for name, path in good.items():
         check(*read(path, name), path, name)  # also loads every library before memory is limited
     torch.set_num_threads(1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory_mb()
     resource.setrlimit(resource.RLIMIT_AS, (virtual() + GIGABYTE, resource.RLIM_INFINITY))
     work = folder / "work"
     work.mkdir(exist_ok=True)
@@ -320,8 +321,8 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
         if left := [str(path) for path in work.rglob("*")]:
             wrong.append({"number": i, "file": name, "what": f"left behind: {left}"})
             break
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return {"tally": tally, "wrong": wrong, "slowest": slowest, "grown": grown * 1024}
+    grown = peak_memory_mb() - before
+    return {"tally": tally, "wrong": wrong, "slowest": slowest, "grown": int(grown * 2**20)}
 
 
 def outcome(path: Path) -> dict[str, Any]:

@@ -124,18 +124,18 @@ def test_memory_of_a_graph_too_large_for_a_number_an_edge_is_bounded() -> None:
         "from ergnn.nn.kernels.links import Links\n"
         "from ergnn.nn.kernels import twin\n"
         "twin.CHUNK = 1 << 16\n"
-        "import resource\n"
-        "n, d = 1000, 1000\n"
+        "from ergnn.experiments.run import peak_memory_mb\n"
+        "n, d = 1000, 4000\n"
         "col = (torch.arange(n * d) * 7919 % n).int()\n"
         "links = Links(torch.arange(n + 1) * d, col, n)\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak_memory_mb()\n"
         "z = torch.randn(n, 8, 8, requires_grad=True)\n"
         "a = torch.randn(n, 8, requires_grad=True)\n"
         "attention(z, a, a, links).sum().backward()\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+        "print(peak_memory_mb() - before)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 200_000
+    assert 0 < float(done.stdout) < 600, "a number for every edge, head and channel would be 1,024 MB"
 
 
 @pytest.mark.slow
