@@ -9,9 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
-    *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "distributed"),
+    *("errors", "config", "registry", "metrics", "data", "walks", "nn", "curvature", "distributed"),
     *("training", "replay", "methods"),
-    *("callbacks", "observing", "learner", "estimator"),
+    *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
     *("testing", "experiments", "report", "folder", "bench", "commands", "cli", "__main__"),
 )
 PLAIN = {"ergnn.report.paper", "ergnn.report.tables"}

@@ -321,12 +321,12 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
         ({"method": "dream"}, "joint, nearest-mean, replay"),
         ({"head": "none"}, "growing, per-task, shared"),
         ({"optimizer": "newton"}, "adam, adamw, sgd"),
-        ({"epochs": 0}, "at least 1"),
+        ({"epochs": 0}, "epochs is 0; it must be 1 or more"),
         ({"lr": 0.0}, "above 0"),
         ({"weight_decay": -1.0}, "0 or more"),
         ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
         ({"selectr": "mf"}, "no option 'selectr'"),
-        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already made"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already built"),
     ],
 )
 def test_bad_options_are_refused_at_once(options: dict, message: str):

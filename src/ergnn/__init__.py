@@ -1,32 +1,57 @@
-"""ergnn: graph neural networks that keep learning.
+"""ergnn: continual learning for graph neural networks.
 
 >>> import ergnn
 >>> stream = ergnn.make_stream("cora", split="seeded").stream
 >>> learner = ergnn.Learner("gat", method="replay", selector="mf*", per_class=1, epochs=2)
->>> for task in stream:
-...     _ = learner.observe(task)
->>> learner.num_tasks
-3
+>>> matrix = ergnn.evaluate_stream(learner, stream)
+>>> learner.num_tasks, matrix.num_tasks
+(3, 3)
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-from typing import TYPE_CHECKING, Any
-
-from ergnn.callbacks import Callback
-from ergnn.data import Graph, Split, Task, TaskStream, load_graph, make_stream
-from ergnn.errors import ErgnnError, InputError
-from ergnn.experiments import RunConfig, run
-from ergnn.learner import Learner
-from ergnn.methods import METHODS, Method
-from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
-from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.observing import observe_together
-from ergnn.replay import SELECTORS, ExperienceBuffer, Selector
-from ergnn.training import Training
-
 if TYPE_CHECKING:
+    from ergnn.callbacks import Callback
+    from ergnn.config import LearnerConfig
+    from ergnn.data import Graph, Split, Task, TaskStream, load_graph, make_stream
+    from ergnn.errors import ErgnnError, InputError
     from ergnn.estimator import ContinualNodeClassifier as ContinualNodeClassifier
+    from ergnn.evaluation import evaluate_stream
+    from ergnn.experiments import RunConfig, RunResult, run
+    from ergnn.learner import Learner
+    from ergnn.methods import METHODS, Method
+    from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
+    from ergnn.nn.backbones import BACKBONES, Backbone
+    from ergnn.observing import observe_together
+    from ergnn.replay import SELECTORS, ExperienceBuffer, Selector
+    from ergnn.training import Training
+
+MODULES = {
+    "ergnn.callbacks": ("Callback",),
+    "ergnn.config": ("LearnerConfig",),
+    "ergnn.data": ("Graph", "Split", "Task", "TaskStream", "load_graph", "make_stream"),
+    "ergnn.errors": ("ErgnnError", "InputError"),
+    "ergnn.estimator": ("ContinualNodeClassifier",),
+    "ergnn.evaluation": ("evaluate_stream",),
+    "ergnn.experiments": ("RunConfig", "RunResult", "run"),
+    "ergnn.learner": ("Learner",),
+    "ergnn.methods": ("METHODS", "Method"),
+    "ergnn.metrics": ("AccuracyMatrix", "average_accuracy", "forgetting_mean", "performance_mean"),
+    "ergnn.nn.backbones": ("BACKBONES", "Backbone"),
+    "ergnn.observing": ("observe_together",),
+    "ergnn.replay": ("SELECTORS", "ExperienceBuffer", "Selector"),
+    "ergnn.training": ("Training",),
+}
+"""Where each public name is defined. A module is imported when one of its names is first used: torch and PyG take
+seconds to import, which a usage error on the command line must not cost."""
+
+HOMES = {name: module for module, names in MODULES.items() for name in names}
 
 __all__ = [
     "BACKBONES",
@@ -40,14 +65,18 @@ __all__ = [
     "Graph",
     "InputError",
     "Learner",
+    "LearnerConfig",
     "Method",
     "RunConfig",
+    "RunResult",
     "Selector",
     "Split",
     "Task",
     "TaskStream",
     "Training",
     "__version__",
+    "average_accuracy",
+    "evaluate_stream",
     "forgetting_mean",
     "load_graph",
     "make_stream",
@@ -58,9 +87,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``ergnn.ContinualNodeClassifier`` needs scikit-learn, an extra that nothing else waits for."""
-    if name == "ContinualNodeClassifier":
-        from ergnn.estimator import ContinualNodeClassifier
-
-        return ContinualNodeClassifier
+    if name in HOMES:
+        value = getattr(import_module(HOMES[name]), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *HOMES})

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ergnn.config import OPTIMIZERS
 from ergnn.data.datasets import DATASETS
 from ergnn.data.stream import EDGE_VIEWS, LEFTOVERS
 from ergnn.errors import InputError, UnknownNameError
@@ -17,7 +18,6 @@ from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.heads import HEADS
 from ergnn.nn.sampling import Sampling
 from ergnn.replay.selectors import SELECTORS
-from ergnn.training import OPTIMIZERS
 from ergnn.walks import KINDS as WALKS
 from ergnn.walks import walk_settings
 

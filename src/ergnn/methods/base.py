@@ -26,6 +26,7 @@ class Method(ABC):
         leaky: whether test labels are used.
         trains: whether parameters are learnt at all; if not, the method gives the :meth:`scores`.
         guided: whether :meth:`guide` has a say in every step; such a learner is trained on its own.
+        backbone: the name of the network that is used where none is named.
         buffer: what is remembered, for methods that remember nodes.
     """
 
@@ -33,6 +34,7 @@ class Method(ABC):
     leaky: bool = False
     trains: bool = True
     guided: bool = False
+    backbone: str = "gat"
     buffer: ExperienceBuffer | None = None
 
     def check(self, task: Task) -> None:

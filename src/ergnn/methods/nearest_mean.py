@@ -38,6 +38,7 @@ class NearestMean(Method):
     """
 
     trains = False
+    backbone = "sgc"
 
     def __init__(self, hops: int = 2, distance: str = "euclidean") -> None:
         if hops < 0:
