@@ -11,7 +11,7 @@ from typing import Any
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
 
-STORE_SCHEMA = 1
+KEY_SCHEMA = 1
 """Part of every key: raised when the meaning or the default of an existing setting changes, or that of an option of a
 method, selector or backbone, whose defaults keys do not hold."""
 
@@ -53,7 +53,7 @@ def member_config(config: RunConfig) -> dict[str, Any]:
 
 def member_key(config: RunConfig, seed: int, order: int) -> str:
     """SHA-256 of the canonical JSON of a member: its settings, seed, class order and the store's schema."""
-    member = {"schema": STORE_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
+    member = {"schema": KEY_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
     return hashlib.sha256(canonical_json(member).encode()).hexdigest()
 
 

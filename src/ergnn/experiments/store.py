@@ -18,11 +18,11 @@ from typing import Any
 
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
+from ergnn.experiments.database import RunTable
 from ergnn.experiments.keys import READS, member_config, member_key
 from ergnn.experiments.provenance import code_version, machine_facts
 from ergnn.experiments.run import SeedResult, members_of, peak_memory_mb, summary
-from ergnn.experiments.stored_run import JSON_COLUMNS, StoredRun
-from ergnn.experiments.stores import open_table
+from ergnn.experiments.stored_run import COLUMNS, StoredRun, scalar_type
 
 __all__ = ["Origin", "RunStore", "StoredRun"]
 
@@ -57,7 +57,7 @@ class RunStore:
     """
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
-        self._table = open_table(path, create=create)
+        self._table = RunTable(path, create=create)
         self.path = self._table.name
 
     def missing(self, config: RunConfig) -> list[tuple[int, int]]:
@@ -178,8 +178,8 @@ def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any
         "machine": origin.machine,
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    texts = {name: json.dumps(row[name], default=_plain) for name in JSON_COLUMNS if row[name] is not None}
-    return {**row, **texts}
+    is_json = {name for name, kind in COLUMNS.items() if scalar_type(kind) is None and row[name] is not None}
+    return {name: json.dumps(value, default=_plain) if name in is_json else value for name, value in row.items()}
 
 
 def _values(wanted: Any) -> list[Any]:

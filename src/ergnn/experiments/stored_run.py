@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ergnn.experiments.run import SeedResult
 from ergnn.metrics import AccuracyMatrix
-
-COLUMNS = {
-    "key": "TEXT PRIMARY KEY",
-    "config": "TEXT NOT NULL",
-    "dataset": "TEXT NOT NULL",
-    "backbone": "TEXT NOT NULL",
-    "method": "TEXT NOT NULL",
-    "selector": "TEXT",
-    "per_class": "INTEGER",
-    "protocol": "TEXT NOT NULL",
-    "head": "TEXT NOT NULL",
-    "edges": "TEXT NOT NULL",
-    "seed": "INTEGER NOT NULL",
-    "class_order": "INTEGER NOT NULL",
-    "split": "TEXT NOT NULL",
-    "classes": "TEXT NOT NULL",
-    "class_names": "TEXT",
-    "matrix": "TEXT NOT NULL",
-    "metric": "TEXT NOT NULL",
-    "buffer_ids": "TEXT NOT NULL",
-    "buffer_bytes": "INTEGER NOT NULL",
-    "history": "TEXT NOT NULL",
-    "leaky": "INTEGER NOT NULL",
-    "notes": "TEXT NOT NULL",
-    "seconds": "REAL NOT NULL",
-    "peak_memory_mb": "REAL NOT NULL",
-    "code_version": "TEXT NOT NULL",
-    "machine": "TEXT NOT NULL",
-    "finished_at": "TEXT NOT NULL",
-}
-JSON_COLUMNS = ("config", "classes", "class_names", "matrix", "buffer_ids", "history", "notes", "machine")
 
 
 @dataclass(frozen=True)
@@ -89,14 +58,15 @@ class StoredRun:
     finished_at: str
 
     @classmethod
-    def from_row(cls, values: Sequence[Any]) -> StoredRun:
-        """From one row of the table, its columns as in ``COLUMNS``."""
-        row = dict(zip(COLUMNS, values, strict=True))
-        for name in JSON_COLUMNS:
-            row[name] = None if row[name] is None else json.loads(row[name])
-        row["matrix"] = AccuracyMatrix(row["matrix"], row.pop("metric"))
-        row["order"], row["leaky"] = row.pop("class_order"), bool(row["leaky"])
-        return cls(**row)
+    def from_row(cls, row: Mapping[str, Any]) -> StoredRun:
+        """Build from a row of the table, by column name."""
+        values = {
+            name: json.loads(value) if value is not None and scalar_type(COLUMNS[name]) is None else value
+            for name, value in row.items()
+        }
+        values["matrix"] = AccuracyMatrix(values["matrix"], values.pop("metric"))
+        values["order"], values["leaky"] = values.pop("class_order"), bool(values["leaky"])
+        return cls(**values)
 
     @property
     def metric(self) -> str:
@@ -123,3 +93,13 @@ class StoredRun:
             self.leaky,
             self.seconds,
         )
+
+
+COLUMNS = {{"order": "class_order"}.get(f.name, f.name): str(f.type) for f in fields(StoredRun)} | {"metric": "str"}
+"""Columns of the table and their types: those of :class:`StoredRun`; what is not a scalar is stored as JSON."""
+
+
+def scalar_type(kind: str) -> str | None:
+    """The scalar type of a column without its ``| None``; None for a JSON column."""
+    plain = kind.removesuffix(" | None")
+    return plain if plain in ("str", "int", "float", "bool") else None
