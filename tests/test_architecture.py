@@ -9,7 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
-    *("errors", "config", "registry", "metrics", "data", "walks", "nn", "curvature", "distributed"),
+    *("lazy", "errors", "config", "registry", "signatures"),
+    *("metrics", "data", "walks", "nn", "curvature", "distributed"),
     *("training", "replay", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
     *("testing", "experiments", "report", "folder", "bench", "commands", "cli", "__main__"),

@@ -157,7 +157,7 @@ def test_where_the_public_split_is_not_to_be_had_the_seeded_one_is_taken_and_sai
     assert main(["run", "cora", "--backbone", "sgc", "--seeds", "1", "--epochs", "1"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "seeded split" in out
-    assert "using a seeded split: cora: ERGNN_DATA is not set" in out
+    assert "using a seeded split: the public split of Cora is not on this machine" in out
 
 
 # leakage

@@ -40,5 +40,5 @@ def evaluate_streams(
 def scores_so_far(learner: Learner, stream: TaskStream) -> list[float]:
     """The latest row of the accuracy matrix: scores on the tasks that were observed, NaN for the others."""
     done = learner.num_tasks
-    scores = [learner.evaluate(task, metric=stream.metric) for task in stream[:done]]
+    scores = [learner.evaluate(stream[j], metric=stream.metric) for j in range(done)]
     return scores + [float("nan")] * (len(stream) - done)

@@ -134,7 +134,7 @@ def test_the_peer_is_the_same_function_of_its_parameters(name: str) -> None:
 
 
 def test_the_peers_influence_ranks_nodes_as_ours() -> None:
-    task = make_stream("cora", split="seeded", inter_task_edges="own").stream[0]
+    task = make_stream("cora", split="seeded", edges="own").stream[0]
     learner = Learner("gat", "finetune", head="shared", epochs=40)
     learner.observe(task)
     peer = PlainLearner("gat", task.graph.num_features, 2)

@@ -15,7 +15,7 @@ from ergnn.nn.backbones import BACKBONES
 
 def table2_block(dataset: str, device: str, seeds: int = 10, epochs: int = 200) -> dict[str, float]:
     """Seconds of each backbone's part of the paper's table 2, all rows and seeds of it side by side."""
-    preset = make_stream(dataset, split="auto", inter_task_edges="own")
+    preset = make_stream(dataset, split="auto", edges="own")
     on_device = preset.stream.to(device)
     spent = {}
     for backbone in ("gat", "gcn", "sage", "gin", "sgc"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -213,10 +213,8 @@ def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
     run = row.runs[0]
     if _edges(row.dataset) > MOST_EDGES:
         return None
-    known = {f.name for f in fields(RunConfig)}
-    settings = {key: value for key, value in row.config.items() if key in known}
     try:
-        config = RunConfig(**{**settings, "split": run.split})
+        config = RunConfig(**{**row.config, "split": run.split})
         preset = make_config_stream(config, seed if run.split == "seeded" else 0, order)
     except ErgnnError:
         return None

@@ -21,7 +21,7 @@ OBJECT_STORE = 128 * 2**20
 """Bytes for what tasks give back, in a cluster that is started here: results are small."""
 KNOCK_SECONDS = 10.0
 """How long to wait for a cluster's machine to answer."""
-CARRIED = ("ERGNN_DATA", "ERGNN_OFFLINE")
+CARRIED = ("ERGNN_DATA", "ERGNN_DOWNLOAD", "ERGNN_OFFLINE")
 """Variables of the environment that tasks get from here."""
 
 
