@@ -87,3 +87,7 @@ __getattr__ = lazy_names(
         "ergnn.training": ("Training",),
     },
 )
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -149,9 +149,11 @@ def _literal(node: ast.expr) -> tuple[Any, ...]:
 
 
 def _value(node: ast.expr | None) -> Any:
-    """A default: its value where it is a literal, else its source text."""
+    """A default: its value where it is a literal, else its source text; None for a ``field(default_factory=...)``."""
     if node is None:
         return REQUIRED
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "field":
+        return None
     try:
         return ast.literal_eval(node)
     except ValueError:

@@ -41,9 +41,8 @@ def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = 
     """One option of the command line for each option; what is not given stays None."""
     for option in options:
         if option.name not in taken:
-            known = option.default not in (REQUIRED, None, "") and not isinstance(option.default, dict)
-            suffix = f" (default: {option.default})" if known else ""
-            _add(parser, option, (option.help + suffix).strip())
+            suffix = f" (default: {option.default})" if _shown(option.default) else ""
+            _add(parser, option, option.help.rstrip(".") + suffix)
 
 
 def add_method_options(parser: argparse.ArgumentParser, taken: Container[str]) -> None:
@@ -96,9 +95,14 @@ def _common(found: dict[str, Option]) -> Option:
     return first if alike else Option(first.name, "", None)
 
 
+def _shown(default: Any) -> bool:
+    """Whether the help says a default; None and an empty mapping say nothing."""
+    return default is not REQUIRED and default is not None and default != {}
+
+
 def _method_help(found: dict[str, Option]) -> str:
     by_text: dict[tuple[str, str], list[str]] = {}
     for method, option in found.items():
-        known = option.default not in (REQUIRED, None, "") and not isinstance(option.default, dict)
-        by_text.setdefault((option.help, f"; default: {option.default}" if known else ""), []).append(method)
-    return " ".join(f"{text.rstrip('.')} ({', '.join(methods)}{end})" for (text, end), methods in by_text.items())
+        suffix = f"; default: {option.default}" if _shown(option.default) else ""
+        by_text.setdefault((option.help, suffix), []).append(method)
+    return "; ".join(f"{text.rstrip('.')} ({', '.join(methods)}{end})" for (text, end), methods in by_text.items())

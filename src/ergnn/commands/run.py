@@ -38,9 +38,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--download", action="store_true", help="download missing data sets (ERGNN_DOWNLOAD=1)")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
-    parser.add_argument(
-        "--verbose", action="store_true", help="print a line per product of influence maximization"
-    )
+    parser.add_argument("--verbose", action="store_true", help="print a line per product of influence maximization")
     stream = dataclass_options("ergnn.experiments.config", "RunConfig")
     add_options(parser.add_argument_group("stream and seeds"), stream, {"dataset", "settings"})
     learner = dataclass_options("ergnn.config", "LearnerConfig")

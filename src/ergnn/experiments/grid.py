@@ -140,13 +140,12 @@ TABLE_3 = Experiment(
 )
 
 
-def _image(label: str, method: str, selector: str | None = None, **settings: Any) -> Row:
-    return Row(label, {"method": method, **settings}, ("mlp", method, selector))
+def _image(label: str, method: str, **settings: Any) -> Row:
+    return Row(label, {"method": method, **settings}, ("mlp", method, settings.get("selector")))
 
 
 def _image_replay(label: str, selector: str, **settings: Any) -> Row:
-    settings = {"selector": selector, "loss_scale": "balanced", "replay": "isolated", **settings}
-    return _image(label, "replay", selector, **settings)
+    return _image(label, "replay", selector=selector, loss_scale="balanced", replay="isolated", **settings)
 
 
 TABLE_4 = Experiment(
