@@ -119,7 +119,8 @@ def check(graph: Graph) -> dict[str, float]:
     found = []
     for dtype in (torch.float32, torch.float64):
         points = [value.to(dtype).requires_grad_() for value in values[:3]]
-        out = attention(*points, links, 0.2, key, 0.6)
+        first, second, third = points
+        out = attention(first, second, third, links, 0.2, key, 0.6)
         probe = torch.zeros_like(out, requires_grad=True)
         grads = torch.autograd.grad(out, points, g.to(dtype), retain_graph=True)
         pulled = torch.autograd.grad(out, points, probe, create_graph=True)
@@ -152,7 +153,13 @@ def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
 
 def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
     """The whole stream, phase by phase, with the learner that ``ergnn run`` makes."""
-    settings = {"dataset": "reddit-like", "backbone": "gat", "selector": "im", "epochs": epochs, "device": "cuda"}
+    settings: dict[str, Any] = {
+        "dataset": "reddit-like",
+        "backbone": "gat",
+        "selector": "im",
+        "epochs": epochs,
+        "device": "cuda",
+    }
     config = RunConfig(**settings, dataset_options=options).resolved()
     torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()

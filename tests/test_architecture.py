@@ -12,7 +12,7 @@ ROOMS = (
     *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "distributed"),
     *("training", "replay", "methods"),
     *("callbacks", "observing", "learner", "estimator"),
-    *("testing", "experiments", "report", "folder", "bench", "commands", "cli", "__main__"),
+    *("testing", "experiments", "report", "folder", "commands", "cli", "__main__"),
 )
 PLAIN = {"ergnn.report.paper", "ergnn.report.tables"}
 """Numbers and text that know nothing of the rest: they may be read from anywhere."""

@@ -15,7 +15,6 @@ import torch
 
 from ergnn import __version__
 from ergnn.commands import (
-    bench,
     evaluate,
     export,
     forget,
@@ -99,7 +98,6 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add(commands)
     runs.add(commands)
     report.add(commands)
-    bench.add(commands)
     for command in (init, observe, predict, evaluate, inspect, forget, export, rollback):
         command.add(commands)
     return parser

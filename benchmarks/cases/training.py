@@ -6,9 +6,9 @@ from functools import partial
 
 import torch
 
-from ergnn.bench.cases.common import cora, er_gat_im
-from ergnn.bench.measure import Measurement, seconds
-from ergnn.bench.plain import plain_model, plain_stream
+from benchmarks.cases.common import cora, er_gat_im
+from benchmarks.measure import Measurement, seconds
+from benchmarks.plain import plain_model, plain_stream
 from ergnn.experiments.run import learn_streams
 from ergnn.learner import Learner
 from ergnn.nn.dropout import dropout_keys
