@@ -15,10 +15,10 @@ import torch
 from ergnn import metrics
 from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.experiments.config import RunConfig
+from ergnn.experiments.paper import paper_result
 from ergnn.learner import Learner
 from ergnn.metrics import AccuracyMatrix, summarize
 from ergnn.observing import observe_together
-from ergnn.report.paper import paper_result
 from ergnn.walks import walk_stream
 
 Progress = Callable[[int], None]
@@ -213,7 +213,7 @@ def summary(config: RunConfig, results: list[SeedResult], seconds: float, memory
     row = config.backbone if config.features == "attributes" else config.features
     published = None  # the paper's numbers stand only beside the protocol that comes near to its own
     if config.protocol == "paper":
-        published = paper_result(config.dataset, row, config.method, config.selector, config.per_class)
+        published = paper_result(config.dataset, row, config.method, config.selector, config.per_class, config.head)
     return {
         "dataset": config.dataset,
         "features": config.features,

@@ -106,25 +106,25 @@ class RunStore:
             found = [run for run in found if _value(run, name) in values]
         return sorted(found, key=_sort_key)
 
-    def results(self, config: RunConfig) -> list[SeedResult]:
-        """The members of a resolved configuration, all of which must be finished."""
-        keys = [member_key(config, *member) for member in members_of(config)]
+    def members(self, config: RunConfig) -> list[StoredRun]:
+        """The runs of a resolved configuration, all of which must be finished."""
+        members = members_of(config)
+        keys = [member_key(config, *member) for member in members]
         rows = self._finished(keys)
-        absent = [member for key, member in zip(keys, members_of(config), strict=True) if key not in rows]
+        absent = [member for key, member in zip(keys, members, strict=True) if key not in rows]
         if absent:
             seed, order = absent[0]
             raise InputError(
                 f"{self.path}: {len(absent)} of {len(keys)} runs of {config.dataset}, {config.backbone}, "
                 f"{config.method} are not finished, such as seed {seed}, class order {order}"
             )
-        return [rows[key].seed_result() for key in keys]
+        return [rows[key] for key in keys]
 
     def result(self, config: RunConfig) -> dict[str, Any]:
-        """What :func:`ergnn.experiments.run.run` would give, from finished runs alone; seconds are summed."""
-        results = self.results(config)
-        rows = self._finished([member_key(config, r.seed, r.order) for r in results]).values()
-        memory = max(row.peak_memory_mb for row in rows)
-        return summary(config, results, sum(result.seconds for result in results), memory)
+        """The result of :func:`ergnn.experiments.run.run`, from finished runs; seconds are summed."""
+        runs = self.members(config)
+        memory = max(run.peak_memory_mb for run in runs)
+        return summary(config, [run.seed_result() for run in runs], sum(run.seconds for run in runs), memory)
 
     def __len__(self) -> int:
         return self._table.count()
