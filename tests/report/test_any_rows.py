@@ -104,6 +104,15 @@ def test_text_and_page_have_the_same_numbers(runs: list[StoredRun]) -> None:
         assert "93.62" in text.render(form)
 
 
+@pytest.mark.parametrize(("name", "first"), [("t.md", "**cora"), ("t.tex", r"\begin{table}"), ("t.txt", "cora · ")])
+def test_tables_alone_by_the_file_s_name(name: str, first: str, store: Path, tmp_path: Path) -> None:
+    assert main(["report", "--store", str(store), "-o", str(tmp_path / name)]) == 0
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    assert text.startswith(first)
+    assert "93.62" in text
+    assert len(re.findall(r"^.*ER-GAT.*MF.*e = 2", text, re.MULTILINE)) == 1
+
+
 def test_figures_are_written_as_svg_and_pdf(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "figures"
     arguments = ["--store", str(store), "-o", str(tmp_path / "page.html"), "--figures", str(out)]

@@ -8,10 +8,16 @@ from typing import Any
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
-        "report", allow_abbrev=False, help="write one HTML page of a run store: tables, figures, commands"
+        "report", allow_abbrev=False, help="write a run store as one HTML page: tables, figures, commands"
     )
     parser.set_defaults(command=report_command)
-    parser.add_argument("-o", "--out", metavar="FILE.html", default="report.html", help="default: report.html")
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        default="report.html",
+        help="an HTML page, or only the tables if the name ends in .md, .tex or .txt (default: report.html)",
+    )
     parser.add_argument(
         "--store",
         metavar="FILE|URL",

@@ -19,13 +19,14 @@ from ergnn.experiments.grid import PAPER_TABLE_1
 from ergnn.experiments.store import RunStore, StoredRun
 from ergnn.report.claims import claims_of
 from ergnn.report.page_figures import KINDS, DatasetFigures
-from ergnn.report.result_tables import cost_table, page_table, tests_of
+from ergnn.report.result_tables import cost_table, page_table, tables_text, tests_of
 from ergnn.report.rows import Row, dataset_order, gather, main_backbone
 from ergnn.report.settings import Setting, settings_of
 from ergnn.report.table import Table
 
 MOST_SETTINGS = 3
 """Settings of graphs that get figures; all settings have tables."""
+TABLE_FORMATS = {".md": "markdown", ".tex": "latex", ".txt": "text"}
 Figures = list[tuple[Setting, list[DatasetFigures]]]
 
 
@@ -38,22 +39,26 @@ def stored_runs(store_path: str | Path) -> list[StoredRun]:
     return runs
 
 
-def write_page(store_path: str | Path, out_html: str | Path, title: str | None = None, command: str = "") -> Path:
-    """Write the page of a run store.
+def write_page(store_path: str | Path, out: str | Path, title: str | None = None, command: str = "") -> Path:
+    """Write the page of a run store, or only its tables if the file is called ``.md``, ``.tex`` or ``.txt``.
 
     Args:
         store_path: the SQLite file, or the URL of a server; it must exist and hold at least one finished run.
-        out_html: the file to write.
+        out: the file to write.
         title: title of the page; by default made from its content.
         command: how the results were made, shown at the top.
     """
-    runs, out = stored_runs(store_path), Path(out_html)
+    runs, path = stored_runs(store_path), Path(out)
+    if path.suffix in TABLE_FORMATS:
+        text = tables_text(settings_of(gather(runs)), TABLE_FORMATS[path.suffix])
+    else:
+        text = page_of(runs, title=title, command=command)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page_of(runs, title=title, command=command), encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error})") from None
-    return out
+        raise InputError(f"{path}: cannot be written ({error})") from None
+    return path
 
 
 def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = "") -> str:

@@ -9,6 +9,7 @@ from ergnn.experiments.paper import PaperResult
 from ergnn.experiments.statistics import PairedTest, paired_tests
 from ergnn.metrics import Summary
 from ergnn.report.rows import Row, main_rows
+from ergnn.report.settings import Setting
 from ergnn.report.table import NOTHING, Cell, Table
 
 BASELINE = "Random"
@@ -90,6 +91,19 @@ def page_table(id: str, title: str, rows: Sequence[Row], tests: Mapping[str, Pai
         more.insert(0, Column(f"FM − {BASELINE}", "paired", [_test(tests.get(row.name), scale) for row in rows]))
     names = [row.name for row in rows]
     return result_table(names, rows, scale=scale, more=more, grouped=True, title=title, id=id)
+
+
+def tables_text(settings: Sequence[Setting], format: str) -> str:
+    """Every row as ``text``, ``markdown`` or ``latex``: a table per setting and data set."""
+    parts = []
+    for setting in settings:
+        for dataset in setting.datasets:
+            rows = setting.of(dataset)
+            runs = Column("", "runs", [Cell(str(len(row.runs))) for row in rows])
+            names = [row.name + (" (leaky)" if row.is_leaky else "") for row in rows]
+            title = f"{dataset} · {setting.label}"
+            parts.append(result_table(names, rows, more=[runs], title=title).render(format))
+    return "\n\n\n".join(parts) + "\n"
 
 
 def cost_table(id: str, rows: Sequence[Row]) -> Table:
