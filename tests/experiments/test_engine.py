@@ -83,7 +83,7 @@ def test_a_store_that_refuses_a_row_is_a_failure_of_that_unit_alone(store_path: 
     ("options", "message"),
     [
         (["--engine", "spark"], "unknown engine 'spark'; choose one of: local, ray"),
-        (["--address", "auto"], "address is 'auto'; it goes with the engine ray, and this is local"),
+        (["--address", "auto"], "address is 'auto'; it is an option of the engine ray; this engine is local"),
         (["--store", "mysql://me@there/runs"], "a run store cannot be at mysql://…"),
     ],
 )

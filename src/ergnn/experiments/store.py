@@ -1,9 +1,9 @@
-"""The run store: every finished run in one place, so that none is ever repeated.
+"""The run store: finished runs, so that none is repeated.
 
-A *member* is one seed and class order of a configuration, a row of the table ``runs``, in a SQLite file or on a
-PostgreSQL server. Its key is a SHA-256 of the canonical JSON of all that decides its numbers (see :func:`member_key`).
-Several processes may write at once; a row is there whole or not at all, so that a killed process loses only what was
-in flight.
+A *member* is one seed and class order of a configuration: a row of the table ``runs``, in a SQLite file or on a
+PostgreSQL server. Its key is the SHA-256 of the canonical JSON of everything that decides its numbers (see
+:func:`member_key`). Several processes may write at once; rows are written in transactions, so that a killed process
+loses only unfinished work.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ergnn.experiments.stored_run import COLUMNS, StoredRun, scalar_type
 __all__ = ["Origin", "RunStore", "StoredRun"]
 
 SEARCHED = ("dataset", "backbone", "method", "selector", "protocol", "head", "edges", "seed", "split")
-"""Columns by which the data base itself finds rows."""
+"""Columns that the database filters by; other filters are applied here."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Which code gave results, on what machine, and the most memory it held; :meth:`here` is this process."""
+    """Code version, machine and peak memory of a computation; :meth:`here` is this process."""
 
     code_version: str
     machine: Mapping[str, Any]
@@ -44,12 +44,11 @@ class Origin:
 
 
 class RunStore:
-    """Finished runs in one SQLite file, or on a PostgreSQL server.
+    """Finished runs in a SQLite file or on a PostgreSQL server.
 
     Args:
-        path: the file, made with its folder where it is not there; or ``postgresql://user:password@host/database``,
-            where the tables are made.
-        create: whether it may be made; otherwise a missing store is an error.
+        path: the file, or ``postgresql://user:password@host/database``.
+        create: create a missing file (with its folder) or missing tables; otherwise a missing store is an error.
 
     >>> with RunStore(":memory:") as store:
     ...     len(store.missing(RunConfig(seeds=3).resolved()))
@@ -61,7 +60,7 @@ class RunStore:
         self.path = self._table.name
 
     def missing(self, config: RunConfig) -> list[tuple[int, int]]:
-        """Seed and class order of the members of a resolved configuration that are not finished yet."""
+        """Seed and class order of the members of a resolved configuration that are not finished."""
         members = members_of(config)
         done = self._finished([member_key(config, *member) for member in members])
         return [member for member in members if member_key(config, *member) not in done]
@@ -69,7 +68,7 @@ class RunStore:
     def put(
         self, config: RunConfig, result: SeedResult, *, seconds: float | None = None, memory_mb: float | None = None
     ) -> bool:
-        """Keep a finished member; False where it was kept before, which changes nothing."""
+        """Store a finished member; return False, and change nothing, if it is stored already."""
         given = result if seconds is None else replace(result, seconds=seconds)
         return self.put_all(config, [given], memory_mb=memory_mb) == 1
 
@@ -81,23 +80,23 @@ class RunStore:
         memory_mb: float | None = None,
         origin: Origin | None = None,
     ) -> int:
-        """Keep finished members, all or none of them; how many were not there before.
+        """Store finished members in one transaction; return how many were new.
 
-        Members that were trained side by side belong together: where a batch is kept whole, what a killed program
-        left undone is done later in the same batches, to the same last digit.
+        Members that were trained side by side are stored together, so that work that a killed program left is done
+        later in the same batches, with bitwise the same results.
 
         Args:
-            memory_mb: the most memory they took; by default what this process has held.
-            origin: where they were computed; by default here.
+            memory_mb: peak memory; by default that of this process.
+            origin: where they were computed; by default in this process.
         """
         made = Origin.here(config.device) if origin is None else origin
         made = made if memory_mb is None else replace(made, peak_memory_mb=memory_mb)
         return self._table.insert([_row(config, result, made) for result in results])
 
     def runs(self, **filters: Any) -> list[StoredRun]:
-        """Stored runs, sorted; each filter is a column or a field of the configuration, with a value or several.
+        """Stored runs, sorted. A filter is a column or a field of the configuration, with one value or several.
 
-        ``store.runs(dataset="cora", selector=["mf", "mf*"], epochs=200)``; ``order`` is the class order's number.
+        ``store.runs(dataset="cora", selector=["mf", "mf*"], epochs=200)``; ``order`` is the number of the class order.
         """
         wanted = {name: _values(value) for name, value in filters.items()}
         searched = {name: values for name, values in wanted.items() if name in SEARCHED and None not in values}
@@ -140,7 +139,7 @@ class RunStore:
 
     def _finished(self, keys: Sequence[str]) -> dict[str, StoredRun]:
         found = {}
-        for start in range(0, len(keys), 500):  # SQLite's least limit on parameters is 999
+        for start in range(0, len(keys), 500):  # databases limit the number of parameters
             for row in self._table.select({"key": keys[start : start + 500]}):
                 run = StoredRun.from_row(row)
                 found[run.key] = run
@@ -200,7 +199,7 @@ def _sort_key(run: StoredRun) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy and torch numbers as JSON has them."""
+    """Convert NumPy and torch values for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is no JSON")
