@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from scipy.stats import ks_2samp, ttest_ind
 
-from ergnn.bench.plain import PlainLearner
+from benchmarks.plain import PlainLearner
 from ergnn.data import Task, make_stream
 from ergnn.learner import Learner
 from ergnn.observing import observe_together

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ergnn import __version__
 from ergnn.commands import (
-    bench,
     evaluate,
     export,
     forget,
@@ -26,7 +25,7 @@ from ergnn.commands import (
 from ergnn.errors import ErgnnError
 
 COMMANDS = (
-    *(run, lists, reproduce, runs, report, bench),
+    *(run, lists, reproduce, runs, report),
     *(init, observe, predict, evaluate, inspect, forget, export, rollback),
 )
 

@@ -205,9 +205,7 @@ class TaskStream(Sequence[Task]):
         return moved
 
 
-def edge_views(
-    graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, edges: str
-) -> list[Graph]:
+def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, edges: str) -> list[Graph]:
     """One graph a task; the same object where the edges are the same."""
     if edges == "all" and not bool(dropped.any()):
         return [graph] * num_tasks

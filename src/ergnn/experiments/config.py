@@ -110,6 +110,10 @@ class RunConfig:
             settings=full.settings(),
         )
 
+    def with_settings(self, **settings: Any) -> RunConfig:
+        """The same configuration with some settings of the run or the learner replaced."""
+        return RunConfig(**{**self.flat(), **settings})
+
     def flat(self) -> dict[str, Any]:
         """All settings of the run and of the learner by name; ``RunConfig(**flat)`` is the same configuration."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}

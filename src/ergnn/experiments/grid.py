@@ -12,7 +12,7 @@ from typing import Any
 
 GRAPHS = ("cora", "citeseer", "reddit")
 PaperKey = tuple[str, str, str | None]
-"""Backbone, method and selector, as :mod:`ergnn.report.paper` has them."""
+"""Backbone, method and selector, as :mod:`ergnn.experiments.paper` has them."""
 
 
 @dataclass(frozen=True)

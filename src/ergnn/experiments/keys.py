@@ -1,4 +1,4 @@
-"""Which settings decide a run's numbers, and the hash by which a finished run is found again."""
+"""The settings that decide the numbers of a run, and the hash that identifies it in the store."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ergnn.errors import InputError
 from ergnn.experiments.config import DEFAULTS, RunConfig
 
 KEY_SCHEMA = 2
-"""Part of every key: raised when the meaning or the default of an existing setting changes, or that of an option of a
-method, selector or backbone, as keys do not hold defaults."""
+"""Part of every key. Raise it when the meaning or default of an existing setting changes, or of an option of a method,
+selector or backbone (keys do not contain their defaults). Stores stay readable; their runs are not reused."""
 
 WHICH_MEMBERS = ("seeds", "first_seed", "orders")
 NOT_DECIDING = ("denominator", "device")
-"""Settings that decide how results are shown or where they are computed, not what they are (but for rounding)."""
+"""Settings that do not change the results (except for rounding)."""
 
 ALWAYS = (
     *("dataset", "backbone", "method", "protocol", "split", "class_order", "head", "edges", "leftover"),
@@ -26,7 +26,7 @@ ALWAYS = (
 
 
 def member_config(config: RunConfig) -> dict[str, Any]:
-    """All that decides the numbers of a resolved configuration's members, but for seed and class order.
+    """Settings that decide the numbers of a resolved configuration, without seed and class order.
 
     Options of the method and settings that are not :data:`ALWAYS` kept are left out at their default: a later version
     of the package, with more of them, finds earlier runs again.
@@ -39,13 +39,13 @@ def member_config(config: RunConfig) -> dict[str, Any]:
 
 
 def member_key(config: RunConfig, seed: int, order: int) -> str:
-    """SHA-256 of the canonical JSON of a member: its settings, seed, class order and the store's schema."""
+    """SHA-256 of the canonical JSON of a member: settings, seed, class order and key schema."""
     member = {"schema": KEY_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
     return hashlib.sha256(canonical_json(member).encode()).hexdigest()
 
 
 def canonical_json(value: Any) -> str:
-    """One text for equal values: keys sorted, no spaces, whole numbers without a fraction.
+    """The same text for equal values: sorted keys, no spaces, integers without a fraction.
 
     >>> canonical_json({"b": 1.0, "a": (0.5, None)})
     '{"a":[0.5,null],"b":1}'
@@ -62,4 +62,4 @@ def _canonical(value: Any) -> Any:
         return int(value)
     if value is None or isinstance(value, str | int | float):
         return value
-    raise InputError(f"{value!r} cannot be part of a stored configuration; use numbers, texts, lists and mappings")
+    raise InputError(f"{value!r} cannot be part of a stored configuration; use numbers, strings, lists and mappings")

@@ -12,7 +12,7 @@ from ergnn.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.resolve import options_in_effect
 
 if TYPE_CHECKING:
-    from ergnn.report.paper import PaperResult
+    from ergnn.experiments.paper import PaperResult
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def run_resumable(
     try:
         with joined(str(config.learner.device)) as ranks:
             first = ranks is None or ranks.is_first
-            own = config if ranks is None else replace(config, device=str(ranks.device))
+            own = config if ranks is None else config.with_settings(device=str(ranks.device))
             keeper = TaskKeeper(own, folder, ranks, say)
             parts = run_members(own, None, progress if first else None, batch=1, learn=keeper.learn)
             results = [result for part in parts for result in part]
@@ -123,7 +122,7 @@ class TaskKeeper:
         return rows
 
 
-def _read(path: Path) -> RunResult | None:
+def _read(path: Path) -> dict[str, Any] | None:
     """What was kept, or None; tensors, numbers and texts only are read."""
     if not path.exists():
         return None

@@ -16,10 +16,10 @@ from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.errors import InputError
 from ergnn.evaluation import evaluate_streams
 from ergnn.experiments.config import DENOMINATORS, RunConfig
+from ergnn.experiments.paper import paper_result
 from ergnn.experiments.result import RunResult, SeedResult
 from ergnn.learner import Learner
 from ergnn.metrics import AccuracyMatrix
-from ergnn.report.paper import paper_result
 from ergnn.resolve import options_in_effect, resolve
 from ergnn.walks import walk_stream
 
@@ -79,7 +79,7 @@ def learn_streams(
     progress: Progress | None = None,
 ) -> list[AccuracyMatrix]:
     """Let every learner learn its stream, side by side."""
-    return evaluate_streams(learners, streams, None if progress is None else lambda: progress(1))
+    return evaluate_streams(learners, streams, on_epoch=None if progress is None else lambda: progress(1))
 
 
 def run_members(
@@ -234,7 +234,7 @@ def peak_memory_mb(device: str = "cpu") -> float:
     try:
         import resource
     except ImportError:  # Windows
-        import psutil  # comes with PyG
+        import psutil  # type: ignore[import-untyped]  # comes with PyG
 
         held = psutil.Process().memory_info()
         return float(getattr(held, "peak_wset", held.rss)) / 2**20

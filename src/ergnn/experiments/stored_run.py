@@ -1,4 +1,4 @@
-"""One finished run as the store keeps it."""
+"""One stored run, and the columns of its table."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ RENAMED = {"features": "input", "features_options": "input_options"}
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One member run as it was stored.
+    """One stored member.
 
     Attributes:
-        key: its SHA-256.
-        config: all that decides its numbers but the seed and the class order: fields of :class:`RunConfig`.
-        selector, per_class: None where the method remembers nothing.
-        seed, order: which member it is.
-        split: the split it really used, ``public`` or ``seeded``.
-        classes: the global class ids of each task.
-        class_names: names of all classes, by id, where they are known.
+        key: SHA-256 of the configuration, seed and class order.
+        config: the fields of :class:`RunConfig` that decide the numbers, without seed and class order.
+        selector, per_class: None if the method remembers no nodes.
+        seed, order: seed and number of the class order.
+        split: the split that was used, ``public`` or ``seeded``.
+        classes: global class ids of each task.
+        class_names: names of all classes, by id, if known.
         matrix: scores after each task.
-        buffer_ids: the nodes remembered at the end, in the order in which they came.
-        history: one object a task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
+        buffer_ids: nodes remembered at the end, in order of insertion.
+        history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
         machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
         finished_at: UTC, ISO 8601.
         data: the data really used, e.g. ``permuted-digits`` in place of ``permuted-mnist``.
@@ -79,12 +79,12 @@ class StoredRun:
         return self.matrix.metric
 
     def to_dict(self) -> dict[str, Any]:
-        """The columns of the table by name, fit for JSON."""
+        """Values by column name, ready for JSON."""
         own = {**vars(self), "matrix": self.matrix.to_list(), "metric": self.metric, "class_order": self.order}
         return {name: own[name] for name in COLUMNS}
 
     def seed_result(self) -> SeedResult:
-        """The same as what :func:`ergnn.experiments.run.run_members` gave."""
+        """The result that :func:`ergnn.experiments.run.run_members` returned."""
         return SeedResult(
             self.seed,
             self.order,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ergnn.data import make_stream
-from ergnn.experiments.run import learn_streams
+from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES
 
@@ -26,7 +26,7 @@ def table2_block(dataset: str, device: str, seeds: int = 10, epochs: int = 200) 
             rows += [("replay", {"selector": name}) for name in ("random", "mf", "mf*", "cm", "cm*", "im")]
         learners = [Learner(backbone, method, seed=s, **shared, **own) for method, own in rows for s in range(seeds)]
         start = time.perf_counter()
-        learn_streams(learners, [on_device] * len(learners))
+        evaluate_streams(learners, [on_device] * len(learners))
         if torch.device(device).type == "cuda":
             torch.cuda.synchronize()
         spent[backbone] = time.perf_counter() - start
