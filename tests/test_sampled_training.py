@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
 from ergnn.errors import InputError
 from ergnn.learner import Learner
@@ -80,7 +81,7 @@ def test_a_task_that_was_interrupted_goes_on_to_the_same_bits() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        broken.observe(tasks[1], checkpoint=stop)
+        broken.observe(tasks[1], callbacks=[EpochCallback(stop)])
     whole.observe(tasks[1])
     broken.observe(tasks[1], resume=states[4])
     assert equal(whole, broken)
