@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
     *("errors", "registry", "metrics", "data", "walks", "nn", "curvature", "distributed"),
-    *("training", "replay", "methods"),
+    *("training", "replay", "analytic", "methods"),
     *("callbacks", "observing", "learner", "estimator"),
     *("testing", "experiments", "report", "folder", "bench", "commands", "cli", "__main__"),
 )

@@ -179,7 +179,7 @@ def _seed_result(
         classes=[list(task.classes) for task in preset.stream],
         matrix=matrix,
         buffer_ids=buffer.nodes.tolist() if buffer else [],
-        buffer_bytes=buffer.nbytes if buffer else 0,
+        buffer_bytes=learner.method.nbytes,
         history=learner.history,
         split=preset.split,
         notes=preset.notes,

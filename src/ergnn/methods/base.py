@@ -35,6 +35,11 @@ class Method(ABC):
     guided: bool = False
     buffer: ExperienceBuffer | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept of earlier tasks, less parameters; by default those of the buffer."""
+        return 0 if self.buffer is None else self.buffer.nbytes
+
     def check(self, task: Task) -> None:
         """Refuse a task that cannot be learnt, before any training; by default none is."""
         return None
