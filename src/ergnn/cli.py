@@ -33,10 +33,10 @@ from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments.config import RunConfig, check_settings, read_config
 
 CHOICES = {
-    "method": "replay|finetune|joint|ewc|gem|agem|nearest-mean",
+    "method": "replay|finetune|joint|ewc|gem|agem|nearest-mean|analytic",
     "features": "attributes|deepwalk|node2vec",
     "protocol": "clean|paper",
-    "split": "auto|public|seeded",
+    "split": "auto|public|seeded|TRAIN/VAL/TEST",
     "head": "shared|per-task|growing",
     "edges": "all|seen|own",
     "leftover": "context|drop",

@@ -27,7 +27,7 @@ def dense_x(graph: Graph) -> Array:
 
 def unit(z: Array) -> Array:
     length = np.sqrt((z * z).sum(1, keepdims=True))
-    return np.divide(z, length, out=np.zeros_like(z), where=length > 0)
+    return np.divide(z, length, out=np.zeros_like(z), where=length > 1e-13)
 
 
 def dense_phi(name: str, s: Array, x: Array) -> Array:

@@ -20,8 +20,8 @@ BLOCK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 CACHE_BYTES, CACHE_COLUMNS = 1 << 21, 16
 """On a CPU, a matrix of a block stays within so many bytes, down to so many columns: it then stays in the cache."""
 
-EPSILON = 1e-12
-"""Rows that are shorter count as zero."""
+ROUNDING = 100
+"""Rows of a block that are shorter than so many units of rounding are what is left of a sum that is zero."""
 
 
 class Features:
@@ -71,11 +71,11 @@ class Features:
             for first, last, blocks in self._sweep():
                 for k, block in enumerate(blocks):
                     z[:, k, first:last] = block[nodes]
-        z = z / (z.norm(dim=2, keepdim=True).clamp(min=EPSILON) * self.feature_map.num_blocks**0.5)
+        z = z / (_length(z.norm(dim=2, keepdim=True)) * self.feature_map.num_blocks**0.5)
         return torch.cat([z.flatten(1), z.new_full((nodes.numel(), 1), CONSTANT)], 1)
 
     def norms(self) -> Tensor:
-        """``‖z_vk‖`` of all nodes, ``[nodes, blocks]``."""
+        """``‖z_vk‖`` of all nodes, ``[nodes, blocks]``; infinite for a zero row."""
         if self._norms is None:
             shape = (self.inputs.num_nodes, self.feature_map.num_blocks)
             total = torch.zeros(shape, dtype=self.inputs.dtype, device=self.operator.device)
@@ -85,7 +85,7 @@ class Features:
                     total[:, k] += block.square().sum(1)
                     if kept is not None:
                         kept[:, k, first:last] = block
-            self._norms, self._kept = total.sqrt_().clamp_(min=EPSILON), kept
+            self._norms, self._kept = _length(total.sqrt_()), kept
         return self._norms
 
     def scores(self, weight: Tensor) -> Tensor:
@@ -111,8 +111,9 @@ class Features:
             shape = (self.inputs.num_nodes, part.numel())
             one = torch.zeros(shape, dtype=self.inputs.dtype, device=nodes.device)
             one[part, torch.arange(part.numel(), device=nodes.device)] = 1.0
-            found = self.feature_map.blocks(self.operator.T, one)
-            parts.append(torch.stack([self.inputs.t_matmul(block).T for block in found], 1))
+            found = torch.cat(self.feature_map.blocks(self.operator.T, one), 1)
+            z = self.inputs.t_matmul(found).unflatten(1, (self.feature_map.num_blocks, part.numel()))
+            parts.append(z.permute(2, 1, 0))
         none = (0, self.feature_map.num_blocks, self.inputs.width)
         return torch.cat([torch.empty(none, dtype=self.inputs.dtype, device=nodes.device), *parts])
 
@@ -129,3 +130,8 @@ class Features:
             return False
         entries = self.inputs.num_nodes * self.feature_map.num_blocks * self.inputs.width
         return entries * self.inputs.dtype.itemsize <= torch.cuda.mem_get_info(self.operator.device)[0] // 4
+
+
+def _length(norm: Tensor) -> Tensor:
+    """What to divide rows of this norm by; a zero row stays zero."""
+    return torch.where(norm > ROUNDING * torch.finfo(norm.dtype).eps, norm, torch.inf)

@@ -12,6 +12,9 @@ NONZEROS = 3
 """Entries per row of a sketch."""
 
 SKETCH_SEED = 7
+COPIED_BYTES = 1 << 28
+"""Dense features are converted once if they take no more memory than this; else by each product."""
+
 ROW_BLOCK = 1 << 16
 """Rows of dense features that are converted at a time."""
 
@@ -57,7 +60,7 @@ class Inputs:
     same in what their neighbors sum. A row of zeros stays zero.
 
     Args:
-        graph: whose features are read; they are not copied where they are dense.
+        graph: whose features are read; large dense ones are not copied.
         sketch: how many columns to sketch the features to; None keeps them.
         dtype: what to compute in.
     """
@@ -79,6 +82,8 @@ class Inputs:
             self._t = torch.sparse_csr_tensor(pointer, row[order], value[order], shape[::-1], check_invariants=False)
         else:
             total = torch.cat([part.to(dtype).abs().sum(1) for part in graph.x.split(ROW_BLOCK)])
+            if graph.x.numel() * dtype.itemsize <= COPIED_BYTES:
+                self._x = graph.x.to(dtype)
             self._scale = total.clamp(min=torch.finfo(dtype).tiny).reciprocal_().unsqueeze(1)
         self.sketch = None if sketch is None else Sketch(graph.num_features, sketch, graph.device)
         self.width = graph.num_features if sketch is None else sketch
@@ -107,7 +112,7 @@ class Inputs:
         else:
             out = q.new_zeros(self._x.size(1), q.size(1))
             for part, scaled in zip(self._x.split(ROW_BLOCK), (self._scale * q).split(ROW_BLOCK), strict=True):
-                out += part.to(self.dtype).T @ scaled
+                out += (scaled.T @ part.to(self.dtype)).T
         return out if self.sketch is None else self.sketch.t_matmul(out)
 
     def _matmul(self, w: Tensor) -> Tensor:

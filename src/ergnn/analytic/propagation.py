@@ -11,13 +11,17 @@ from ergnn.nn.adjacency import adjacency_of
 from ergnn.nn.kernels.links import Links
 from ergnn.nn.kernels.sums import neighbour_sum
 
+MATRIX_EDGES = 1 << 22
+"""On a CPU, graphs of at most so many edges are multiplied as a stored sparse matrix."""
+
 
 class NormalizedAdjacency:
     """``S = D̃^-½ (A + I) D̃^-½``, as GCN has it.
 
     Row v of ``S x`` sums over the in-neighbors of v and v itself; D̃ holds in-degrees, for both ends of an edge, also
     where the graph is directed. A node is linked to itself exactly once, with weight 1, whatever self-loops the graph
-    has. A node without edges keeps its own row.
+    has. A node without edges keeps its own row. Small or weighted graphs are stored as a sparse matrix; others use the
+    kernels for neighbor sums.
 
     Args:
         graph: the graph.
@@ -25,56 +29,55 @@ class NormalizedAdjacency:
     """
 
     def __init__(self, graph: Graph, edge_weight: Tensor | None = None) -> None:
+        self.num_nodes, self.device = graph.num_nodes, graph.device
         self._links: Links | None = None
-        self._matrix: Tensor | None = None
+        self._matrices: dict[torch.dtype, Tensor] = {}
         self._transposed: NormalizedAdjacency | None = None
-        if edge_weight is None:
+        if edge_weight is not None or (graph.device.type == "cpu" and graph.num_edges <= MATRIX_EDGES):
+            self._matrices[torch.float64] = _matrix(graph, edge_weight)
+        else:
             self._links = adjacency_of(graph).links(loops=True)
             self._scale = self._links.degree().double().rsqrt()
-        else:
-            self._matrix = _weighted(graph, edge_weight)
-            degree = self._matrix @ self._matrix.values().new_ones(graph.num_nodes, 1)
-            self._scale = degree.flatten().rsqrt()
-
-    @property
-    def device(self) -> torch.device:
-        return self._scale.device
-
-    @property
-    def num_nodes(self) -> int:
-        return int(self._scale.numel())
 
     def matmul(self, x: Tensor) -> Tensor:
         """``S x`` for a dense ``[nodes, columns]``, in its precision."""
-        scale = self._scale.to(x.dtype).unsqueeze(1)
         if self._links is not None:
-            return neighbour_sum((x * scale).contiguous(), self._links).mul_(scale)
-        assert self._matrix is not None
-        return (self._matrix.to(x.dtype) @ (x * scale)).mul_(scale)
+            scale = self._scale.to(x.dtype).unsqueeze(1)
+            return neighbour_sum(x * scale, self._links).mul_(scale)
+        if x.dtype not in self._matrices:
+            self._matrices[x.dtype] = self._matrices[torch.float64].to(x.dtype)
+        return self._matrices[x.dtype] @ x
 
     @property
     def T(self) -> NormalizedAdjacency:
         """The transpose; for an undirected graph, the same matrix."""
         if self._transposed is None:
             other = NormalizedAdjacency.__new__(NormalizedAdjacency)
-            other._scale, other._transposed = self._scale, self
-            other._links = None if self._links is None else self._links.transposed()
-            other._matrix = None if self._matrix is None else self._matrix.transpose(0, 1).to_sparse_csr()
+            other.num_nodes, other.device, other._transposed = self.num_nodes, self.device, self
+            other._links, other._matrices = None, {}
+            if self._links is not None:
+                other._links, other._scale = self._links.transposed(), self._scale
+            else:
+                other._matrices[torch.float64] = self._matrices[torch.float64].transpose(0, 1).to_sparse_csr()
             self._transposed = other
         return self._transposed
 
 
-def _weighted(graph: Graph, edge_weight: Tensor) -> Tensor:
-    """``A + I`` as a CSR matrix, rows being targets."""
-    if edge_weight.shape != (graph.num_edges,):
+def _matrix(graph: Graph, edge_weight: Tensor | None) -> Tensor:
+    """S as a CSR matrix in float64, rows being targets."""
+    source, target = graph.edge_index.long()
+    weight = torch.ones(graph.num_edges, device=graph.device) if edge_weight is None else edge_weight
+    if weight.shape != (graph.num_edges,):
         raise InputError(
-            f"{graph.name}: edge_weight has shape {tuple(edge_weight.shape)}; expected [{graph.num_edges}], the edges"
+            f"{graph.name}: edge_weight has shape {tuple(weight.shape)}; expected [{graph.num_edges}], the edges"
         )
-    if not bool((torch.isfinite(edge_weight) & (edge_weight >= 0)).all()):
+    if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(f"{graph.name}: an edge weight is negative, NaN or infinite; weights must be 0 or more")
-    source, target = graph.edge_index
     other = source != target
     loop = torch.arange(graph.num_nodes, device=source.device)
-    index = torch.stack([torch.cat([target[other], loop]), torch.cat([source[other], loop])])
-    value = torch.cat([edge_weight[other].double(), torch.ones_like(loop, dtype=torch.float64)])
-    return torch.sparse_coo_tensor(index, value, (graph.num_nodes,) * 2).coalesce().to_sparse_csr()
+    row, col = torch.cat([target[other], loop]), torch.cat([source[other], loop])
+    value = torch.cat([weight[other].double(), torch.ones_like(loop, dtype=torch.float64)])
+    scale = value.new_zeros(graph.num_nodes).index_add_(0, row, value).rsqrt_()
+    value = scale[row] * value * scale[col]
+    shape = (graph.num_nodes, graph.num_nodes)
+    return torch.sparse_coo_tensor(torch.stack([row, col]), value, shape).coalesce().to_sparse_csr()

@@ -140,7 +140,7 @@ def reached(graph: Graph, start: Tensor, num_hops: int) -> Tensor:
     """Nodes that can be reached from ``start`` along at most ``num_hops`` edges, as a mask."""
     operator, mask = NormalizedAdjacency(graph), start
     for _ in range(num_hops):
-        further = operator.matmul(mask.float().unsqueeze(1)).flatten() > 0
+        further = operator.matmul(mask.double().unsqueeze(1)).flatten() > 0
         if torch.equal(further, mask):
             break
         mask = further

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ergnn.data.datasets import DATASETS
+from ergnn.data.splits import parse_fractions
 from ergnn.data.stream import EDGE_VIEWS, LEFTOVERS
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS
@@ -48,14 +49,16 @@ class RunConfig:
 
     Args:
         dataset: a name that ``ergnn datasets`` lists.
-        backbone: gat, gcn, sage, gin, sgc, mlp; auto is gat, but mlp on vectors from walks, and sgc for nearest-mean.
-        method: replay, finetune, joint, ewc, gem, agem or nearest-mean.
+        backbone: gat, gcn, sage, gin, sgc, mlp; auto is gat, but mlp on vectors from walks, and sgc for nearest-mean
+            and analytic.
+        method: replay, finetune, joint, ewc, gem, agem, nearest-mean or analytic.
         selector: which nodes replay remembers; a name that ``ergnn selectors`` lists.
         per_class: e, how many nodes of each class are remembered.
         seeds: how many seeds to run, counted from first_seed.
         first_seed: the first seed.
         protocol: clean or paper; decides head, edges, optimizer and weight_decay where they are not given.
-        split: auto (public, or seeded where it is not to be had), public or seeded (drawn anew by each seed).
+        split: auto (public, or seeded where no public split is available), public, seeded (drawn by each seed), or
+            fractions of each class for training, validation and test, as in 0.1/0.1/0.8 (drawn by each seed).
         class_order: natural, shuffled (by order number), or every class once, as in 3,1,0,2.
         orders: how many shuffled class orders to cross with the seeds.
         head: shared, per-task or growing.
@@ -147,9 +150,11 @@ class RunConfig:
         return full
 
     def _backbone(self, method: str) -> str:
-        if method == "nearest-mean":
+        if method in ("nearest-mean", "analytic"):
             if self.backbone not in ("auto", "sgc"):
-                raise InputError(f"backbone is {self.backbone!r}; nearest-mean works in sgc's S²X and has no other")
+                raise InputError(
+                    f"backbone is {self.backbone!r}; {method} has no network, and takes no other than sgc"
+                )
             return "sgc"
         if self.backbone != "auto":
             return self.backbone
@@ -161,12 +166,13 @@ class RunConfig:
             ("edges", EDGE_VIEWS),
             ("leftover", LEFTOVERS),
             ("features", FEATURES),
-            ("split", SPLITS),
             ("denominator", DENOMINATORS),
             ("optimizer", tuple(OPTIMIZERS)),
         ):
             if getattr(self, name) not in choices:
                 raise UnknownNameError(name, getattr(self, name), choices)
+        if parse_fractions(self.split) is None and self.split not in SPLITS:
+            raise UnknownNameError("split", self.split, (*SPLITS, "train/val/test fractions"))
         for name in ("per_class", "seeds", "orders", "epochs", "hops"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")

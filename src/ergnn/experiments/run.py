@@ -57,7 +57,7 @@ def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[Pr
     for seed, order in members:
         probe = made.get((0, order)) or make_config_stream(config, 0, order)
         made[0, order] = probe
-        key = (seed if probe.split == "seeded" else 0, order)
+        key = (seed if probe.split != "public" else 0, order)
         if key not in made:
             made[key] = make_config_stream(config, *key)
         streams.append(made[key])
