@@ -72,6 +72,11 @@ class Method(ABC):
     backbone: str = "gat"
     buffer: ExperienceBuffer | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept of earlier tasks, less parameters; by default those of the buffer."""
+        return 0 if self.buffer is None else self.buffer.nbytes
+
     def check(self, task: Task) -> None:
         """Refuse a task that cannot be learned, before any training; by default none is."""
         return None
