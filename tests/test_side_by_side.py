@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from ergnn.data import TaskStream, make_stream
+from ergnn.engine.objective import make_objective
+from ergnn.engine.optimizers import OPTIMIZERS, make_optimizer
 from ergnn.experiments.run import learn_streams
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES
-from ergnn.nn.objective import make_objective
-from ergnn.nn.optimizers import OPTIMIZERS, make_optimizer
 from ergnn.training import Training, train
 from graphs import random_graph
 from nn.cases import labelled, model_of

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
+from ergnn.engine.objective import Objective, ParamDict
 from ergnn.errors import CurvatureError, InputError, UnknownNameError
-from ergnn.nn.objective import Objective, ParamDict
 
 CURVATURES = ("gauss-newton", "hessian")
 Product = Callable[[Tensor], Tensor]

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from ergnn.callbacks.base import Callback, CallbackList
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.inference import layerwise_logits, prefers_layers
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS, Method
 from ergnn.metrics import accuracy, micro_f1
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.inference import layerwise_logits, prefers_layers
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
 from ergnn.observing import Following, copied, observe_alone
 from ergnn.replay.selectors import SelectionContext
 from ergnn.training import OnEpoch, Training

@@ -11,11 +11,11 @@ from typing import Any
 
 from ergnn.data.datasets import DATASETS
 from ergnn.data.stream import EDGE_VIEWS, LEFTOVERS
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.heads import HEADS
-from ergnn.nn.sampling import Sampling
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import OPTIMIZERS
 from ergnn.walks import KINDS as WALKS

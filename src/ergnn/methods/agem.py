@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
+from ergnn.engine.losses import Objective, ParamDict
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.gem import EpisodicMemory, flat_gradient, mean_gradient, set_gradient
-from ergnn.nn.losses import Objective, ParamDict
 from ergnn.training import Guide
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import Objective
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import Objective
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.training import Guide
 

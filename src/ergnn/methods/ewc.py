@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import Method
 from ergnn.nn.examples import Examples
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.nn.objective import make_objective
 from ergnn.training import Guide
 
 if TYPE_CHECKING:

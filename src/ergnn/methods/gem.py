@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
+from ergnn.engine.losses import Objective, ParamDict
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS
 from ergnn.methods.base import Method
 from ergnn.nn.examples import Examples
-from ergnn.nn.losses import Objective, ParamDict
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import check_per_class
 from ergnn.training import Guide

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import embed
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS
 from ergnn.methods.base import Method
 from ergnn.nn.backbones import SGC
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import embed
 
 if TYPE_CHECKING:
     from ergnn.learner import Learner

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ergnn.data.graph import UNLABELLED, Graph
 from ergnn.data.stream import Task
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.nn.adjacency import adjacency_of
 
 REPLAYS = ("live", "isolated", "ego")
 

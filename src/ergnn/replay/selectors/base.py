@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import embed
 from ergnn.errors import InputError, LeakageError, UnknownNameError
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.objective import embed
 
 TARGETS = ("train", "val", "test")
 

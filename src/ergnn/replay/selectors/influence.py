@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ergnn.curvature import CURVATURES, Curvature, flatten, gradient, unflatten
+from ergnn.engine.objective import Objective, ParamDict, make_objective
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.nn.objective import Objective, ParamDict, make_objective
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import TARGETS, Selection, SelectionContext, Selector, best_per_class
 

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import Block, adjacency_of, make_block
 from ergnn.errors import InputError
-from ergnn.nn.adjacency import Block, adjacency_of, make_block
 from ergnn.replay.selectors.base import SelectionContext
 
 HOPS = 2
