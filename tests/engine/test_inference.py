@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ergnn.data import Graph
-from ergnn.engine import inference
+from ergnn.engine import adjacency, inference
 from ergnn.engine.inference import layerwise_embed, layerwise_logits, prefers_layers
 from ergnn.engine.objective import FieldObjective, embed
 from ergnn.engine.plain import PlainModel
@@ -20,7 +20,7 @@ from nn.cases import examples_of, messy_graphs, model_of, reference_logits
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "EDGES", 13)
+    monkeypatch.setattr(adjacency, "EDGES", 13)
     monkeypatch.setattr(inference, "ROWS", 5)
 
 

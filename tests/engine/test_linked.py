@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import ergnn.engine.adjacency
 import ergnn.engine.field
 from ergnn.curvature import gauss_newton_product
 from ergnn.data import Graph
@@ -30,7 +31,7 @@ WIDTHS = [2, 3, 2]
 
 @pytest.fixture(autouse=True)
 def every_graph_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ergnn.engine.field, "LINKED_FROM", 0)
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
     monkeypatch.setattr(linked, "CHUNK", 13)
 
 
@@ -67,7 +68,7 @@ def test_gauss_newton_products_are_those_on_edges(name: str, monkeypatch: pytest
     examples = labelled(graph, list(range(0, 60, 3)), [[i % 2] for i in range(20)], [3, 3], seed=0)
     found = []
     for limit in (0, 10**9):
-        monkeypatch.setattr(ergnn.engine.field, "LINKED_FROM", limit)
+        monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", limit)
         objective = FieldObjective([model], [examples])
         params = objective.parameters()
         size = sum(value.numel() for value in params.values())

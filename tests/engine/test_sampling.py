@@ -15,7 +15,7 @@ from ergnn.engine.adjacency import Adjacency, adjacency_of, make_block
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.plain import PlainModel
 from ergnn.engine.sampled import SampledObjective
-from ergnn.engine.sampling import ALL, Sampling, _relabel, hops_of, sample_neighbours, sampled_block, without_loops
+from ergnn.engine.sampling import ALL, Sampling, _relabel, hops_of, sample_neighbours, sampled_block
 from ergnn.errors import InputError
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
@@ -228,10 +228,10 @@ def test_each_hop_draws_for_itself() -> None:
 def test_loops_are_taken_out_once() -> None:
     graph = random_graph(n=30, self_loops=True, p_edge=0.3)
     adj = adjacency_of(graph)
-    bare = without_loops(adj)
-    assert without_loops(adj) is bare
+    bare = adj.without_loops()
+    assert adj.without_loops() is bare
     assert sorted(bare.col.tolist()) == sorted(s for s, t in graph.edge_index.T.tolist() if s != t)
-    assert without_loops(bare) is bare
+    assert bare.without_loops() is bare
 
 
 @settings(deadline=None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import ergnn.engine.field
+import ergnn.engine.adjacency
 import ergnn.training
 from engine.kernels.cases import SHAPES
 from engine.kernels.checks import check_attention, check_dropped, check_sums
@@ -87,7 +87,7 @@ def test_a_model_on_lists_is_the_model_on_edges(name: str, monkeypatch: pytest.M
     examples = Examples(graph, nodes, heads, graph.y[nodes], torch.rand(nodes.numel(), device="cuda"))
     found = []
     for limit in (10**9, 0):
-        monkeypatch.setattr(ergnn.engine.field, "LINKED_FROM", limit)
+        monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", limit)
         objective = make_objective([model], [examples])
         params = objective.parameters()
         vector = torch.randn(sum(v.numel() for v in params.values()), generator=torch.Generator().manual_seed(2)).cuda()
@@ -105,7 +105,7 @@ def tasks_of(graph: Graph, classes: int) -> TaskStream:
 
 
 def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ergnn.engine.field, "LINKED_FROM", 0)
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
     task = tasks_of(large(4000, 3000), 5)[0]
     made = []
     for limit in (20, 10**9):
@@ -118,7 +118,7 @@ def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyP
 
 def test_a_stream_on_lists_is_the_same_again_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """With heads of their own for each task, whose examples are trained on together."""
-    monkeypatch.setattr(ergnn.engine.field, "LINKED_FROM", 0)
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
     made = []
     for _ in range(2):
         learner = Learner("gat", "replay", selector="im", device="cuda", epochs=40)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from ergnn.data.csr import CsrEdges, is_undirected
+from ergnn.data.csr import CsrEdges, is_undirected, row_chunks, targets
 from ergnn.data.graph import Graph
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.sparse import SparsePattern, spmm
 
 VECTOR = 64
 """Bytes that a CPU takes at a time; what is left over at a tensor's end may be rounded otherwise."""
+
+LINKED_FROM = 1_000_000
+"""Graphs of so many directed edges are large: their blocks share lists of neighbors, see :mod:`ergnn.engine.linked`."""
+EDGES = 1 << 20
+"""Edges per chunk where many rows are computed."""
 
 
 class Adjacency:
@@ -27,14 +32,20 @@ class Adjacency:
             self.rowptr, self.col, self._undirected = edge_index.rowptr, edge_index.col, edge_index.undirected
         else:
             source, target = edge_index
-            self.rowptr, self.col = _pointers(target, num_nodes), source[torch.argsort(target, stable=True)]
+            self.rowptr, self.col = pointers(target, num_nodes), source[torch.argsort(target, stable=True)]
             self._undirected = None
         self._looped: Adjacency | None = None
+        self._loop_free: Adjacency | None = None
+        self._has_loops: bool | None = None
         self._links: dict[bool, Links] = {}
 
     @property
     def num_edges(self) -> int:
         return int(self.col.numel())
+
+    @property
+    def is_large(self) -> bool:
+        return self.num_edges >= LINKED_FROM
 
     @property
     def undirected(self) -> bool:
@@ -57,6 +68,22 @@ class Adjacency:
             self._looped = Adjacency(edges, self.num_nodes)
         return self._looped
 
+    def without_loops(self) -> Adjacency:
+        """The same edges without those from a node to itself; the same object where there are none."""
+        if self._has_loops is None:
+            self._has_loops = any(
+                bool((self.col[start:end] == targets(self.rowptr[first : last + 1]) + first).any())
+                for first, last, start, end in row_chunks(self.rowptr)
+            )
+        if not self._has_loops:
+            return self
+        if self._loop_free is None:
+            target = targets(self.rowptr)
+            other = self.col != target
+            self._loop_free = Adjacency(torch.stack([self.col[other].long(), target[other]]), self.num_nodes)
+            self._loop_free._has_loops = False
+        return self._loop_free
+
     def links(self, loops: bool) -> Links:
         """All edges as the kernels take them; with ``loops``, every node linked to itself exactly once."""
         if loops and True not in self._links:
@@ -65,12 +92,54 @@ class Adjacency:
             self._links[False] = Links(self.rowptr, self.col.int(), self.num_nodes, undirected=self.undirected)
         return self._links[loops]
 
-    def incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Edges into ``nodes``: for each, the position in ``nodes`` and the source node."""
+    def incoming(self, nodes: Tensor, loops: bool = False) -> tuple[Tensor, Tensor]:
+        """Edges into ``nodes``: for each, the position in ``nodes`` (ascending) and the source node.
+
+        With ``loops``, every node has exactly one edge from itself, the last of its edges.
+        """
+        if loops:
+            row, source = self.without_loops().incoming(nodes)
+            row, source = merge_loops(row, nodes.numel(), source, nodes)
+            return row, source
         count = self.rowptr[nodes + 1] - self.rowptr[nodes]
         row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
         start = self.rowptr[nodes] - (count.cumsum(0) - count)
         return row, self.col[start[row] + torch.arange(row.numel(), device=row.device)].long()
+
+    def neighborhood(self, nodes: Tensor) -> Tensor:
+        """``nodes`` and all that have an edge into one of them, ascending."""
+        seen = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes.device)
+        seen[nodes] = True
+        for part in self.chunks(nodes):
+            seen[self.incoming(part)[1]] = True
+        return seen.nonzero().flatten()
+
+    def chunks(self, nodes: Tensor) -> Iterator[Tensor]:
+        """``nodes`` in runs of about :data:`EDGES` edges, and never more than that many rows."""
+        upto = (self.rowptr[nodes + 1] - self.rowptr[nodes] + 1).cumsum(0).cpu()
+        first = 0
+        while first < nodes.numel():
+            done = int(upto[first - 1]) if first else 0
+            last = max(int(torch.searchsorted(upto, done + EDGES, right=True)), first + 1)
+            yield nodes[first:last]
+            first = last
+
+
+def merge_loops(row: Tensor, rows: int, *values: Tensor) -> tuple[Tensor, ...]:
+    """Give each row one more edge, its last: the new row of each edge, and every pair of values merged likewise.
+
+    Args:
+        row: of each edge, ascending.
+        values: alternately a value per edge and a value per row.
+    """
+    own = torch.arange(rows, device=row.device)
+    loop = torch.bincount(row, minlength=rows).cumsum(0) + own
+    edge = torch.arange(row.numel(), device=row.device) + row
+    merged = []
+    for old, new in zip((row, *values[::2]), (own, *values[1::2]), strict=True):
+        out = old.new_empty(old.numel() + new.numel())
+        merged.append(out.index_copy_(0, edge, old).index_copy_(0, loop, new))
+    return tuple(merged)
 
 
 _ADJACENCIES: WeakKeyDictionary[Graph, Adjacency] = WeakKeyDictionary()
@@ -175,7 +244,7 @@ class Block:
 
     def __post_init__(self) -> None:
         rows = Rows(self.src.slot[self.root], self.src.slots, self.models)
-        pattern = SparsePattern(_pointers(self.row, rows.count), self.col, (rows.count, self.src.count))
+        pattern = SparsePattern(pointers(self.row, rows.count), self.col, (rows.count, self.src.count))
         object.__setattr__(self, "dst", rows)
         object.__setattr__(self, "pattern", pattern)
 
@@ -255,7 +324,7 @@ def join_blocks(blocks: list[Block]) -> Block:
     )
 
 
-def _pointers(index: Tensor, size: int) -> Tensor:
+def pointers(index: Tensor, size: int) -> Tensor:
     count = torch.bincount(index, minlength=size)
     return torch.cat([count.new_zeros(1), count.cumsum(0)])
 

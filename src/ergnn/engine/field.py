@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -15,7 +14,8 @@ from ergnn.engine.features import DenseFeatures, Features, features_of, join_fea
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbour_sum
 from ergnn.engine.layers import AnyBlock, Propagate, aggregation_of
-from ergnn.engine.linked import LINKED_FROM, make_linked_block
+from ergnn.engine.linked import make_linked_block
+from ergnn.engine.propagation import propagate
 from ergnn.nn.backbones import Backbone
 
 
@@ -59,7 +59,7 @@ class Field:
 def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | None = None, slots: int = 1) -> Field:
     """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only."""
     adj = adjacency_of(graph)
-    linked = adj.num_edges >= LINKED_FROM
+    linked = adj.is_large
     dtype = next((value.dtype for value in model.parameters()), torch.float32)
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
@@ -68,24 +68,16 @@ def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | Non
         nodes, take = torch.unique(read, return_inverse=True)
     same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     layers: list[AnyBlock] = []
-    fixed: list[AnyBlock] = []
     hops = sum(conv.hops for conv in model.convs if isinstance(conv, Propagate))
     for conv in reversed(model.convs):
-        if isinstance(conv, Propagate) and linked:
-            continue
-        kind = "gcn" if isinstance(conv, Propagate) else aggregation_of(conv)
-        for _ in range(conv.hops if isinstance(conv, Propagate) else 1):
-            block, nodes = _block(adj, linked, kind, nodes, torch.zeros_like(nodes), 1, dtype)
-            (fixed if isinstance(conv, Propagate) else layers).insert(0, block)
-    if linked and hops:
-        features: Features = DenseFeatures(_propagated(graph, hops, dtype)[nodes])
-    elif layers and not fixed:
+        if not isinstance(conv, Propagate):
+            block, nodes = _block(adj, linked, aggregation_of(conv), nodes, torch.zeros_like(nodes), 1, dtype)
+            layers.insert(0, block)
+    features: Features
+    if layers and not hops:
         features = features_of(graph, nodes, dtype)
     else:
-        value = graph.rows(nodes).to(dtype)
-        for block in fixed:
-            value = block.aggregate(value)
-        features = DenseFeatures(value)
+        features = DenseFeatures(propagate(graph, hops, nodes=nodes, dtype=dtype))
     if not linked:
         return Field(features, layers, take, head)
     rows = layers[-1].dst.count if layers else int(nodes.numel())
@@ -99,22 +91,6 @@ def _block(
     if linked and aggregation != "none":
         return make_linked_block(adj, aggregation, nodes, slot, slots, dtype)
     return make_block(adj, aggregation, nodes, slot, slots, dtype)
-
-
-_PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
-
-
-def _propagated(graph: Graph, hops: int, dtype: torch.dtype) -> Tensor:
-    """``S^K X`` of every node of a large graph, made once."""
-    made = _PROPAGATED.setdefault(graph, {})
-    if (hops, dtype) not in made:
-        nodes = torch.arange(graph.num_nodes, device=graph.device)
-        block = make_linked_block(adjacency_of(graph), "gcn", nodes, torch.zeros_like(nodes), 1, dtype)[0]
-        value = graph.dense_x().to(dtype)
-        for _ in range(hops):
-            value = block.aggregate(value)
-        made[hops, dtype] = value
-    return made[hops, dtype]
 
 
 def join_fields(fields: list[Field]) -> Field:

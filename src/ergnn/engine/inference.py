@@ -7,7 +7,7 @@ over neighbours a few rows at a time, so that memory is that of ``Z`` and of one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -18,18 +18,14 @@ from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.layers import DropoutStream, Params, Propagate, aggregation_of, form_of
 from ergnn.engine.losses import MASKED
-from ergnn.engine.sampling import ALL, hops_of, looks, sampled_block, without_loops
-from ergnn.engine.sparse import SparsePattern
+from ergnn.engine.propagation import KEPT, propagate
+from ergnn.engine.sampling import ALL, hops_of, looks, sampled_block
 from ergnn.nn.backbones import Backbone
 
 FIELD_EDGES = 1 << 21
 """Fields of more edges than this are not made; their nodes are scored layer by layer."""
-EDGES = 1 << 20
-"""Edges summed over at a time."""
 ROWS = 8192
 """Rows multiplied at a time."""
-KEPT = 1 << 28
-"""Embeddings of so many entries are kept for the next call at the most."""
 
 Read = Callable[[Tensor], Tensor]
 """Rows by node id."""
@@ -64,7 +60,7 @@ def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor
     with torch.no_grad():
         adj, kind = adjacency_of(graph), aggregation_of(model.heads[0])
         wanted = torch.unique(nodes)
-        needed = _with_neighbours(adj, wanted) if kind != "none" else wanted
+        needed = adj.neighborhood(wanted) if kind != "none" else wanted
         embedded = _encoder(model, graph, needed)
         used = torch.unique(heads).tolist()
         width = max(model.head_widths[head] for head in used)
@@ -99,7 +95,7 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
         same = len(kept.params) == len(params)
         if same and all(torch.equal(a, b) for a, b in zip(kept.params, params, strict=True)):
             return kept.read
-    read_by = _with_neighbours(adjacency_of(graph), nodes) if any(looks(conv) for conv in model.convs) else nodes
+    read_by = adjacency_of(graph).neighborhood(nodes) if any(looks(conv) for conv in model.convs) else nodes
     if 2 * read_by.numel() < n or n * model.embedding_size > KEPT:
         return _encode(model, graph, nodes)
     read = _encode(model, graph, torch.arange(n, device=nodes.device))
@@ -109,24 +105,21 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
 
 def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
     adj, dtype = adjacency_of(graph), _dtype(model)
+    hops = sum(conv.hops for conv in model.convs if isinstance(conv, Propagate))
+    layers = [conv for conv in model.convs if not isinstance(conv, Propagate)]
     sets = [torch.unique(nodes)]  # of each layer, last first: the nodes that it writes, and those that the first reads
-    for conv in reversed(model.convs):
-        for _ in range(max(1, looks(conv))):
-            sets.append(_with_neighbours(adj, sets[-1]) if looks(conv) else sets[-1])
+    for conv in reversed(layers):
+        sets.append(adj.neighborhood(sets[-1]) if looks(conv) else sets[-1])
     known = sets.pop()
 
     def read(part: Tensor) -> Tensor:
         return graph.rows(part).to(dtype)
 
-    rows: Read = read
-    for conv in model.convs:
-        for _ in range(max(1, looks(conv))):
-            written = sets.pop()
-            if isinstance(conv, Propagate):
-                value = _propagate(adj, rows, known, written)
-            else:
-                value = model.activation(_layer(conv, adj, rows, known, written))
-            rows, known = _table(written, value), written
+    rows: Read = read if not hops else _table(known, propagate(graph, hops, nodes=known, dtype=dtype))
+    for conv in layers:
+        written = sets.pop()
+        value = model.activation(_layer(conv, adj, rows, known, written))
+        rows, known = _table(written, value), written
     return rows
 
 
@@ -137,7 +130,7 @@ def _layer(conv: nn.Module, adj: Adjacency, read: Read, known: Tensor, written: 
     z = torch.cat([read(part) @ weight for part in known.split(ROWS)])
     rows, drop, form = _table(known, z), DropoutStream(None), form_of(conv)
     kind, out = aggregation_of(conv), []
-    for part in _chunks(adj, written):
+    for part in adj.chunks(written):
         zero = torch.zeros_like(part)
         block, source = sampled_block(adj, kind, part, zero, 1, ALL, dtype=z.dtype)
         out.append(form(conv, params, rows(source), block, drop))
@@ -155,47 +148,6 @@ def _projected(params: Params) -> tuple[Tensor, Params]:
     select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
     parts = select.split([params[name].size(2) for name in names], dim=1)
     return weight, {**params, **{name: part.unsqueeze(0) for name, part in zip(names, parts, strict=True)}}
-
-
-def _propagate(adj: Adjacency, read: Read, known: Tensor, written: Tensor) -> Tensor:
-    """``S x`` at ``written``, with ``S = D̃^-½ (A + I) D̃^-½``, straight from CSR: rows of x are long."""
-    adj = without_loops(adj)
-    x = torch.cat([read(part) for part in known.split(ROWS)])
-    place = torch.full((adj.num_nodes,), -1, device=known.device)
-    place[known] = torch.arange(known.numel(), device=known.device)
-    out = []
-    for part in _chunks(adj, written):
-        row, source = adj.incoming(part)
-        degree = (adj.rowptr[part + 1] - adj.rowptr[part] + 1).to(torch.float64)
-        far = (adj.rowptr[source + 1] - adj.rowptr[source] + 1).to(torch.float64).rsqrt()
-        weight = (far * degree.rsqrt()[row]).to(x.dtype)
-        count = torch.bincount(row, minlength=part.numel())
-        pattern = SparsePattern(
-            torch.cat([count.new_zeros(1), count.cumsum(0)]), place[source], (part.numel(), known.numel())
-        )
-        own = x[place[part]] * degree.reciprocal().to(x.dtype).unsqueeze(1)
-        out.append(pattern.multiply(weight, x) + own)
-    return torch.cat(out)
-
-
-def _with_neighbours(adj: Adjacency, nodes: Tensor) -> Tensor:
-    """``nodes`` and all that have an edge into one of them, ascending."""
-    seen = torch.zeros(adj.num_nodes, dtype=torch.bool, device=nodes.device)
-    seen[nodes] = True
-    for part in _chunks(adj, nodes):
-        seen[adj.incoming(part)[1]] = True
-    return seen.nonzero().flatten()
-
-
-def _chunks(adj: Adjacency, nodes: Tensor) -> Iterator[Tensor]:
-    """``nodes`` in runs of about :data:`EDGES` edges, and never more than that many rows."""
-    upto = (adj.rowptr[nodes + 1] - adj.rowptr[nodes] + 1).cumsum(0).cpu()
-    first = 0
-    while first < nodes.numel():
-        done = int(upto[first - 1]) if first else 0
-        last = max(int(torch.searchsorted(upto, done + EDGES, right=True)), first + 1)
-        yield nodes[first:last]
-        first = last
 
 
 def _table(nodes: Tensor, value: Tensor) -> Read:

@@ -14,8 +14,6 @@ from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbour_sum
 
-LINKED_FROM = 1_000_000
-"""Graphs of so many directed edges have blocks of this kind."""
 WHOLE_FROM = 0.4
 """A block of more than this share of the edges is the whole graph's, whose lists are there already."""
 FILLED_FROM = 0.75

@@ -21,15 +21,13 @@ or fewer keeps them all where draws are without replacement, so that a fan-out o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from ergnn.data.csr import row_chunks, targets
 from ergnn.data.graph import Graph
 from ergnn.data.hashing import below, stream_key
-from ergnn.engine.adjacency import Adjacency, Block, Rows, adjacency_of
+from ergnn.engine.adjacency import Adjacency, Block, Rows, adjacency_of, merge_loops
 from ergnn.engine.features import DenseFeatures, features_of
 from ergnn.engine.field import Field
 from ergnn.engine.layers import Propagate, aggregation_of
@@ -136,24 +134,22 @@ def sampled_block(
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Block, Tensor]:
     """As :func:`~ergnn.engine.adjacency.make_block`, over drawn neighbours; see the estimators above."""
-    n, own = adj.num_nodes, torch.arange(nodes.numel(), device=nodes.device)
+    n = adj.num_nodes
     looped = aggregation in ("attention", "gcn")
     if aggregation == "none":
         row = source = nodes.new_empty(0)
         weight = torch.empty(0, dtype=torch.float64, device=nodes.device)
     else:
-        adj = without_loops(adj) if looped else adj
+        adj = adj.without_loops() if looped else adj
         row, source, count = sample_neighbours(adj, nodes, fanout, replace, key)
         degree = (adj.rowptr[nodes + 1] - adj.rowptr[nodes]).to(torch.float64)
         if aggregation != "attention":
             weight = _edge_weights(adj, aggregation, nodes, source, row, degree / count, count)
     if looped:  # each node's own edge comes last, as it does in the exact block
-        loop = (count + 1).cumsum(0) - 1
-        drawn = torch.arange(row.numel(), device=row.device) + row
-        row, source = _merged(row, own, drawn, loop), _merged(source, nodes, drawn, loop)
         if aggregation == "gcn":
-            weight = _merged(weight, (degree + 1).reciprocal(), drawn, loop)
+            row, source, weight = merge_loops(row, nodes.numel(), source, nodes, weight, (degree + 1).reciprocal())
         else:
+            row, source = merge_loops(row, nodes.numel(), source, nodes)
             weight = torch.ones_like(row, dtype=torch.float64)
     if slots == 1:
         read, place = _relabel(torch.cat([nodes, source]), n)
@@ -178,11 +174,6 @@ def _edge_weights(
     if aggregation == "mean":
         return count.to(torch.float64).reciprocal().index_select(0, row)
     return scale.index_select(0, row)
-
-
-def _merged(drawn: Tensor, own: Tensor, drawn_at: Tensor, own_at: Tensor) -> Tensor:
-    out = drawn.new_empty(drawn.numel() + own.numel())
-    return out.index_copy_(0, drawn_at, drawn).index_copy_(0, own_at, own)
 
 
 def _relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -231,27 +222,3 @@ def sampled_field(
     for made in fixed:
         value = made.aggregate(value)
     return Field(DenseFeatures(value), layers, take, head)
-
-
-_LOOP_FREE: WeakKeyDictionary[Adjacency, Adjacency | None] = WeakKeyDictionary()
-"""None is the adjacency itself (which would keep itself alive here)."""
-
-
-def without_loops(adj: Adjacency) -> Adjacency:
-    """The same edges but those from a node to itself; the same object where there are none."""
-    if adj not in _LOOP_FREE:
-        _LOOP_FREE[adj] = _strip_loops(adj) if _has_loops(adj) else None
-    return _LOOP_FREE[adj] or adj
-
-
-def _has_loops(adj: Adjacency) -> bool:
-    for first, last, start, end in row_chunks(adj.rowptr):
-        if bool((adj.col[start:end] == targets(adj.rowptr[first : last + 1]) + first).any()):
-            return True
-    return False
-
-
-def _strip_loops(adj: Adjacency) -> Adjacency:
-    target = targets(adj.rowptr)
-    other = adj.col != target
-    return Adjacency(torch.stack([adj.col[other].long(), target[other]]), adj.num_nodes)
