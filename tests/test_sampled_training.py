@@ -9,12 +9,12 @@ import torch
 
 from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
+from ergnn.engine import inference
+from ergnn.engine.objective import make_objective
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.learner import Learner
-from ergnn.nn import inference
-from ergnn.nn.objective import make_objective
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
 from ergnn.training import MiniBatches, TaskProgress, Training
 from graphs import random_graph
 

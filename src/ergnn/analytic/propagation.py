@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels.sums import neighbour_sum
 from ergnn.errors import InputError
-from ergnn.nn.adjacency import adjacency_of
-from ergnn.nn.kernels.links import Links
-from ergnn.nn.kernels.sums import neighbour_sum
 
 MATRIX_EDGES = 1 << 22
 """On a CPU, graphs of at most so many edges are multiplied as a stored sparse matrix."""

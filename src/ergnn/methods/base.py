@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import Objective, ParamDict
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.objective import Objective, ParamDict
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
 from ergnn.training import StepHook, Training
@@ -97,7 +97,7 @@ class Method(ABC):
 
         Args:
             logits: ``[n, outputs]``, of the heads that score each example; the value of an output that a head does not
-                have is :data:`~ergnn.nn.losses.MASKED`.
+                have is :data:`~ergnn.engine.losses.MASKED`.
             targets: ``[n]``, the right output.
             extras: what :meth:`examples` put beside the examples (see :class:`~ergnn.nn.examples.Examples`); empty for
                 nodes that it did not give, e.g. validation nodes.
