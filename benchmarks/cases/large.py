@@ -55,7 +55,7 @@ def corafull_plain_epochs(threads: int, epochs: int) -> dict[str, float]:
 
 
 def size(threads: int, quick: bool) -> list[Measurement]:
-    """One GAT step over the size of the graph (1,000 to 1,000,000 nodes), 40 labelled nodes."""
+    """One GAT step over the size of the graph (1,000 to 1,000,000 nodes), 40 labeled nodes."""
     out, repeats = [], 1 if quick else 3
     for nodes in (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
         graph = bag_of_words_graph(nodes, nodes * 5, 500, 2)
