@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run the cases, print the table, keep the figures."""
+"""Run cases, build the table, save and load figures."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def bench(
     quick: bool = False,
     on_case: Callable[[list[Measurement]], None] | None = None,
 ) -> list[Measurement]:
-    """The named cases (all, if none is named), once for each number of threads.
+    """Run the named cases (by default all), once per number of threads.
 
     Args:
-        on_case: given all measurements so far, after each case.
+        on_case: called with all measurements so far, after each case.
     """
     chosen = list(names) or list(CASES)
     for name in chosen:
@@ -46,7 +46,7 @@ def bench(
 
 
 def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = None) -> Table:
-    """Ours, the peer's and their ratio; with an earlier run's file, its ratio too."""
+    """Ours, the peer's and their ratio, and the ratio of an earlier run if given."""
     before = {(m["name"], m["threads"]): m["ratio"] for m in (last or {}).get("measurements", [])}
     rows = []
     for m in measurements:
@@ -55,7 +55,7 @@ def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = N
         if last is not None:
             row.append(_times(before.get((m.name, m.threads))))
         rows.append(row)
-    header = ["measured", "threads", "ours", "peer", "peer / ours"] + (["last time"] if last is not None else [])
+    header = ["measured", "threads", "ours", "peer", "peer / ours"] + (["earlier"] if last is not None else [])
     return Table(header, rows, align="l" + "r" * (len(header) - 1))
 
 
@@ -66,7 +66,7 @@ def _times(ratio: float | None) -> str:
 
 
 def case_list() -> str:
-    """Every case and what it measures, a line each."""
+    """Every case and what it measures, one line each."""
     return "\n".join(f"{name:<10} {(function.__doc__ or '').splitlines()[0]}" for name, function in CASES.items())
 
 
@@ -75,24 +75,24 @@ def save(measurements: list[Measurement], path: Path, quick: bool = False) -> No
 
 
 def load(path: Path, quick: bool | None = None) -> dict[str, Any]:
-    """An earlier run's figures; with ``quick``, those of the other kind of run are refused."""
+    """Load the figures of an earlier run; with ``quick``, refuse those of the other kind of run."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
         raise InputError(f"{path}: cannot be read as benchmark figures ({error})") from None
     if not isinstance(found, dict) or "measurements" not in found:
-        raise InputError(f"{path}: has no 'measurements'; it is not a file that `python -m benchmarks --json` wrote")
+        raise InputError(f"{path}: has no 'measurements'; it was not written by `python -m benchmarks --json`")
     kind = bool(found.get("quick", False))
     if quick is not None and kind != quick:
         theirs, ours = ("quick", "full") if kind else ("full", "quick")
         raise InputError(
-            f"{path}: has the figures of a {theirs} run, this is a {ours} one; their sizes and repeats differ. "
+            f"{path}: has figures of a {theirs} run, this is a {ours} one; their sizes and repeats differ. "
             f"Compare {ours} with {ours}: {'add' if kind else 'leave out'} --quick"
         )
     return found
 
 
 def measurements_of(found: dict[str, Any]) -> list[Measurement]:
-    """What :func:`load` found, as it was measured."""
+    """The measurements of a loaded file."""
     names = {field.name for field in fields(Measurement)}
     return [Measurement(**{key: row[key] for key in names & row.keys()}) for row in found["measurements"]]

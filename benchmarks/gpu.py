@@ -2,9 +2,9 @@
 
     python benchmarks/gpu.py --out benchmarks/h200-scale.json
 
-The graph is ``reddit-like`` at full size (232,965 nodes, 114.6 million directed edges, 602 attributes), made on the
+The graph is ``reddit-like`` at full size (232,965 nodes, 114.6 million directed edges, 602 features), generated on the
 GPU and kept in the cache folder; it is not Reddit. Times are medians of CUDA events; memory is the most that was
-allocated at any time of a step, the graph and its attributes included. PyG's layers run in the same process, on the
+allocated at any time of a step, including the graph and its features. PyG's layers run in the same process, on the
 same graph as an edge list, with the same loss and optimizer.
 """
 
@@ -111,7 +111,7 @@ def our_product(graph: Graph, name: str) -> dict[str, float]:
 
 
 def check(graph: Graph) -> dict[str, float]:
-    """GAT's first layer on the whole graph: the kernels against their twin in double precision, ``‖a − b‖ / ‖b‖``."""
+    """First GAT layer on the whole graph: kernels compared with plain torch in double precision, ``‖a − b‖ / ‖b‖``."""
     links = adjacency_of(graph).links(loops=True)
     torch.manual_seed(1)
     shapes = [(links.sources, 8, 8), (links.sources, 8), (links.targets, 8)] * 2 + [(links.targets, 8, 8)]
@@ -153,7 +153,7 @@ def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
 
 
 def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
-    """The whole stream, phase by phase, with the learner that ``ergnn run`` makes."""
+    """The whole stream, phase by phase, with the learner of ``ergnn run``."""
     settings: dict[str, Any] = {
         "dataset": "reddit-like",
         "backbone": "gat",
@@ -197,7 +197,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=232_965)
-    parser.add_argument("--edges", type=int, help="directed; by default as many a node as Reddit has")
+    parser.add_argument("--edges", type=int, help="directed edges (default: as many per node as Reddit)")
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--parts", default="check,steps,products,pyg,stream")
     parser.add_argument("--out", type=Path)

@@ -1,4 +1,4 @@
-"""A graph that grows by 500 nodes an update, 200 times: does an update cost what it touches, or what there is?
+"""A graph that grows by 500 nodes per update, 200 times: does the cost of an update depend on the size of the graph?
 
     python benchmarks/growth.py [--updates 200] [--nodes 500] [--out growth.json] [--plot docs/figures/growth.svg]
 
@@ -26,7 +26,7 @@ FEATURES, CLASSES, LABELLED = 200, 10, 0.2
 
 
 def make_update(number: int, size: int) -> Any:
-    """Nodes with attributes that follow their class, and four edges each."""
+    """Nodes with features that depend on their class, and four edges each."""
     from ergnn.data.formats import EdgeTable, NodeTable
 
     rng = np.random.default_rng(number)

@@ -1,4 +1,4 @@
-"""Clocks, peaks, and what a measurement is."""
+"""Time and memory measurements."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ import torch
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds (or MB) of ours beside a peer's, on one machine, in one run.
+    """Seconds (or MB) of ours and of a peer, on one machine, in one run.
 
     Args:
         name: what was measured.
-        ours, peer: in ``unit``; the peer may be missing where it cannot do the job.
+        ours, peer: in ``unit``; the peer is None if it cannot run the case.
         unit: ``s``, ``ms`` or ``MB``.
         threads: CPU threads.
         note: settings, or why the peer is missing.
-        repeats: of which the figures are medians.
+        repeats: number of repeats; the values are medians.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the peer needs what we need."""
+        """The peer's time (or memory) divided by ours."""
         return None if self.peer is None else self.peer / self.ours
 
 
 def seconds(call: Callable[[], Any], repeats: int = 5, warm_up: int = 1) -> float:
-    """Median wall-clock seconds of a call, after calls that do not count; a GPU is waited for."""
+    """Median wall-clock seconds of a call, after warm-up calls; synchronizes the GPU."""
     for _ in range(warm_up):
         call()
     times = []
@@ -64,7 +64,7 @@ def _wait() -> None:
 
 
 def in_fresh_process(function: str, *arguments: Any) -> Any:
-    """The JSON-able result of ``module:function(*arguments)`` in a new interpreter, so that peaks are its own."""
+    """Run ``module:function(*arguments)`` in a new interpreter, to measure its peak memory; return its JSON result."""
     module, _, name = function.partition(":")
     code = (
         "import sys, json, importlib\n"
@@ -84,7 +84,7 @@ def in_fresh_process(function: str, *arguments: Any) -> Any:
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on."""
+    """Facts about this machine."""
     facts = {
         "python": platform.python_version(),
         "torch": torch.__version__,

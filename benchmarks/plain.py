@@ -1,4 +1,4 @@
-"""The peer: the same loop as one writes it with plain PyG layers, on the whole graph, with dense attributes."""
+"""The peer: the same training loop with plain PyG layers, on the whole graph, with dense features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ergnn.data.stream import Task, TaskStream
 
 
 class PlainGAT(nn.Module):
-    """Two GATConv layers, as in PyG's own examples."""
+    """Two GATConv layers, as in the PyG examples."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class PlainTwoLayers(nn.Module):
 
 
 class PlainSGC(nn.Module):
-    """One SGConv that keeps what it propagated."""
+    """One SGConv with cached propagation."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class PlainSGC(nn.Module):
 
 
 def plain_model(name: str, features: int, classes: int) -> nn.Module:
-    """PyG's own layers in the sizes of :mod:`ergnn.nn.backbones`."""
+    """PyG layers in the sizes of :mod:`ergnn.nn.backbones`."""
 
     def mlp(a: int, b: int, c: int) -> nn.Sequential:
         return nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Linear(b, c))
@@ -99,7 +99,7 @@ class PlainLearner:
                 self.buffer.append((int(train[best]), c))
 
     def influence(self, task: Task, damping: float = 0.01, iterations: int = 10) -> Tensor:
-        """Helpfulness of each training node: conjugate gradients on Gauss-Newton products, a gradient a node."""
+        """Helpfulness of each training node: conjugate gradients on Gauss-Newton products, one gradient per node."""
         self.model.eval()
         x, edges = task.graph.dense_x(), task.graph.edge_index
         params = list(self.model.parameters())
@@ -141,7 +141,7 @@ class PlainLearner:
 
 
 def plain_stream(stream: TaskStream, backbone: str = "gat", epochs: int = 200, seed: int = 0) -> list[list[float]]:
-    """The whole stream with the peer: rows of the accuracy matrix."""
+    """Train the peer on the whole stream; return the rows of the accuracy matrix."""
     learner = PlainLearner(backbone, stream.num_features, stream[0].num_classes, epochs, seed)
     rows = []
     for task in stream:

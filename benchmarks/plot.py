@@ -1,4 +1,4 @@
-"""Time over the size of the graph, and over the number of tasks."""
+"""Plots of time against graph size, number of seeds and number of tasks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from ergnn.errors import InputError
 
 
 def plot(measurements: list[Measurement], path: Path) -> None:
-    """Draw the cases ``size``, ``tasks`` and ``seeds``, ours beside the peer's, with the fewest threads
-    that were measured (needs matplotlib)."""
+    """Plot the cases ``size``, ``tasks`` and ``seeds`` beside the peer, for the smallest number of threads measured."""
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise InputError("drawing needs matplotlib; install ergnn[plot]") from None
+        raise InputError("--plot needs matplotlib; install it with: pip install 'ergnn[plot]'") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -28,7 +27,7 @@ def plot(measurements: list[Measurement], path: Path) -> None:
     chosen["tasks"] = [m for m in chosen["tasks"] if " from " in m.name]
     shown = [name for name in groups if chosen[name]]
     if not shown:
-        raise InputError("there is nothing to draw; run the cases size, seeds or tasks")
+        raise InputError("there is nothing to plot; run the cases size, seeds or tasks")
     figure, axes = plt.subplots(1, len(shown), figsize=(5.2 * len(shown), 3.6), squeeze=False)
     for axis, name in zip(axes[0], shown, strict=True):
         rows = chosen[name]
@@ -51,7 +50,7 @@ def plot(measurements: list[Measurement], path: Path) -> None:
 
 
 def _over_tasks(axis: Any, rows: list[Measurement]) -> None:
-    """Time a task along a stream, one line a way of replaying."""
+    """Time per task along a stream, one line per replay mode."""
     for label, style, color in (("whole buffer", "s--", "#D55E00"), ("default", "o-", "#0072B2")):
         part = [m for m in rows if m.name.endswith(label)]
         x = [int(m.name.split()[2]) for m in part]

@@ -1,4 +1,4 @@
-"""What is measured. Each case returns measurements; ``python -m benchmarks`` runs them all or some."""
+"""Benchmark cases: each returns measurements."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ CASES: dict[str, Case] = {
         selection.coverage,
     )
 }
-"""Name → ``case(threads, quick)``, in the order in which they are run."""
+"""Name → ``case(threads, quick)``, in the order they run."""

@@ -1,4 +1,4 @@
-"""What several cases start from."""
+"""Streams and learners shared by several cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Size: a graph of CoraFull's shape, graphs of up to a million nodes, streams of fifty tasks."""
+"""Large inputs: a graph of CoraFull's shape, graphs of up to a million nodes, streams of fifty tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def corafull(threads: int, quick: bool) -> list[Measurement]:
 
 
 def corafull_stream(threads: int, tasks: int) -> dict[str, float]:
-    """Median seconds a task, evaluation on all so far included, and the process's peak."""
+    """Median seconds per task, including evaluation on all tasks so far, and peak memory."""
     torch.set_num_threads(threads)
     tasks_of = synthetic_stream(corafull_like())
     learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=200)
@@ -47,7 +47,7 @@ def corafull_stream(threads: int, tasks: int) -> dict[str, float]:
 
 
 def corafull_plain_epochs(threads: int, epochs: int) -> dict[str, float]:
-    """Median seconds an epoch of the peer, and its peak."""
+    """Median seconds per epoch of the peer, and peak memory."""
     torch.set_num_threads(threads)
     task = synthetic_stream(corafull_like())[0]
     learner = PlainLearner("gat", task.graph.num_features, 2, epochs=1)
@@ -55,7 +55,7 @@ def corafull_plain_epochs(threads: int, epochs: int) -> dict[str, float]:
 
 
 def size(threads: int, quick: bool) -> list[Measurement]:
-    """One GAT step over the size of the graph (1,000 to 1,000,000 nodes), 40 labelled nodes."""
+    """One GAT step over the size of the graph (1,000 to 1,000,000 nodes), 40 labeled nodes."""
     out, repeats = [], 1 if quick else 3
     for nodes in (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
         graph = bag_of_words_graph(nodes, nodes * 5, 500, 2)
@@ -65,7 +65,7 @@ def size(threads: int, quick: bool) -> list[Measurement]:
         if nodes <= 100_000:
             plain = PlainLearner("gat", 500, 2, epochs=1)
             peer = seconds(partial(plain.observe, task, False), repeats) * 1e3
-        note = "10 directed edges a node; a 20th of a task's 20 epochs, its field's set-up included"
+        note = "10 directed edges per node; a 20th of a task of 20 epochs, including building its field"
         note += "" if peer else "; the peer was not run at this size"
         out.append(Measurement(f"size: {nodes:,} nodes, a step", ours * 1e3, peer, "ms", threads, note, repeats))
     return out
@@ -76,8 +76,8 @@ def learn(task: Task) -> None:
 
 
 def tasks(threads: int, quick: bool) -> list[Measurement]:
-    """Time a task along a stream of 50, as a learner is by default and with the whole buffer in every epoch."""
-    Learner("gat", "replay", epochs=2).observe(cora()[0])  # the first call pays for torch's own set-up
+    """Time per task along a stream of 50, with the default replay and with the whole buffer in every epoch."""
+    Learner("gat", "replay", epochs=2).observe(cora()[0])  # warm-up: the first call initializes torch
     count, epochs, repeats = (12, 50, 1) if quick else (50, 200, 3)
     long = synthetic_stream(bag_of_words_graph(20_000, 60_000, 2000, 2 * count))
     out = []
@@ -97,7 +97,7 @@ def tasks(threads: int, quick: bool) -> list[Measurement]:
 
 
 def time_a_task(stream: TaskStream, epochs: int, repeats: int, options: dict[str, Any]) -> list[float]:
-    """Seconds of each task, the median over whole streams, so that one interruption does not decide."""
+    """Seconds per task, medians over whole streams, to be robust against interruptions."""
     runs: list[list[float]] = []
     for _ in range(repeats):
         learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=epochs, **options)

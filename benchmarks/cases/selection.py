@@ -1,4 +1,4 @@
-"""Selection: influence beside per-node gradients and curvlinops, coverage beside counting everything."""
+"""Selection: influence beside per-node gradients and curvlinops, coverage beside a full count."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ergnn.replay.selectors import SELECTORS, SelectionContext, Selector, best_p
 
 
 def context_of(learner: Learner, task: Task, examples: Examples) -> SelectionContext:
-    """What a selector is given after a task that was learnt from these examples."""
+    """The selection context after training a task on these examples."""
     return learner.selection_context(task, task.id, examples, 1, False)
 
 
@@ -96,7 +96,7 @@ def gauss_newton_products(learner: Learner, task: Task, plain: PlainLearner, thr
 
 
 def coverage(threads: int, quick: bool) -> list[Measurement]:
-    """Coverage (CM*) with hopeless candidates given up early, beside counting all pairs in chunks."""
+    """Coverage (CM*) with early stopping per candidate, beside counting all pairs in chunks."""
     large = 8_000 if quick else 20_000
     graph = bag_of_words_graph(large, large * 3, 200, 10)
     wide = synthetic_stream(graph, classes_per_task=10, train=large // 10 - 100, test=50)[0]
@@ -105,7 +105,7 @@ def coverage(threads: int, quick: bool) -> list[Measurement]:
         learner = Learner("gcn", "finetune", epochs=5).observe(task)
         context = context_of(learner, task, learner.examples(task.graph, task.train, 0))
         found = SELECTORS.create("cm*").select(context)
-        selector = SELECTORS.create("cm*", d=found.info["d"])  # the quantile is the same work for both
+        selector = SELECTORS.create("cm*", d=found.info["d"])  # the quantile costs both the same
         repeats = 3 if task is wide else 20
         ours = seconds(partial(selector.select, context), repeats)
         peer = seconds(partial(count_all, selector, context), repeats)

@@ -17,7 +17,7 @@ from ergnn.observing import begin, observe_together
 
 
 def step(threads: int, quick: bool) -> list[Measurement]:
-    """One training step of each backbone on Cora, 40 labelled nodes, dropout on."""
+    """One training step of each backbone on Cora, 40 labeled nodes, dropout on."""
     task, repeats = cora()[0], 5 if quick else 20
     x, edges, target = task.graph.dense_x(), task.graph.edge_index, task.targets(task.train)
     out = []
@@ -52,8 +52,8 @@ def step(threads: int, quick: bool) -> list[Measurement]:
 def stream(threads: int, quick: bool) -> list[Measurement]:
     """One ER-GAT-IM stream on Cora (3 tasks × 200 epochs), alone and as ten seeds together."""
     tasks, epochs, repeats = cora(), 20 if quick else 200, 1 if quick else 3
-    note = f"3 tasks × {epochs} epochs, 20 labelled nodes a class, selection and evaluation included"
-    evaluate_streams([er_gat_im(0, 2)], [tasks])  # the first call pays for torch's own set-up
+    note = f"3 tasks × {epochs} epochs, 20 labeled nodes per class, including selection and evaluation"
+    evaluate_streams([er_gat_im(0, 2)], [tasks])  # warm-up: the first call initializes torch
     one = seconds(lambda: evaluate_streams([er_gat_im(0, epochs)], [tasks]), repeats, 0)
     ten = seconds(lambda: evaluate_streams([er_gat_im(s, epochs) for s in range(10)], [tasks] * 10), repeats, 0)
     plain = seconds(lambda: plain_stream(tasks, "gat", epochs), repeats, 0)

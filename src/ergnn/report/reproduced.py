@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ QUICK_MARK = "QUICK: few seeds and epochs, to check that everything works; do no
 
 @dataclass(frozen=True)
 class Written:
-    """The tables in order, and the HTML page (None if jinja2 is not installed or there are no runs)."""
+    """The tables in order, and the HTML page (None if there are no runs)."""
 
     pages: list[Page]
     html: Path | None
@@ -70,9 +69,7 @@ def write_results(
                 (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
             pages += own
     (folder / "results.json").write_text(json.dumps(results, ensure_ascii=False, indent=1), encoding="utf-8")
-    html = None
-    if stored and find_spec("jinja2") is not None:
-        html = write_page(done.store, folder / "report.html", command=command)
+    html = write_page(done.store, folder / "report.html", command=command) if stored else None
     return Written(pages, html)
 
 
