@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from ergnn.callbacks import EpochCallback
 from ergnn.config import LearnerConfig
 from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.errors import InputError
@@ -79,7 +80,8 @@ def learn_streams(
     progress: Progress | None = None,
 ) -> list[AccuracyMatrix]:
     """Let every learner learn its stream, side by side."""
-    return evaluate_streams(learners, streams, on_epoch=None if progress is None else lambda: progress(1))
+    counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
+    return evaluate_streams(learners, streams, callbacks=counter)
 
 
 def run_members(
