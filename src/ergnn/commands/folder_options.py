@@ -1,4 +1,4 @@
-"""What the commands on a learner's folder have in common: options, input files, output files."""
+"""Common to the commands on a learner's folder: options, input files, output files."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def add_command(commands: Any, name: str, command: Any, text: str) -> argparse.A
     parser.set_defaults(command=command)
     parser.add_argument("folder", metavar="DIR", help="the learner's folder")
     return parser
+
+
+def quoted(path: str) -> str:
+    """A path as a shell takes it."""
+    import shlex
+
+    return shlex.quote(path)
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
