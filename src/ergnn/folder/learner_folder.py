@@ -15,8 +15,8 @@ from ergnn.data.formats.limits import shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
 from ergnn.folder import database
-from ergnn.folder.database import FolderError, Version, transaction, wrap_errors
-from ergnn.folder.graph import Array, StoredGraph
+from ergnn.folder.database import FolderError, Version, reading_values, transaction, wrap_errors
+from ergnn.folder.graph import SPLITS, Array, StoredGraph
 from ergnn.folder.learning import CHUNK, Checkpoints
 from ergnn.folder.prediction import predictions
 from ergnn.folder.scoring import Score, score_updates
@@ -147,20 +147,21 @@ class LearnerFolder:
 
     def _finish(self, base: Snapshot, staged: dict[str, Any], checkpoints: Checkpoints) -> Record:
         """Learn a staged update, score, and make it the current version."""
-        start = perf_counter()
-        number, values, connection = staged["version"], staged["fields"], base.connection
-        planned = replace(base.version, number=number, **{**values, "state": {**base.version.state, **values["state"]}})
-        members = {split: staged["counts"][split] for split in ("train", "val", "test")}
-        record: Record = {
-            "update": base.version.updates,
-            "name": staged["name"],
-            "counts": staged["counts"],
-            "members": members,
-            "notes": staged["notes"],
-            "graph": {"nodes": planned.nodes, "edges": planned.edges},
-        }
-        graph = StoredGraph.of(connection, planned)
-        grown = replace(base, graph=graph, classes=staged["class_names"], records=[*base.records, record])
+        start, connection = perf_counter(), base.connection
+        with reading_values("the unfinished update"):
+            number, values, counts = staged["version"], staged["fields"], staged["counts"]
+            state = {**base.version.state, **values["state"]}
+            planned = replace(base.version, number=number, **{**values, "state": state})
+            record: Record = {
+                "update": base.version.updates,
+                "name": staged["name"],
+                "counts": counts,
+                "members": {split: counts[split] for split in SPLITS},
+                "notes": staged["notes"],
+                "graph": {"nodes": planned.nodes, "edges": planned.edges},
+            }
+            graph = StoredGraph.of(connection, planned)
+            grown = replace(base, graph=graph, classes=staged["class_names"], records=[*base.records, record])
         try:
             record |= grown.learn(record["update"], checkpoints)
         except ErgnnError as error:
@@ -223,7 +224,7 @@ class LearnerFolder:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
         from ergnn.folder.inspection import inspect_snapshot
 
-        with wrap_errors(self.root), self.snapshot(version) as snapshot:
+        with wrap_errors(self.root), self.snapshot(version) as snapshot, reading_values("the records"):
             return inspect_snapshot(snapshot)
 
     def check(self) -> list[str]:
