@@ -10,7 +10,7 @@ from ergnn.commands.folder_options import add_command, quoted
 from ergnn.commands.options import key_values
 from ergnn.registry import argument_texts
 
-REPLAY = {
+REPLAY: dict[str, tuple[str, Any, str]] = {
     "selector": ("NAME", str, "how nodes to remember are chosen (default: mf*); `ergnn selectors` lists the ways"),
     "selector_options": ("KEY=VALUE,…", key_values, "options of the selector"),
     "per_class": ("N", int, "e, nodes to remember per class of an update (default: 50)"),
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
                 parser.add_argument(flag, metavar="KEY=VALUE,…", type=key_values, help=text)
             else:
                 default = "" if f.default is None else f" (default: {f.default})"
-                convert = next((known for known in (int, float) if known.__name__ in names), str)
+                convert: Any = int if "int" in names else float if "float" in names else str
                 metavar = {int: "N", float: "X", str: "NAME"}[convert]
                 parser.add_argument(flag, metavar=metavar, type=convert, help=text + default)
     for name, (metavar, convert, text) in REPLAY.items():

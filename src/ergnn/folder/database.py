@@ -307,6 +307,9 @@ def damaged(what: str) -> FolderError:
 
 def drop_after(connection: sqlite3.Connection, version: int) -> None:
     """Delete all that came after a version: newer ones that were rolled back, and an update that is not finished."""
+    query = "SELECT 1 FROM versions WHERE version > ? UNION ALL SELECT 1 FROM progress"
+    if connection.execute(query, (version,)).fetchone() is None:
+        return  # without reading whole tables
     connection.execute("DELETE FROM progress")
     connection.execute("DELETE FROM remembered WHERE version > ?", (version,))
     for table in ("adjacency", "labels", "nodes", "updates"):

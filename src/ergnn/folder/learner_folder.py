@@ -110,38 +110,33 @@ class LearnerFolder:
             if staged is None:
                 return None
             self._drop_unfinished(base.connection)
-            return str(staged["name"])
+            return str(staged["record"]["name"])
 
     def _stage(self, base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
         """Add an update to the database as part of the next version, which is not current yet."""
-        old, counts = base.version, update.counts
-        per_class = Counter(update.labels[1].tolist())
-        names = [*base.classes, *update.classes]
-        notes = [
-            f"class {shown(names[c])} has one labeled node; it is trained on, and the class cannot be scored"
-            for c in range(len(base.classes), len(names))
-            if per_class[c] == 1
-        ]
-        staged: dict[str, Any] = {
-            "version": database.current_version(base.connection)[1] + 1,
+        old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
+        alone = [c for c, count in Counter(update.labels[1].tolist()).items() if count == 1 and c >= len(base.classes)]
+        record: Record = {
+            "update": old.updates,
             "name": name,
-            "digest": digest,
             "counts": counts,
-            "notes": notes,
-            "fields": {
-                "nodes": old.nodes + counts["nodes"],
-                "next_node": old.next_node + counts["nodes"],
-                "edges": old.edges + counts["edges"],
-                "labeled": old.labeled + len(update.labels[0]),
-                "classes": len(names),
-                "updates": old.updates + 1,
-                "state": {**update.state, "digest": digest},
-            },
-            "class_names": names,
+            "members": {split: counts[split] for split in SPLITS},
+            "notes": [f"class {shown(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
+            "graph": {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]},
         }
+        fields = {
+            **record["graph"],
+            "next_node": old.next_node + counts["nodes"],
+            "labeled": old.labeled + len(update.labels[0]),
+            "classes": len(names),
+            "updates": old.updates + 1,
+            "state": {**update.state, "digest": digest},
+        }
+        number = database.current_version(base.connection)[1] + 1
+        staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
         with transaction(base.connection):
             database.drop_after(base.connection, old.number)
-            write_update(base.connection, base.graph, update, staged["version"], old.updates)
+            write_update(base.connection, base.graph, update, number, old.updates)
             database.write_progress(base.connection, staged)
         return staged
 
@@ -149,21 +144,12 @@ class LearnerFolder:
         """Learn a staged update, score, and make it the current version."""
         start, connection = perf_counter(), base.connection
         with reading_values("the unfinished update"):
-            number, values, counts = staged["version"], staged["fields"], staged["counts"]
-            state = {**base.version.state, **values["state"]}
-            planned = replace(base.version, number=number, **{**values, "state": state})
-            record: Record = {
-                "update": base.version.updates,
-                "name": staged["name"],
-                "counts": counts,
-                "members": {split: counts[split] for split in SPLITS},
-                "notes": staged["notes"],
-                "graph": {"nodes": planned.nodes, "edges": planned.edges},
-            }
-            graph = StoredGraph.of(connection, planned)
-            grown = replace(base, graph=graph, classes=staged["class_names"], records=[*base.records, record])
+            number, values, record = staged["version"], staged["fields"], dict(staged["record"])
+            graph = StoredGraph.of(connection, replace(base.version, number=number, **values))
+            grown = replace(base, graph=graph, classes=list(staged["classes"]), records=[*base.records, record])
+            name, update = str(record["name"]), int(record["update"])
         try:
-            record |= grown.learn(record["update"], checkpoints)
+            record |= grown.learn(update, checkpoints)
         except ErgnnError as error:
             if not isinstance(error, FolderError):  # it would not be learned next time either
                 self._drop_unfinished(connection)
@@ -176,7 +162,7 @@ class LearnerFolder:
             write_records(connection, [record], number)
             database.keep_versions(connection, base.settings.keep)
             seconds = round(perf_counter() - start, 3)
-            database.add_log(connection, "observe", update=record["update"] + 1, name=record["name"], seconds=seconds)
+            database.add_log(connection, "observe", update=update + 1, name=name, seconds=seconds)
         database.shrink(connection)
         return record
 
@@ -309,7 +295,8 @@ class LearnerFolder:
             database.drop_after(connection, database.current_version(connection)[0])
 
     def _unfinished(self, staged: dict[str, Any], what: str) -> FolderError:
+        name = staged["record"]["name"]
         return FolderError(
-            f"{self.root}: {staged['name']!r} has begun and is not finished; go on with it (observe --resume), or drop "
-            f"it (observe --discard), before {what}"
+            f"{self.root}: {name!r} has begun and is not finished; go on with it (observe --resume), or drop it "
+            f"(observe --discard), before {what}"
         )

@@ -180,7 +180,7 @@ class NetworkLearner:
         return learner_state(self.learner)
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        read_learner(connection, version, self.settings, self.learner)
+        read_learner(connection, version, self.learner)
 
     def _renumber(self, number: Callable[[Tensor], Tensor]) -> None:
         buffer = self.buffer

@@ -7,22 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ergnn.folder.database import (
-    VISIBLE,
-    FolderError,
-    Version,
-    checksum,
-    connect,
-    current_version,
-    damaged,
-    from_json,
-    insert,
-    now,
-    read_version,
-    reading_values,
-    to_json,
-    write_version,
-)
+from ergnn.folder import database
+from ergnn.folder.database import VISIBLE, FolderError, Version, checksum, damaged
 from ergnn.folder.graph import Array, StoredGraph
 from ergnn.folder.learning import Checkpoints, NetworkLearner
 from ergnn.folder.settings import Settings, read_settings
@@ -80,13 +66,13 @@ def make_learner(settings: Settings) -> NetworkLearner:
 def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Connection | None = None) -> Snapshot:
     """Read a version, by default the current one; a writer gives its connection."""
     if connection is None:
-        connection = connect(root)
+        connection = database.connect(root)
         try:
             return open_snapshot(root, number, connection)
         except BaseException:
             connection.close()
             raise
-    version = read_version(connection, current_version(connection)[0] if number is None else number)
+    version = database.read_version(connection, database.current_version(connection)[0] if number is None else number)
     settings = read_settings(connection)
     learner = make_learner(settings)
     learner.read(connection, version)
@@ -113,8 +99,8 @@ def read_records(connection: sqlite3.Connection, version: Version) -> list[Recor
     rows = connection.execute(query, {"v": version.number}).fetchall()
     if [row[0] for row in rows] != list(range(version.updates)) or any(row[4] != checksum(*row[:4]) for row in rows):
         raise damaged("the list of updates")
-    with reading_values("the updates"):
-        return [{"update": number, "name": name, **from_json(text)} for number, _, name, text, _ in rows]
+    with database.reading_values("the updates"):
+        return [{"update": number, "name": name, **database.from_json(text)} for number, _, name, text, _ in rows]
 
 
 def write_records(connection: sqlite3.Connection, records: list[Record], version: int) -> None:
@@ -124,7 +110,9 @@ def write_records(connection: sqlite3.Connection, records: list[Record], version
         rest = {key: value for key, value in record.items() if key not in ("update", "name")}
         query = "UPDATE updates SET removed = ? WHERE number = ? AND removed IS NULL"
         connection.execute(query, (version, number))
-        insert(connection, "updates", "number, added, name, record", [(number, version, name, to_json(rest))])
+        database.insert(
+            connection, "updates", "number, added, name, record", [(number, version, name, database.to_json(rest))]
+        )
 
 
 def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:
@@ -136,7 +124,9 @@ def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:
     """
     state = {**snapshot.version.state, **values.pop("state", {}), "learner": snapshot.learner.state()}
     remembered = len(snapshot.learner.buffer)
-    version = replace(snapshot.version, **values, number=number, time=now(), remembered=remembered, state=state)
-    write_version(snapshot.connection, version)
+    version = replace(
+        snapshot.version, **values, number=number, time=database.now(), remembered=remembered, state=state
+    )
+    database.write_version(snapshot.connection, version)
     snapshot.learner.write(snapshot.connection, number)
     return replace(snapshot, version=version)

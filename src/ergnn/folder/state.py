@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ergnn.errors import ErgnnError
 from ergnn.folder.database import MALFORMED, FolderError, Version, checksum, damaged, get_blob, insert, put_blob
-from ergnn.folder.settings import Settings
 from ergnn.learner import Learner
 
 TENSOR = "$tensor"
@@ -84,11 +83,11 @@ def _without_buffer(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "buffer"}
 
 
-def read_learner(connection: sqlite3.Connection, version: Version, settings: Settings, learner: Learner) -> None:
+def read_learner(connection: sqlite3.Connection, version: Version, learner: Learner) -> None:
     """Bring a new learner to the state of a version."""
     try:
         state = dict(version.state["learner"])
-        weights = load_tensors(_blob(connection, version.number, "weights"))
+        weights = load_tensors(get_blob(connection, version.number, "weights") or b"")
         method = get_blob(connection, version.number, "method")
         state["method"] = unpack(state["method"], {} if method is None else load_tensors(method))
         if learner.method.buffer is not None:
@@ -99,13 +98,6 @@ def read_learner(connection: sqlite3.Connection, version: Version, settings: Set
     except MALFORMED as error:
         text = f"{type(error).__name__}: {str(error)[:200]}"
         raise FolderError(f"the learner of version {version.number} cannot be read ({text}): it is damaged") from None
-
-
-def _blob(connection: sqlite3.Connection, version: int, kind: str) -> bytes:
-    data = get_blob(connection, version, kind)
-    if data is None:
-        raise FolderError(f"its {kind} are missing: the database is damaged")
-    return data
 
 
 def _read_buffer(connection: sqlite3.Connection, version: Version, empty: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ CREATE TABLE labels (
     checksum INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX labels_by_update ON labels (number, split);
+CREATE INDEX labels_removed ON labels (removed) WHERE removed IS NOT NULL;
 
 CREATE TABLE adjacency (
     node INTEGER NOT NULL REFERENCES nodes (node) ON DELETE CASCADE,
