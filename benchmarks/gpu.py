@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from ergnn.curvature import gauss_newton_product
 from ergnn.data.datasets import load_graph
 from ergnn.data.graph import Graph
+from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
@@ -119,7 +120,8 @@ def check(graph: Graph) -> dict[str, float]:
     found = []
     for dtype in (torch.float32, torch.float64):
         points = [value.to(dtype).requires_grad_() for value in values[:3]]
-        out = attention(*points, links, 0.2, key, 0.6)
+        first, second, third = points
+        out = attention(first, second, third, links, 0.2, key, 0.6)
         probe = torch.zeros_like(out, requires_grad=True)
         grads = torch.autograd.grad(out, points, g.to(dtype), retain_graph=True)
         pulled = torch.autograd.grad(out, points, probe, create_graph=True)
@@ -152,7 +154,13 @@ def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
 
 def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
     """The whole stream, phase by phase, with the learner that ``ergnn run`` makes."""
-    settings = {"dataset": "reddit-like", "backbone": "gat", "selector": "im", "epochs": epochs, "device": "cuda"}
+    settings: dict[str, Any] = {
+        "dataset": "reddit-like",
+        "backbone": "gat",
+        "selector": "im",
+        "epochs": epochs,
+        "device": "cuda",
+    }
     config = RunConfig(**settings, dataset_options=options).resolved()
     torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
@@ -160,12 +168,11 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
     torch.cuda.synchronize()
     loaded = time.perf_counter() - start
     learner, rows, evaluation = make_learner(config, 0), [], 0.0
-    for i, task in enumerate(tasks):
+    for task in tasks:
         learner.observe(task)
         before = time.perf_counter()
-        seen = [learner.evaluate(tasks[j], metric=tasks.metric) for j in range(i + 1)]
+        rows.append(scores_so_far(learner, tasks))
         evaluation += time.perf_counter() - before
-        rows.append(seen + [float("nan")] * (len(tasks) - i - 1))
     seconds = time.perf_counter() - start
     matrix = AccuracyMatrix(rows, tasks.metric)
     return {
@@ -180,7 +187,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
         "metric": tasks.metric,
         "tasks": len(tasks),
         "epochs": epochs,
-        "head": config.head,
+        "head": config.learner.head,
         "products": [part["selection"].get("iterations") for part in learner.history],
         "trained_on": [part["trained_on"] for part in learner.history],
         "matrix": matrix.to_list(),

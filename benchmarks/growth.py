@@ -47,7 +47,7 @@ def make_update(number: int, size: int) -> Any:
     recent = rng.integers(max(0, first - 2 * size), first + size, 4 * size)
     target = np.where(rng.random(4 * size) < 0.1, rng.integers(0, first + size, 4 * size), recent)
     names = [np.array([f"n{i}" for i in side], object) for side in (source, target)]
-    return nodes, EdgeTable(*names)
+    return nodes, EdgeTable(names[0], names[1])
 
 
 def observe(root: Path, number: int, size: int) -> dict[str, Any]:

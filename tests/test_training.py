@@ -302,8 +302,14 @@ def test_a_guide_comes_before_and_after_every_step() -> None:
 
     model, examples = example_rows("gcn")
     slow = copy.deepcopy(model)
-    train(make_objective([model], [examples]), Training(4, lr=0.2, optimizer="sgd"), [0], 0, guide=Halved())
-    train(make_objective([slow], [examples]), Training(4, lr=0.1, optimizer="sgd"), [0], 0)
+    train(
+        make_objective([model], [examples]),
+        Training(4, lr=0.2, weight_decay=0.0, optimizer="sgd"),
+        [0],
+        0,
+        guide=Halved(),
+    )
+    train(make_objective([slow], [examples]), Training(4, lr=0.1, weight_decay=0.0, optimizer="sgd"), [0], 0)
     assert events == ["before", "after"] * 4
     assert_same_parameters(model, slow, 1e-9)
 

@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ergnn.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from ergnn.errors import ErgnnError, InputError
     from ergnn.estimator import ContinualNodeClassifier as ContinualNodeClassifier
     from ergnn.evaluation import evaluate_stream
-    from ergnn.experiments import RunConfig, RunResult, run
+    from ergnn.experiments.config import RunConfig
+    from ergnn.experiments.result import RunResult
+    from ergnn.experiments.run import run
     from ergnn.learner import Learner
     from ergnn.methods import METHODS, Method
     from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
@@ -31,27 +33,6 @@ if TYPE_CHECKING:
     from ergnn.observing import observe_together
     from ergnn.replay import SELECTORS, ExperienceBuffer, Selector
     from ergnn.training import Training
-
-MODULES = {
-    "ergnn.callbacks": ("Callback",),
-    "ergnn.config": ("LearnerConfig",),
-    "ergnn.data": ("Graph", "Split", "Task", "TaskStream", "load_graph", "make_stream"),
-    "ergnn.errors": ("ErgnnError", "InputError"),
-    "ergnn.estimator": ("ContinualNodeClassifier",),
-    "ergnn.evaluation": ("evaluate_stream",),
-    "ergnn.experiments": ("RunConfig", "RunResult", "run"),
-    "ergnn.learner": ("Learner",),
-    "ergnn.methods": ("METHODS", "Method"),
-    "ergnn.metrics": ("AccuracyMatrix", "average_accuracy", "forgetting_mean", "performance_mean"),
-    "ergnn.nn.backbones": ("BACKBONES", "Backbone"),
-    "ergnn.observing": ("observe_together",),
-    "ergnn.replay": ("SELECTORS", "ExperienceBuffer", "Selector"),
-    "ergnn.training": ("Training",),
-}
-"""Where each public name is defined. A module is imported when one of its names is first used: torch and PyG take
-seconds to import, which a usage error on the command line must not cost."""
-
-HOMES = {name: module for module, names in MODULES.items() for name in names}
 
 __all__ = [
     "BACKBONES",
@@ -85,16 +66,28 @@ __all__ = [
     "run",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in HOMES:
-        value = getattr(import_module(HOMES[name]), name)
-        globals()[name] = value
-        return value
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ergnn.callbacks": ("Callback",),
+        "ergnn.config": ("LearnerConfig",),
+        "ergnn.data": ("Graph", "Split", "Task", "TaskStream", "load_graph", "make_stream"),
+        "ergnn.errors": ("ErgnnError", "InputError"),
+        "ergnn.estimator": ("ContinualNodeClassifier",),
+        "ergnn.evaluation": ("evaluate_stream",),
+        "ergnn.experiments.config": ("RunConfig",),
+        "ergnn.experiments.result": ("RunResult",),
+        "ergnn.experiments.run": ("run",),
+        "ergnn.learner": ("Learner",),
+        "ergnn.methods": ("METHODS", "Method"),
+        "ergnn.metrics": ("AccuracyMatrix", "average_accuracy", "forgetting_mean", "performance_mean"),
+        "ergnn.nn.backbones": ("BACKBONES", "Backbone"),
+        "ergnn.observing": ("observe_together",),
+        "ergnn.replay": ("SELECTORS", "ExperienceBuffer", "Selector"),
+        "ergnn.training": ("Training",),
+    },
+)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *HOMES})
+    return sorted({*globals(), *__all__})

@@ -22,6 +22,8 @@ HEADS = ("shared", "per-task", "growing")
 OPTIMIZERS = ("adam", "adamw", "sgd")
 EDGES = ("all", "seen", "own")
 """Which edges are visible while a task is learned; see :meth:`ergnn.TaskStream.from_classes`."""
+LEFTOVERS = ("context", "drop")
+"""What becomes of classes that do not fill a task."""
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "clean": {"edges": "all"},

@@ -11,19 +11,26 @@ from ergnn.metrics import AccuracyMatrix
 from ergnn.observing import observe_together
 
 
-def evaluate_stream(learner: Learner, stream: TaskStream, on_epoch: Callable[[], None] | None = None) -> AccuracyMatrix:
+def evaluate_stream(
+    learner: Learner, stream: TaskStream, *, split: str = "test", on_epoch: Callable[[], None] | None = None
+) -> AccuracyMatrix:
     """Let a new learner observe every task of a stream, and score it on all tasks so far after each one.
 
     Args:
         learner: one that has not observed a task yet.
         stream: the tasks, and the metric that they are scored by.
+        split: the nodes that are scored: ``train``, ``val`` or ``test``.
         on_epoch: called after each epoch.
     """
-    return evaluate_streams([learner], [stream], on_epoch)[0]
+    return evaluate_streams([learner], [stream], split=split, on_epoch=on_epoch)[0]
 
 
 def evaluate_streams(
-    learners: Sequence[Learner], streams: Sequence[TaskStream], on_epoch: Callable[[], None] | None = None
+    learners: Sequence[Learner],
+    streams: Sequence[TaskStream],
+    *,
+    split: str = "test",
+    on_epoch: Callable[[], None] | None = None,
 ) -> list[AccuracyMatrix]:
     """:func:`evaluate_stream` for several learners side by side, each on its own stream of as many tasks."""
     for learner in learners:
@@ -33,12 +40,12 @@ def evaluate_streams(
     for i in range(len(streams[0])):
         observe_together(list(learners), [stream[i] for stream in streams], on_epoch)
         for learner, stream, own in zip(learners, streams, rows, strict=True):
-            own.append(scores_so_far(learner, stream))
+            own.append(scores_so_far(learner, stream, split))
     return [AccuracyMatrix(own, stream.metric) for own, stream in zip(rows, streams, strict=True)]
 
 
-def scores_so_far(learner: Learner, stream: TaskStream) -> list[float]:
+def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> list[float]:
     """The latest row of the accuracy matrix: scores on the tasks that were observed, NaN for the others."""
     done = learner.num_tasks
-    scores = [learner.evaluate(task, metric=stream.metric) for task in stream[:done]]
+    scores = [learner.evaluate(stream[j], split, stream.metric) for j in range(done)]
     return scores + [float("nan")] * (len(stream) - done)

@@ -58,9 +58,8 @@ class Learner:
             short = {"backbone": config, "method": method}
             config = LearnerConfig.from_settings(settings | {k: v for k, v in short.items() if v is not None})
         elif settings or method is not None:
-            raise InputError(
-                f"a LearnerConfig is given, and {min([*settings, 'method'])!r} beside it; put all into one"
-            )
+            given = min({"method", *settings} if method is not None else settings)
+            raise InputError(f"{given!r} is given beside a LearnerConfig; put everything into the configuration")
         self.config = resolve(config)
         self.backbone, self.backbone_options = self.config.backbone, dict(self.config.backbone_options)
         self.method = make_method(self.config)

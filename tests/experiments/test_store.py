@@ -71,7 +71,7 @@ def test_a_batch_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_keys_do_not_change() -> None:
-    # a key that changes makes every finished run be done again: raise STORE_SCHEMA when that is meant
+    # a key that changes makes every finished run be done again: raise KEY_SCHEMA when that is meant
     config = RunConfig(dataset="cora", backbone="gat", protocol="paper", split="public").resolved()
     assert member_key(config, 3, 0) == "bfbc04f6943b9fd204449ace5991af6291e819ca74182b5917f2b95657e6b5a8"
     assert member_key(config, 3, 0) != member_key(config, 3, 1)
@@ -115,10 +115,10 @@ def test_what_is_no_json_is_refused() -> None:
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(b"this is not a data base, it only has the name of one" * 50)
-    with pytest.raises(InputError, match="runs\\.sqlite: not a run store"):
+    with pytest.raises(InputError, match="runs\\.sqlite: not a usable run store"):
         RunStore(path)
     assert main(["runs", "--store", str(path)]) == 2
-    assert "not a run store" in capsys.readouterr().err
+    assert "not a usable run store" in capsys.readouterr().err
     with pytest.raises(InputError, match="no such run store"):
         RunStore(tmp_path / "absent.sqlite", create=False)
     assert not (tmp_path / "absent.sqlite").exists()

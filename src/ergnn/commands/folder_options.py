@@ -23,13 +23,6 @@ def add_command(commands: Any, name: str, command: Any, text: str) -> argparse.A
     return parser
 
 
-def quoted(path: str) -> str:
-    """A path as a shell takes it."""
-    import shlex
-
-    return shlex.quote(path)
-
-
 def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1)")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ergnn.commands.folder_options import add_command, add_threads, quoted, read_tables, use_threads
+from ergnn.commands.folder_options import add_command, add_threads, read_tables, use_threads
 
 if TYPE_CHECKING:
     from ergnn.folder import LearnerFolder
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "observe", observe_command, "add new nodes, edges and labels, and learn them")
+    parser.set_defaults(on_interrupt=lambda args: f"`ergnn observe {shlex.quote(args.folder)} --resume` continues")
     parser.add_argument("--nodes", metavar="FILE", help="new nodes, or known ones that have a label now: id, label, …")
     parser.add_argument("--edges", metavar="FILE", help="edges between nodes, new or known: source, target")
     parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz, .pt, .graphml, …)")
@@ -72,27 +74,18 @@ def observe_command(args: argparse.Namespace) -> int:
 
 @contextmanager
 def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Callable[[], None] | None]:
-    """What to call after each epoch; None where no progress is shown. Says how to go on after Ctrl-C."""
+    """What to call after each epoch; None where no progress is shown."""
     import importlib.util
 
-    shown = not args.quiet and sys.stderr.isatty() and importlib.util.find_spec("rich") is not None
-    try:
-        if not shown:
-            yield None
-            return
-        from rich.console import Console
-        from rich.progress import Progress
+    if args.quiet or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
 
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            job = bar.add_task("learning", total=folder.settings.learner.epochs)
-            yield lambda: bar.advance(job)
-    except KeyboardInterrupt:
-        print(
-            f"ergnn: what was learned is kept; `ergnn observe {quoted(args.folder)} --resume` goes on, and --discard "
-            "drops it",
-            file=sys.stderr,
-        )
-        raise
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task("learning", total=folder.settings.learner.epochs)
+        yield lambda: bar.advance(job)
 
 
 def _say(args: argparse.Namespace, text: str) -> None:

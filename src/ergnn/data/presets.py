@@ -27,7 +27,7 @@ def make_stream(
     split_seed: int = 0,
     class_order: str | Sequence[int] = "natural",
     order_seed: int = 0,
-    inter_task_edges: str = "all",
+    edges: str = "all",
     leftover: str = "context",
     classes_per_task: int | None = None,
     num_tasks: int | None = None,
@@ -44,7 +44,7 @@ def make_stream(
             1,000 test nodes; for others 20 and 30 a class and the rest). For a split of your own, give
             :func:`load_graph`'s graph to :meth:`TaskStream.from_classes`.
         split_seed: of the seeded split.
-        class_order, order_seed, inter_task_edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
+        class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
         classes_per_task: by default the data set's own (Cora and Citeseer 2, Reddit 5).
         normalize: divide attributes by their row sum; by default where they are bags of words.
         root: where raw files lie, by default ``ERGNN_DATA``.
@@ -71,7 +71,7 @@ def make_stream(
         class_order=class_order,
         order_seed=order_seed,
         split=spec.seeded_split(graph, split_seed) if used == "seeded" else "public",
-        inter_task_edges=inter_task_edges,
+        edges=edges,
         leftover=leftover,
         metric=spec.metric,
     )

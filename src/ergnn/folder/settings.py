@@ -23,7 +23,7 @@ class Settings:
 
     Args:
         learner: backbone, method and training; see :class:`LearnerConfig`. The head is always ``growing``.
-        num_features: features per node; None is as many as the first update has.
+        num_features: features per node; by default as many as the first update has.
         val: share of labeled nodes held out for validation where no split column says so.
         test: share of labeled nodes held out for scores where no split column says so.
         directed: edges lead one way only.

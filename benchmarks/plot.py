@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ergnn.bench.measure import Measurement
+from benchmarks.measure import Measurement
 from ergnn.errors import InputError
 
 

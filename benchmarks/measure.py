@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,7 +72,11 @@ def in_fresh_process(function: str, *arguments: Any) -> Any:
         "print(json.dumps(f(*json.loads(sys.argv[1]))))"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, json.dumps(arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", "-c", code, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[1],  # where `benchmarks` is imported from
     )
     if done.returncode:
         raise RuntimeError(f"{function} failed in its own process:\n{done.stderr[-2000:]}")

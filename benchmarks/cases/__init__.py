@@ -1,11 +1,11 @@
-"""What is measured. Each case returns measurements; ``ergnn bench`` runs them all or some."""
+"""What is measured. Each case returns measurements; ``python -m benchmarks`` runs them all or some."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ergnn.bench.cases import large, selection, training
-from ergnn.bench.measure import Measurement
+from benchmarks.cases import large, selection, training
+from benchmarks.measure import Measurement
 
 Case = Callable[[int, bool], list[Measurement]]
 

@@ -1,4 +1,4 @@
-"""``ergnn bench``: run the cases, print the table, keep the figures."""
+"""``python -m benchmarks``: run the cases, print the table, keep the figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ergnn.bench.cases import CASES
-from ergnn.bench.measure import Measurement, as_json
+from benchmarks.cases import CASES
+from benchmarks.measure import Measurement, as_json
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.report.tables import Table
 
@@ -81,7 +81,7 @@ def load(path: Path, quick: bool | None = None) -> dict[str, Any]:
     except (OSError, json.JSONDecodeError) as error:
         raise InputError(f"{path}: cannot be read as benchmark figures ({error})") from None
     if not isinstance(found, dict) or "measurements" not in found:
-        raise InputError(f"{path}: has no 'measurements'; it is not a file that `ergnn bench --json` wrote")
+        raise InputError(f"{path}: has no 'measurements'; it is not a file that `python -m benchmarks --json` wrote")
     kind = bool(found.get("quick", False))
     if quick is not None and kind != quick:
         theirs, ours = ("quick", "full") if kind else ("full", "quick")

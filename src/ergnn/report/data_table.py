@@ -1,4 +1,4 @@
-"""Table 1: the data sets and their tasks, every number counted from what was loaded."""
+"""Table 1: the data sets and their tasks, counted from the loaded data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ergnn.data.datasets import DataUnavailable, load_graph
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.grid import PAPER_TABLE_1, TABLE_1
 from ergnn.experiments.run import make_config_stream
-from ergnn.experiments.tables import Page
-from ergnn.report.tables import NOTHING, Table
+from ergnn.report.experiment_tables import Page
+from ergnn.report.table import NOTHING, Table
 
-PRINTED = ("nodes", "node attributes", "classes", "tasks", "classes a task")
+PRINTED = ("nodes", "node features", "classes", "tasks", "classes per task")
 MORE = ("edges", "training nodes", "validation nodes", "test nodes", "split", "metric")
 
 
 def data_page(datasets: Sequence[str]) -> Page:
-    """What the paper prints beside what was counted; data sets that are not there are named."""
+    """The paper's counts beside ours; unavailable data sets are named in the notes."""
     header, columns, notes = [""], [], []
     for name in datasets:
         try:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ergnn.report import paper
-from ergnn.report.paper import PAPER_RESULTS, paper_result
+from ergnn.experiments import paper
+from ergnn.experiments.paper import PAPER_RESULTS, paper_result
 
 ROWS = {
     "DeepWalk": ("deepwalk", "finetune", None),

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ergnn.bench.cases.common import cora
-from ergnn.bench.graphs import bag_of_words_graph, corafull_like, synthetic_stream
-from ergnn.bench.measure import Measurement, in_fresh_process, seconds
-from ergnn.bench.plain import PlainLearner
+from benchmarks.cases.common import cora
+from benchmarks.graphs import bag_of_words_graph, corafull_like, synthetic_stream
+from benchmarks.measure import Measurement, in_fresh_process, seconds
+from benchmarks.plain import PlainLearner
 from ergnn.data import Task, TaskStream
 from ergnn.experiments.run import peak_memory_mb
 from ergnn.learner import Learner
@@ -21,8 +21,8 @@ from ergnn.learner import Learner
 def corafull(threads: int, quick: bool) -> list[Measurement]:
     """A task of a CoraFull-shaped graph, and the peak of its whole stream, each in a process of its own."""
     tasks, epochs = 3 if quick else 35, 2 if quick else 5
-    ours = in_fresh_process("ergnn.bench.cases.large:corafull_stream", threads, tasks)
-    plain = in_fresh_process("ergnn.bench.cases.large:corafull_plain_epochs", threads, epochs)
+    ours = in_fresh_process("benchmarks.cases.large:corafull_stream", threads, tasks)
+    plain = in_fresh_process("benchmarks.cases.large:corafull_plain_epochs", threads, epochs)
     note = f"median of {tasks} tasks × 200 epochs; peer: the median of {epochs} of its epochs, × 200"
     memory = f"{tasks} tasks, whole process; peer: one task"
     return [

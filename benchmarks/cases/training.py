@@ -6,10 +6,10 @@ from functools import partial
 
 import torch
 
-from ergnn.bench.cases.common import cora, er_gat_im
-from ergnn.bench.measure import Measurement, seconds
-from ergnn.bench.plain import plain_model, plain_stream
-from ergnn.experiments.run import learn_streams
+from benchmarks.cases.common import cora, er_gat_im
+from benchmarks.measure import Measurement, seconds
+from benchmarks.plain import plain_model, plain_stream
+from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.objective import make_objective
@@ -53,9 +53,9 @@ def stream(threads: int, quick: bool) -> list[Measurement]:
     """One ER-GAT-IM stream on Cora (3 tasks × 200 epochs), alone and as ten seeds together."""
     tasks, epochs, repeats = cora(), 20 if quick else 200, 1 if quick else 3
     note = f"3 tasks × {epochs} epochs, 20 labelled nodes a class, selection and evaluation included"
-    learn_streams([er_gat_im(0, 2)], [tasks])  # the first call pays for torch's own set-up
-    one = seconds(lambda: learn_streams([er_gat_im(0, epochs)], [tasks]), repeats, 0)
-    ten = seconds(lambda: learn_streams([er_gat_im(s, epochs) for s in range(10)], [tasks] * 10), repeats, 0)
+    evaluate_streams([er_gat_im(0, 2)], [tasks])  # the first call pays for torch's own set-up
+    one = seconds(lambda: evaluate_streams([er_gat_im(0, epochs)], [tasks]), repeats, 0)
+    ten = seconds(lambda: evaluate_streams([er_gat_im(s, epochs) for s in range(10)], [tasks] * 10), repeats, 0)
     plain = seconds(lambda: plain_stream(tasks, "gat", epochs), repeats, 0)
     many = note + "; peer: 10 × its run"
     return [

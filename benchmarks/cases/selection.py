@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ergnn.bench.cases.common import cora, er_gat_im
-from ergnn.bench.graphs import bag_of_words_graph, synthetic_stream
-from ergnn.bench.measure import Measurement, seconds
-from ergnn.bench.plain import PlainLearner
+from benchmarks.cases.common import cora, er_gat_im
+from benchmarks.graphs import bag_of_words_graph, synthetic_stream
+from benchmarks.measure import Measurement, seconds
+from benchmarks.plain import PlainLearner
 from ergnn.curvature import flatten, gauss_newton_product
 from ergnn.data import Task
 from ergnn.learner import Learner
