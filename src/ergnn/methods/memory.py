@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from torch import Tensor
+
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, Method
@@ -75,9 +77,14 @@ class MemoryMethod(Method):
         pairs = zip(self.buffer.experiences, remembered, strict=True)
         return [own, *(learner.examples(graph, nodes, part.task) for part, nodes in pairs)]
 
+    def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
+        """What is stored beside selected nodes, ``[n, …]`` each; by default nothing."""
+        return {}
+
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         context = learner.selection_context(task, trained_on, self.per_class, self.selector.leaky)
         selection = self.selector.select(context)
-        self.buffer.add(task.graph, task.id, selection.nodes, selection.scores)
+        extras = self.values_to_store(learner, task, selection.nodes)
+        self.buffer.add(task.graph, task.id, selection.nodes, selection.scores, extras)
         evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
         return {**selection.info, "evicted": evicted} if evicted else selection.info
