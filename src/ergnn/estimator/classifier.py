@@ -55,7 +55,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         epochs, lr, weight_decay, optimizer, batch_size, fanout: see :class:`ergnn.Training`.
         replay: ``live``, ``isolated`` or ``ego``, see :class:`ergnn.ExperienceBuffer`; ``auto`` is ``live`` for graphs
             and ``isolated`` for plain matrices.
-        replay_batch: how many remembered nodes an epoch replays, in turn; by default 4 e, and 0 is all of them.
+        replay_batch: how many remembered nodes an epoch replays, in turn; by default as many as the call has
+            nodes, and 0 is all of them.
         budget_nodes, budget_bytes: the most that may be remembered over all classes.
         backbone_options, selector_options: for a backbone or selector given by name.
         device: where to compute.

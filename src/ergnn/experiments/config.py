@@ -74,7 +74,8 @@ class RunConfig:
         beta: a fixed weight of the current task in place of |B| / (|D| + |B|).
         replay: how a remembered node is shown again: live, isolated or ego.
         hops: radius of a stored ego graph.
-        replay_batch: how many remembered nodes an epoch replays, in turn; by default 4 e (0 is the whole buffer).
+        replay_batch: how many remembered nodes an epoch replays, in turn; by default as many as the task has
+            training nodes (0 is the whole buffer).
         denominator: of the forgetting mean, M-1 or M.
         device: cpu, cuda, cuda:1, ...
         features_options: of the walks, e.g. walks=80.

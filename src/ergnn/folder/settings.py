@@ -28,7 +28,7 @@ class Settings:
         weight_decay: by default the backbone's own.
         optimizer: adam, adamw or sgd.
         batch_size: training nodes a step; by default all.
-        replay_batch: remembered nodes an epoch, in turn; by default 4 e, and 0 is all of them.
+        replay_batch: remembered nodes per epoch, in turn; by default as many as are learned, and 0 is all of them.
         loss_scale: how new and remembered nodes are weighed: sum, balanced or mean.
         val: share of labelled nodes held out for validation where no split column says so.
         test: share of labelled nodes held out for scores where no split column says so.

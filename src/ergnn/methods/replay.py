@@ -24,8 +24,8 @@ as an epoch, and all of them are held in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
 ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
-GROWING_DEFAULT: ClassBalance = "none"
-"""What ``auto`` means for a growing head."""
+GROWING_DEFAULT: ClassBalance = "memory"
+"""What ``auto`` means for a growing head: the most accurate on validation nodes of Cora, for e = 1 and 5."""
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
