@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.nn.backbones import GCN
+from ergnn.nn.backbones.gcn import GCN
 from ergnn.observing import observe_together
 from graphs import random_graph
 

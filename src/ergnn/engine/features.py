@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import version_of
 from ergnn.engine.sparse import SparsePattern, spmm
 
 SPARSE_BELOW = 0.1
@@ -47,7 +48,8 @@ class SparseFeatures:
 
 Features = DenseFeatures | SparseFeatures
 
-_SPARSE: WeakKeyDictionary[Graph, Tensor | None] = WeakKeyDictionary()
+_SPARSE = WeakTensorKeyDictionary()
+"""Dense features → their version, and what is sparse of them."""
 
 
 def _sparse_x(graph: Graph) -> Tensor | None:
@@ -55,10 +57,12 @@ def _sparse_x(graph: Graph) -> Tensor | None:
         return graph.x
     if graph.x.numel() > LARGE:
         return None
-    if graph not in _SPARSE:
+    version, found = _SPARSE.get(graph.x, (None, None))
+    if version != version_of(graph.x):
         share = int(torch.count_nonzero(graph.x)) / max(graph.x.numel(), 1)
-        _SPARSE[graph] = graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
-    return _SPARSE[graph]
+        found = graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
+        _SPARSE[graph.x] = version_of(graph.x), found
+    return found
 
 
 def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32) -> Features:

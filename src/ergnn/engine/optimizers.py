@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.adjacency import VECTOR
+from ergnn.engine.slots import VECTOR
 
 OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ergnn.engine.layers import DropoutStream
+from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ergnn.engine.layers import Propagate
 from ergnn.errors import InputError
 from ergnn.folder.settings import Settings
 from ergnn.learner import Learner
@@ -45,8 +44,7 @@ def hops_of(settings: Settings) -> int:
         raise InputError(
             f"backbone {settings.backbone!r} does not run on receptive fields; a folder's graph is read in parts"
         )
-    layers = [*model.convs, *model.heads[:1]]
-    return sum(layer.hops if isinstance(layer, Propagate) else not isinstance(layer, nn.Linear) for layer in layers)
+    return model.num_hops
 
 
 def check_size(settings: Settings, num_features: int) -> None:
