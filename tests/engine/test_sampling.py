@@ -269,17 +269,6 @@ def test_a_model_that_does_not_fit_is_refused() -> None:
 # --- elsewhere -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.gpu
-def test_a_gpu_draws_the_same() -> None:
-    graph = random_graph(n=200, p_edge=0.3)
-    for replace in (False, True):
-        here, there = (
-            sample_neighbors(adjacency_of(g), torch.arange(200, device=g.device), 6, replace, 11)
-            for g in (graph, graph.to("cuda"))
-        )
-        assert all(torch.equal(a, b.cpu()) for a, b in zip(here, there, strict=True))
-
-
 def test_pygs_loader_draws_from_the_same_distribution() -> None:
     pytest.importorskip("pyg_lib", reason="PyG's NeighborLoader needs pyg-lib, which is not on PyPI")
     from torch_geometric.data import Data
