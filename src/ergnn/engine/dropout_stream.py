@@ -47,7 +47,7 @@ class DropoutStream:
         return h * keep_scale(position, key, p, h.dtype)
 
     def input(self, h: Tensor | Features, p: float, block: Any) -> Tensor | Features:
-        """Dropout on what a layer reads: activations, or attributes in either form."""
+        """Dropout on what a layer reads: activations, or features in either form."""
         if isinstance(h, SparseFeatures):
             return SparseFeatures(h.pattern, self(h.value, p, h.position, h.model), h.position, h.model)
         if isinstance(h, DenseFeatures):

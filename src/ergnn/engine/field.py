@@ -1,4 +1,4 @@
-"""The exact receptive field of some nodes: all that a forward pass has to touch to score them."""
+"""The receptive field of some nodes: everything that a forward pass has to touch to score them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ AnyBlock = Block | LinkedBlock
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Attributes and blocks, first layer first.
+    """Features and blocks, first layer first.
 
     Args:
-        features: attributes of the rows that the first layer reads.
+        features: features of the rows that the first layer reads.
         layers: one block for each layer of the encoder that has parameters.
         take: for each row that the heads read, the encoder's output row (a node scored by two heads is read twice);
             None where these are the same rows. Of a large graph as lists of one row each, so that gradients of a row
@@ -77,7 +77,7 @@ def make_field(
     """
     adj = adjacency_of(graph)
     linked = adj.is_large and sampling is None
-    dtype = next((value.dtype for value in model.parameters()), torch.float32)
+    dtype = model.dtype
     hops = enumerate(sampling.fanout if sampling is not None else ())
 
     def block(aggregation: Aggregation | None, nodes: Tensor, slot: Tensor, slots: int) -> tuple[AnyBlock, Tensor]:

@@ -1,7 +1,7 @@
 """Exact scores of many nodes, layer by layer: each layer is computed once for every node that is needed, in chunks.
 
-On fields, the nodes of each chunk bring their neighbors' neighbors along, and where chunks are many the same rows
-are computed again and again. Here a layer first multiplies every row by its matrix (``Z = H W``, short rows), then sums
+On fields, each chunk of nodes brings its neighbors' neighbors along, and with many chunks the same rows are computed
+again and again. Here a layer first multiplies every row by its matrix (``Z = H W``, short rows), then sums
 over neighbors a few rows at a time, so that memory is that of ``Z`` and of one chunk's edges.
 """
 
@@ -65,7 +65,7 @@ def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor
         embedded = _encoder(model, graph, needed)
         used = torch.unique(heads).tolist()
         width = max(model.head_widths[head] for head in used)
-        out = torch.full((*heads.shape, width), MASKED, dtype=_dtype(model), device=nodes.device)
+        out = torch.full((*heads.shape, width), MASKED, dtype=model.dtype, device=nodes.device)
         for head in used:
             row, place = (heads == head).nonzero().unbind(1)
             scored = torch.unique(nodes[row])
@@ -84,7 +84,7 @@ class _Encoded:
 
 
 _ENCODED: WeakKeyDictionary[nn.Module, _Encoded] = WeakKeyDictionary()
-"""The last one of each model: after a task, the nodes of all tasks so far are scored one after another."""
+"""The latest of each model: after a task, the nodes of all tasks so far are scored one after another."""
 
 
 def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
@@ -106,7 +106,7 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
 
 
 def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
-    adj, dtype = adjacency_of(graph), _dtype(model)
+    adj, dtype = adjacency_of(graph), model.dtype
     hops, layers = model.propagated_hops, model.learned_layers
     sets = [torch.unique(nodes)]  # of each layer, last first: the nodes that it writes, and those that the first reads
     for conv in reversed(layers):
@@ -148,10 +148,6 @@ def _projected(params: Params, names: tuple[str, ...]) -> tuple[Tensor, Params]:
 def _table(nodes: Tensor, value: Tensor) -> Read:
     """``value`` by node id; ``nodes`` are ascending."""
     return lambda wanted: value[torch.searchsorted(nodes, wanted)]
-
-
-def _dtype(model: Backbone) -> torch.dtype:
-    return next((value.dtype for value in model.parameters()), torch.float32)
 
 
 def _flip(value: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Blocks of large graphs: lists of in-neighbors shared by all layers, and nothing else of the size of the edges."""
+"""Blocks of large graphs: all layers share the lists of in-neighbors, and nothing else is stored per edge."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
-from ergnn.engine.slots import Chosen, Rows, Runs
+from ergnn.engine.slots import GatheredRows, Rows, SortedRows
 from ergnn.nn.layers import Aggregation
 
 WHOLE_FROM = 0.4
-"""A block of more than this share of the edges is the whole graph's, whose lists are there already."""
+"""A block with more than this share of the edges uses the lists of the whole graph."""
 FILLED_FROM = 0.75
-"""Where more than this share of the nodes is read, all are."""
+"""If more than this share of the nodes is read, all are."""
 CHUNK = 1 << 22
-"""Edges at a time while a block is made."""
+"""Edges per chunk while a block is built."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class LinkedBlock(Projecting):
     src_model: None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        rows = self.src if self.root is None else Chosen(self.src.slot[self.root], self.src.slots)
+        rows = self.src if self.root is None else GatheredRows(self.src.slot[self.root], self.src.slots)
         object.__setattr__(self, "dst", rows)
 
     def at_targets(self, h: Tensor) -> Tensor:
@@ -95,10 +95,10 @@ def make_linked_block(
     if slots == 1 and int(adj.degree[nodes].sum()) > WHOLE_FROM * adj.num_edges:
         links, read, whole = adj.links(loops), everything, True
         root = None if nodes.numel() == n and torch.equal(nodes, everything) else nodes
-        src = Runs(torch.zeros_like(everything), 1)
+        src = SortedRows(torch.zeros_like(everything), 1)
     else:
         links, key, root = _compact(adj, nodes, slot, slots, loops)
-        src, read, whole = Runs(key // n, slots), key % n, False
+        src, read, whole = SortedRows(key // n, slots), key % n, False
     before = after = None
     if aggregation.source is not None or aggregation.target is not None:
         degree = adj.links(loops).degree().to(torch.float64).unsqueeze(1)
@@ -135,7 +135,7 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
 
 
 def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Edges into runs of ``nodes``, by row; without those from a node to itself if each is to have one in any case."""
+    """Edges into runs of ``nodes``, by row; with ``loops``, without those from a node to itself."""
     size = adj.degree[nodes]
     for row, stop, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK):
         target, source = adj.incoming(nodes[row:stop])

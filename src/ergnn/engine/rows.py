@@ -1,4 +1,4 @@
-"""Losses of models that never look at the graph: one row of attributes in, one row of scores out."""
+"""Losses of models that read no neighbors: one row of features in, one row of scores out."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class RowObjective(Objective):
     """
 
     def __init__(self, whole: Objective, model: Backbone, examples: Examples) -> None:
-        dtype = next(value.dtype for value in model.parameters())
-        x = examples.graph.rows(examples.nodes).to(dtype)
+        x = examples.graph.rows(examples.nodes).to(model.dtype)
         self._set(whole, model, x, examples.targets, examples.weights)
 
     def _set(self, whole: Objective, model: Backbone, x: Tensor, targets: Tensor, weights: Tensor) -> None:

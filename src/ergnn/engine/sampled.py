@@ -1,4 +1,4 @@
-"""Losses over sampled neighbors: of a batch, drawn anew for each key."""
+"""Losses over sampled neighbors, drawn again for each batch and key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ergnn.nn.examples import Examples
 
 
 class SampledObjective(FieldObjective):
-    """Examples of one model whose batches look at drawn neighbors only; of the whole set no field is ever made.
+    """Examples of one model whose batches read sampled neighbors only; no field of the whole set is ever built.
 
     Args:
         sampling: how many neighbors.

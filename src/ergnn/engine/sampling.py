@@ -39,7 +39,7 @@ class Sampling:
     """How many neighbors are drawn.
 
     Args:
-        fanout: of a node to be scored first, then of those drawn for it, and so on: one number a layer that reads
+        fanout: of a node to be scored first, then of those drawn for it, and so on: one number per layer that reads
             neighbors; -1 is all.
         replace: whether a neighbor may be drawn more than once.
     """

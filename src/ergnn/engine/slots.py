@@ -70,14 +70,14 @@ class Rows:
         return parameter if alone else parameter.index_select(0, self.slot)
 
     def apply(self, function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
-        """A function of each entry; what does not fill a vector of the processor is rounded otherwise by some."""
+        """An elementwise function, model by model where rows do not fill whole vectors (rounding may differ there)."""
         if not self.parts or h.size(1) * h.element_size() % VECTOR == 0:
             return function(h)
         return torch.cat([function(part) for part in h.split(self.sizes)])
 
 
-class Runs(Rows):
-    """Rows in the order of their slots, of sizes that may differ much: one product a slot, whose sums are in order."""
+class SortedRows(Rows):
+    """Rows sorted by slot, with slots of very different sizes: one product per slot, summed in a fixed order."""
 
     def __init__(self, slot: Tensor, slots: int) -> None:
         self.slot, self.slots, self.count = slot, slots, int(slot.numel())
@@ -96,8 +96,8 @@ class Runs(Rows):
         return torch.cat([value.expand(size, *value.shape[1:]) for value, size in runs])
 
 
-class Chosen(Rows):
-    """Rows in any order; entries of their slots are read by a product, whose gradient is added up in a fixed order."""
+class GatheredRows(Rows):
+    """Rows in any order; slots are looked up by a product, so that gradients are summed in a fixed order."""
 
     def __init__(self, slot: Tensor, slots: int) -> None:
         super().__init__(slot, slots)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -79,6 +80,11 @@ class Backbone(nn.Module):
         h = F.dropout(self.embed(x, adj), self.dropout, self.training)
         last = self.heads[head]
         return last(h) if isinstance(last, nn.Linear) else last(h, adj)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters; float32 where there are none."""
+        return next((value.dtype for value in self.parameters()), torch.float32)
 
     @property
     def learned_layers(self) -> list[nn.Module]:
