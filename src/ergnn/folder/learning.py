@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ergnn.callbacks import EpochCallback
 from ergnn.data.stream import Task
-from ergnn.engine.layers import Propagate
 from ergnn.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.folder.database import MALFORMED, FolderError, Version, checksum, from_json, insert, to_json, transaction
 from ergnn.folder.graph import Array, StoredGraph
@@ -24,6 +23,7 @@ from ergnn.folder.settings import Settings
 from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, unpack, write_learner
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.layers import Propagate
 from ergnn.replay.buffer import ExperienceBuffer
 
 CHUNK = 2048

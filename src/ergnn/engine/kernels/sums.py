@@ -1,4 +1,4 @@
-"""Sums over the neighbours of each row; linear, and so the same sum in every mode of differentiation."""
+"""Sums over the neighbors of each row; linear, and so the same sum in every mode of differentiation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 22
 """Edges at a time on a CPU."""
 
 
-def neighbour_sum(h: Tensor, links: Links) -> Tensor:
+def neighbor_sum(h: Tensor, links: Links) -> Tensor:
     """``Σ_j h_j`` over the source rows of each target row, ``[targets, width]``."""
     out: Tensor = _Sum.apply(h, links, torch.is_grad_enabled() and h.requires_grad)
     return out
@@ -30,7 +30,7 @@ class _Sum(Function):
         if runs_on_triton(h):
             from ergnn.engine.kernels import triton_sums
 
-            return triton_sums.neighbour_sum(h, links)
+            return triton_sums.neighbor_sum(h, links)
         return _plain(h, links)
 
     @staticmethod
