@@ -14,7 +14,6 @@ import pytest
 import scipy.sparse
 
 from ergnn.data.formats import EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, to_graph, write_nodes
-from ergnn.data.formats.footer import claims
 from ergnn.errors import InputError
 
 NODES = {

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ergnn.data import splits
 from ergnn.data.formats.graph import to_graph
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
 from ergnn.data.graph import UNLABELLED, Graph, Split
@@ -173,7 +173,7 @@ def _moment(value: float | str) -> float:
     try:
         return seconds(value)
     except ValueError:
-        raise InputError(f"boundary {shown(value)} is not a date such as 2024-05-31") from None
+        raise InputError(f"boundary {truncate(value)} is not a date such as 2024-05-31") from None
 
 
 def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | None) -> np.ndarray:
@@ -189,5 +189,5 @@ def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | Non
 
 def _places(order: Sequence[str], names: tuple[str, ...], what: str) -> list[int]:
     if sorted(order) != sorted(names):
-        raise InputError(f"order is {shown(list(order))}; it must name every {what} once: {shown(sorted(names), 200)}")
+        raise InputError(f"order is {truncate(list(order))}; it must name every {what} once: {truncate(sorted(names), 200)}")
     return [names.index(name) for name in order]

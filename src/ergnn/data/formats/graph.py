@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, numbered
 from ergnn.data.graph import UNLABELLED, Graph, Split
 from ergnn.errors import InputError
@@ -50,7 +50,7 @@ def to_graph(
     number = {label: i for i, label in enumerate(names)}
     if len(number) < len(names):
         twice = next(label for label in names if names.count(label) > 1)
-        raise InputError(f"{name}: class {shown(twice)} is named twice")
+        raise InputError(f"{name}: class {truncate(twice)} is named twice")
     y = torch.tensor([_class(label, number, row, nodes) for row, label in enumerate(nodes.labels)], dtype=torch.long)
     edge_index = _edge_index(nodes, edges, undirected, self_loops, name)
     graph = Graph(
@@ -122,8 +122,8 @@ def _class(label: str | None, number: dict[str, int], row: int, nodes: NodeTable
     if label is None:
         return UNLABELLED
     if label not in number:
-        known = ", ".join(shown(name, 20) for name in list(number)[:8]) + (", …" if len(number) > 8 else "")
-        raise InputError(f"node {shown(nodes.ids[row])} has label {shown(label)}; classes are {known}")
+        known = ", ".join(truncate(name, 20) for name in list(number)[:8]) + (", …" if len(number) > 8 else "")
+        raise InputError(f"node {truncate(nodes.ids[row])} has label {truncate(label)}; classes are {known}")
     return number[label]
 
 
@@ -138,8 +138,8 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, sel
         if unknown.size:
             row = int(unknown[0])
             raise InputError(
-                f"{name}: edge {row + 1} names {what} {shown(column[row])}, which is no node; "
-                f"there are {len(place):,}, the first is {shown(nodes.ids[0])}"
+                f"{name}: edge {row + 1} names {what} {truncate(column[row])}, which is no node; "
+                f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
             )
         ends.append(index)
     source, target = ends
