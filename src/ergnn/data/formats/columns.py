@@ -10,15 +10,16 @@ from ergnn.data.formats.limits import Limits, truncate
 from ergnn.data.formats.tables import listed
 from ergnn.errors import FormatError
 
-NODE_TEXTS = ("id", "label", "split", "domain")
-NODE_ROLES = (*NODE_TEXTS, "time")
-EDGE_TEXTS = ("source", "target")
-EDGE_ROLES = (*EDGE_TEXTS, "weight", "time")
+TEXTS = ("id", "label", "split", "domain", "source", "target")
+NODE_ROLES = ("id", "label", "split", "domain", "time")
+EDGE_ROLES = ("source", "target", "weight", "time")
+REQUIRED = ("id", "source", "target")
 FEATURES = "features"
 PREFIX = "feature_"
 LOOK_LIKE_LABELS = ("class", "classes", "labels", "target", "y")
 UNNAMED = ("", "Unnamed: 0")
 """How the index of a pandas frame is called in a CSV file, and after that file was read and written again."""
+CHOOSE = "name the feature columns with --feature-columns, or leave this one out with --ignore-column"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Found:
-    """The columns of a table by their names in it.
+    """The columns of a table, by their names in it.
 
     Args:
         roles: the column of each role that is present.
@@ -69,80 +70,59 @@ class Found:
 
     @property
     def wanted(self) -> list[str]:
-        return list(dict.fromkeys([*self.roles.values(), *self.features]))
+        return [*self.roles.values(), *self.features]
 
     @property
     def texts(self) -> list[str]:
         """Columns of ids, labels and the like, whose values are text whatever they look like."""
-        return [self.roles[role] for role in (*NODE_TEXTS, *EDGE_TEXTS) if role in self.roles]
+        return [self.roles[role] for role in TEXTS if role in self.roles]
+
+
+def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, where: object) -> Found:
+    """Find the columns that have a role; default names are also found in capitals."""
+    keys = [name.strip() for name in names]
+    first: dict[str, int] = {}
+    for i, key in enumerate(keys):
+        if first.setdefault(key, i) != i:
+            raise FormatError(f"{where}: column {truncate(key)} occurs twice, as column {first[key] + 1} and {i + 1}")
+    out: dict[str, str] = {}
+    for role in roles:
+        given = getattr(columns, role)
+        fits = [key == given if given else key.lower() == role and key not in columns.ignore for key in keys]
+        found = [name for name, fit in zip(names, fits, strict=True) if fit]
+        if len(found) > 1:
+            raise FormatError(f"{where}: columns {listed(found)} could all be the {role}; name it with --{role}-column")
+        if found:
+            out[role] = found[0]
+        elif given or role in REQUIRED:
+            raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; name it with --{role}-column")
+    return Found(out)
 
 
 def find_node_columns(
     names: Sequence[str], index: Sequence[str], columns: Columns, limits: Limits, where: object
 ) -> Found:
     """Find the columns of a table of nodes; ``index`` are those that were the index of a pandas frame."""
-    roles = _roles(names, index, NODE_ROLES, ("id",), columns, where)
-    taken = {*roles.values(), *index, *columns.ignore}
-    free = [name for name in names if name not in taken and name.strip() not in taken]
+    roles = find_columns(names, NODE_ROLES, columns, where).roles
+    free = [n for n in names if n not in {*roles.values(), *index} and n.strip() not in columns.ignore]
+    single = [n for n in free if n.strip().lower() == FEATURES]
     if columns.features is not None:
-        chosen = [name for want in columns.features for name in _matching(want, names, where)]
-        for name in chosen:
-            if name in roles.values():
-                raise FormatError(f"{where}: column {truncate(name)} cannot be a feature and have another meaning too")
-        single = len(chosen) == 1
+        chosen = [n for want in columns.features for n in _matching(want, [*single, *free], names, where)]
+        single = chosen if len(chosen) == 1 else []
     else:
-        chosen = [name for name in free if name.strip().lower().startswith(PREFIX)]
-        lists = [name for name in free if name.strip().lower() == FEATURES]
-        if chosen and lists:
-            raise FormatError(
-                f"{where}: features both in {truncate(lists[0])} and in {truncate(chosen[0])}; choose with "
-                "--feature-columns or --ignore-column"
-            )
-        single = bool(lists)
-        chosen = chosen or lists or [_feature(name, names, where) for name in free]
+        chosen = [n for n in free if n.strip().lower().startswith(PREFIX)]
+        if chosen and single:
+            raise FormatError(f"{where}: features both in {truncate(single[0])} and in {truncate(chosen[0])}; {CHOOSE}")
+        chosen = chosen or single or [_feature(n, names, where) for n in free]
     limits.check("features", len(chosen), where)
-    return Found(roles, tuple(dict.fromkeys(chosen)), single)
+    return Found(roles, tuple(dict.fromkeys(chosen)), bool(single))
 
 
-def find_edge_columns(names: Sequence[str], columns: Columns, where: object) -> Found:
-    """Find the columns of a table of edges; others are not read."""
-    return Found(_roles(names, (), EDGE_ROLES, EDGE_TEXTS, columns, where))
-
-
-def _roles(
-    names: Sequence[str],
-    index: Sequence[str],
-    roles: Sequence[str],
-    required: Sequence[str],
-    columns: Columns,
-    where: object,
-) -> dict[str, str]:
-    stripped = [name.strip() for name in names]
-    first: dict[str, int] = {}
-    for i, name in enumerate(stripped):
-        if first.setdefault(name, i) != i:
-            raise FormatError(f"{where}: column {truncate(name)} occurs twice, as column {first[name] + 1} and {i + 1}")
-    out: dict[str, str] = {}
-    ignored = {name for name in names if name.strip() in columns.ignore}
-    for role in roles:
-        given = getattr(columns, role)
-        found = [n for n, s in zip(names, stripped, strict=True) if s == (given or "").strip()] if given else [
-            n for n, s in zip(names, stripped, strict=True) if s.lower() == role and n not in ignored
-        ]
-        if len(found) > 1:
-            raise FormatError(f"{where}: columns {listed(found)} could all be the {role}; name one with --{role}-column")
-        if found:
-            out[role] = found[0]
-        elif given or role in required:
-            raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; name it with --{role}-column")
-    return out
-
-
-def _matching(want: str, names: Sequence[str], where: object) -> list[str]:
-    found = [n for n in names if n.strip() == want.strip()] or [n for n in names if fnmatchcase(n.strip(), want)]
+def _matching(want: str, free: Sequence[str], names: Sequence[str], where: object) -> list[str]:
+    found = [n for n in free if n.strip() == want.strip()] or [n for n in free if fnmatchcase(n.strip(), want)]
     if not found:
-        raise FormatError(f"{where}: no feature column {truncate(want)}; {_present(names)}")
-    return found
+        raise FormatError(f"{where}: no column {truncate(want)} that could be a feature; {_present(names)}")
+    return list(dict.fromkeys(found))
 
 
 def _feature(name: str, names: Sequence[str], where: object) -> str:
@@ -155,7 +135,7 @@ def _feature(name: str, names: Sequence[str], where: object) -> str:
     if name.strip().lower() in LOOK_LIKE_LABELS:
         raise FormatError(
             f"{where}: column {truncate(name)} would be read as a feature, but looks like a label; name it with "
-            "--label-column, leave it out with --ignore-column, or name the features with --feature-columns"
+            f"--label-column, or {CHOOSE}"
         )
     return name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from ergnn.errors import FormatError, InputError
@@ -29,10 +29,9 @@ class Limits:
     megabytes: int = 4096
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            value = getattr(self, option.name)
+        for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"the limit on {option.name} is {value!r}; an integer of at least 1 is required")
+                raise InputError(f"the limit on {name} is {value!r}; an integer of at least 1 is required")
 
     @property
     def bytes(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.data.formats.boundary import extra, wrap_errors
 from ergnn.data.formats.columns import Columns
-from ergnn.data.formats.convert import frame_source, named_columns, read_edge_source, read_node_source
+from ergnn.data.formats.convert import Source, column_of, frame_source
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.text import BOM, read_bytes
@@ -35,28 +35,32 @@ def from_networkx(
     limits, columns = limits or Limits(), columns or Columns()
     limits.check("nodes", graph.number_of_nodes(), source)
     limits.check("edges", graph.number_of_edges(), source)
-    weight = columns.weight or "weight"
-    with wrap_errors(source, "a graph with attributes"):
-        nodes = named_columns([{**data, columns.id or "id": node} for node, data in graph.nodes(data=True)])
-        weighted = any(weight in data for *_, data in graph.edges(data=True))
-        edges = named_columns(
-            [
-                {**({weight: 1.0} if weighted else {}), **data, columns.source or "source": a, columns.target or "target": b}
-                for a, b, data in graph.edges(data=True)
-            ]
-        )
-    if not nodes:
+    if not graph.number_of_nodes():
         raise FormatError(f"{source}: no nodes")
-    found = read_node_source(frame_source(nodes, source), columns, limits)
-    if not edges:
-        return found, EdgeTable(source=[], target=[])
-    return found, read_edge_source(frame_source(edges, source), columns, limits)
+    ends, weight = (columns.source or "source", columns.target or "target"), columns.weight or "weight"
+    missing = dict(graph.graph.get("edge_default", {}))  # where networkx keeps the defaults of GraphML
+    if any(weight in data for *_, data in graph.edges(data=True)):
+        missing = {weight: 1.0, **missing}
+    edges = [{**missing, **data, ends[0]: a, ends[1]: b} for a, b, data in graph.edges(data=True)]
+    missing = graph.graph.get("node_default", {})
+    nodes = [{**missing, **data, columns.id or "id": node} for node, data in graph.nodes(data=True)]
+    return (
+        _table(nodes, (), source).nodes(columns, limits),
+        _table(edges, ends, source).edges(columns, limits),
+    )
+
+
+def _table(rows: list[dict[str, Any]], names: tuple[str, ...], source: str) -> Source:
+    import pyarrow as pa
+
+    with wrap_errors(source, "a graph with attributes"):
+        names = tuple(dict.fromkeys([*names, *(str(name) for row in rows for name in row)]))
+        return frame_source(pa.table({name: column_of([row.get(name) for row in rows]) for name in names}), source)
 
 
 def read_graphml(path: Path, limits: Limits, columns: Columns | None = None) -> tuple[NodeTable, EdgeTable]:
     """The graph of a GraphML file."""
-    networkx = extra("networkx", "networkx", "reading GraphML files")
-    raw = _bounded(path, limits)
+    networkx, raw = extra("networkx", "networkx", "reading GraphML files"), _bounded(path, limits)
     if b"<!DOCTYPE" in raw:
         raise FormatError(f"{path}: a document type, which could define entities that expand without end; remove it")
     with wrap_errors(path, "GraphML"):

@@ -11,11 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 LONGEST = 1 << 24
 """Bytes of the footer's longest text and list."""
+BOUNDS: dict[str, Any] = {"thrift_string_size_limit": LONGEST, "thrift_container_size_limit": LONGEST}
 BATCH_ROWS = 1 << 14
 
 
@@ -25,9 +28,24 @@ def limit(memory: int, seconds: int) -> None:
         import resource
 
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for what, most in (("AS", used + memory), ("CPU", seconds), ("CORE", 0)):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{what}"), (most, most))
+
+
+def batches(path: str, wanted: list[str], texts: list[str]) -> Iterator[Any]:
+    """Batches of rows, with texts as dictionaries where their encoding can be read so."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for dictionaries in (texts, []):
+        options = {**BOUNDS, "read_dictionary": dictionaries, "page_checksum_verification": True, "pre_buffer": False}
+        try:
+            with pq.ParquetFile(path, **options) as file:
+                yield from file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False)
+            return
+        except (OSError, pa.ArrowException):
+            if not dictionaries:
+                raise
 
 
 def send(path: str) -> None:
@@ -35,36 +53,28 @@ def send(path: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    options = {
-        "thrift_string_size_limit": LONGEST,
-        "thrift_container_size_limit": LONGEST,
-        "page_checksum_verification": True,
-        "pre_buffer": False,
-    }
-    with pq.ParquetFile(path, **options) as file:
+    out = sys.stdout.buffer
+    with pq.ParquetFile(path, **BOUNDS) as file:
         schema = file.schema_arrow
         pandas = (schema.metadata or {}).get(b"pandas", b"{}").decode()
         header = {"names": schema.names, "rows": file.metadata.num_rows, "pandas": pandas}
-        sys.stdout.buffer.write(json.dumps(header).encode() + b"\n")
-        sys.stdout.buffer.flush()
+    out.write(json.dumps(header).encode() + b"\n")
+    out.flush()
     wanted, texts = json.loads(sys.stdin.readline())
-    plain = {name: schema.field(name).type for name in wanted}
     # a long text that is repeated stays one text; other dictionaries are expanded here, within the memory limit
-    kinds = {
-        name: kind.value_type if pa.types.is_dictionary(kind) and name not in texts else kind
-        for name, kind in plain.items()
-    }
-    as_text = [name for name in texts if pa.types.is_string(plain[name]) or pa.types.is_large_string(plain[name])]
-    kinds.update({name: pa.dictionary(pa.int32(), pa.string()) for name in as_text})
-    out = pa.schema(list(kinds.items()))
-    with pq.ParquetFile(path, read_dictionary=as_text, **options) as file, pa.ipc.new_stream(sys.stdout.buffer, out) as stream:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
+    kinds = {name: schema.field(name).type for name in wanted}
+    plain = [name for name in texts if pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name])]
+    for name, kind in kinds.items():
+        if name in plain:
+            kinds[name] = pa.dictionary(pa.int32(), pa.string())
+        elif pa.types.is_dictionary(kind) and name not in texts:
+            kinds[name] = kind.value_type
+    sent = pa.schema(list(kinds.items()))
+    with pa.ipc.new_stream(out, sent) as stream:
+        for batch in batches(path, wanted, plain):
             batch.validate(full=True)
-            columns = [
-                batch.column(name) if batch.column(name).type == kind else batch.column(name).cast(kind)
-                for name, kind in kinds.items()
-            ]
-            stream.write_batch(pa.record_batch(columns, schema=out))
+            stream.write_batch(pa.record_batch([batch[n].cast(kind) for n, kind in kinds.items()], schema=sent))
+    out.flush()
 
 
 if __name__ == "__main__":
@@ -75,8 +85,6 @@ if __name__ == "__main__":
     limit(int(sys.argv[2]), int(sys.argv[3]))
     try:
         send(sys.argv[1])
-        sys.stdout.buffer.flush()
     except Exception as error:
-        print(" ".join(f"{error or type(error).__name__}".split())[:300], file=sys.stderr)
-        sys.stderr.flush()
+        print(" ".join(str(error).split()) or type(error).__name__, file=sys.stderr, flush=True)
         os._exit(1)

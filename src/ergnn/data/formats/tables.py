@@ -19,7 +19,11 @@ Column = Any
 """Any sequence or array goes in; a built table holds numpy arrays (or ``None`` for a column that is absent)."""
 Place = Callable[[int], str]
 """Says where a row came from, e.g. ``nodes.csv, row 7``."""
-NUMBER = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.0*|(\.[0-9]+)?e\+([0-9]{1,2}))", re.ASCII)
+WHOLE = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.0*|(\.[0-9]+)?e\+([0-9]{1,2}))", re.ASCII)
+UNUSUAL = (*"\0\t\n\v\f\r\x1c\x1d\x1e\x1f .+", "true", "false")
+"""One of these is in every ASCII text that is not canonical."""
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+"""NUL and halves of surrogate pairs, which no file could hold."""
 
 
 class Coded(NamedTuple):
@@ -31,7 +35,7 @@ class Coded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """Nodes, one per row. All values are checked, and ids, labels and domains become :func:`canonical` text.
+    """Nodes, one per row. All values are checked; ids, labels and domains become :func:`canonical` text.
 
     Args:
         ids: unique; an array of ``str`` objects.
@@ -56,30 +60,21 @@ class NodeTable:
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
         ids = _texts(self.ids, "id", where, required=True)
-        n = len(ids)
-        _check_unique(ids, where)
-        self._set("ids", ids)
-        labels = np.full(n, None) if self.labels is None else _texts(self.labels, "label", where)
-        self._set("labels", _check_length(labels, n, "labels"))
-        if self.time is not None:
-            self._set("time", _check_length(_times(self.time, where), n, "time"))
-        if self.split is not None:
-            split = _check_length(_texts(self.split, "split", where), n, "split")
-            for part in set(split) - {None, *SPLITS}:
-                row = split.tolist().index(part)
-                raise FormatError(f"{where(row)}: split is {truncate(part)}; allowed are {', '.join(SPLITS)}, or empty")
-            self._set("split", split)
-        if self.domain is not None:
-            self._set("domain", _check_length(_texts(self.domain, "domain", where), n, "domain"))
+        n, first = len(ids), dict[str, int]()
+        for row, name in enumerate(ids):
+            if first.setdefault(name, row) != row:
+                raise FormatError(f"{where(row)}: id {truncate(name)} occurs again, first in {where(first[name])}")
+        _set(self, n, ids=ids, labels=np.full(n, None) if self.labels is None else _texts(self.labels, "label", where))
+        _set(self, n, split=_texts(self.split, "split", where), domain=_texts(self.domain, "domain", where))
+        for part in set(() if self.split is None else self.split) - {None, *SPLITS}:
+            row = self.split.tolist().index(part)
+            raise FormatError(f"{where(row)}: split is {truncate(part)}; allowed are {', '.join(SPLITS)}, or empty")
         names = None if self.feature_names is None else tuple(self.feature_names)
-        self._set("feature_names", names)
         features = np.zeros((n, 0), np.float32) if self.features is None else self.features
-        self._set("features", _features(features, n, names, where))
+        _set(self, n, time=_times(self.time, where), feature_names=names)
+        object.__setattr__(self, "features", _features(features, n, names, where))
         if names is not None and len(names) != self.num_features:
             raise FormatError(f"{len(names)} feature names for {self.num_features} features")
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,17 +109,11 @@ class EdgeTable:
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
         source = _texts(self.source, "source", where, required=True)
-        target = _texts(self.target, "target", where, required=True)
-        object.__setattr__(self, "source", source)
-        object.__setattr__(self, "target", _check_length(target, len(source), "target"))
-        if self.weight is not None:
-            weight = np.asarray(self.weight, dtype=np.float64)
-            bad = np.flatnonzero(~np.isfinite(weight))
-            if bad.size:
-                raise FormatError(f"{where(int(bad[0]))}: weight is {weight[bad[0]]}; a finite number is required")
-            object.__setattr__(self, "weight", _check_length(weight, len(source), "weight"))
-        if self.time is not None:
-            object.__setattr__(self, "time", _check_length(_times(self.time, where), len(source), "time"))
+        _set(self, len(source), source=source, target=_texts(self.target, "target", where, required=True))
+        weight = None if self.weight is None else np.asarray(self.weight, dtype=np.float64)
+        _set(self, len(source), weight=weight, time=_times(self.time, where))
+        for row in np.flatnonzero(~np.isfinite(() if weight is None else weight)):
+            raise FormatError(f"{where(int(row))}: weight is {self.weight[row]}; a finite number is required")
 
     def __len__(self) -> int:
         return len(self.source)
@@ -139,10 +128,9 @@ def canonical(value: object) -> str | None:
     """
     if value is None or value != value:
         return None
-    text = value if type(value) is str else str(value)
-    text = text.strip()
+    text = (value if type(value) is str else str(value)).strip()
     if "." in text or "+" in text:
-        found = NUMBER.fullmatch(text)
+        found = WHOLE.fullmatch(text)
         if found is not None and found[4] is None:
             return found[2] if found[2] == "0" else found[1] + found[2]
         if found is not None and (number := Decimal(text)) == number.to_integral_value():
@@ -159,12 +147,11 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
     """
     if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
         return table
-    missing = [name for name in names if name not in set(table.feature_names)]
-    unknown = [name for name in table.feature_names if name not in set(names)]
-    if missing or unknown:
-        said = [f"{what}: {listed(found)}" for what, found in (("missing", missing), ("unknown", unknown)) if found]
-        raise FormatError(f"{source}: feature columns do not match those of earlier nodes; {'; '.join(said)}")
     place = {name: i for i, name in enumerate(table.feature_names)}
+    wrong = {"missing": [n for n in names if n not in place], "unknown": sorted(set(place) - set(names))}
+    if any(wrong.values()):
+        said = "; ".join(f"{what}: {listed(found)}" for what, found in wrong.items() if found)
+        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {said}")
     return replace(table, features=table.features[:, [place[n] for n in names]], feature_names=tuple(names), place=None)
 
 
@@ -175,62 +162,51 @@ def listed(names: Sequence[object], most: int = 8) -> str:
 
 def numbered(n: int) -> np.ndarray:
     """The ids of nodes that are only numbered: ``"0"`` to ``"n - 1"``."""
-    return np.array([str(i) for i in range(n)] or [None], dtype=object)[:n]
+    return np.arange(n).astype(str).astype(object)
 
 
 def _row(row: int) -> str:
     return f"row {row + 1}"
 
 
-def _texts(values: Any, what: str, where: Place, required: bool = False) -> np.ndarray:
+def _set(table: object, n: int, **columns: Any) -> None:
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and values.shape != (n,):
+            raise FormatError(f"{name} has shape {list(values.shape)}; [{n}] is required")
+        object.__setattr__(table, name, values)
+
+
+def _texts(values: Any, what: str, where: Place, required: bool = False) -> Any:
     """Canonical text of each value, ``None`` where it is missing; each distinct value is looked at once."""
+    if values is None:
+        return None
     if not isinstance(values, Coded):
         given = values.tolist() if isinstance(values, np.ndarray) else list(values)
         texts = [v if v is None or type(v) is str else None if v != v else str(v) for v in given]
         place = {word: i for i, word in enumerate(dict.fromkeys(texts))}
         values = Coded(list(place), np.fromiter(map(place.__getitem__, texts), np.int64, len(texts)))
     words = np.empty(len(values.words), dtype=object)
-    words[:] = [canonical(word) for word in values.words]
-    for i, word in enumerate(words):
-        if (word is None and required) or (word is not None and not _is_plain(word)):
-            rows = np.flatnonzero(values.codes == i)
-            if rows.size and word is None:
-                raise FormatError(f"{where(int(rows[0]))}: {what} is missing")
-            if rows.size:
-                raise FormatError(
-                    f"{where(int(rows[0]))}: {what} is {truncate(word)}; text must be valid Unicode without NUL"
-                )
+    words[:] = values.words
+    joined = "|".join(filter(None, values.words)).lower()
+    if not joined.isascii() or any(mark in joined for mark in UNUSUAL) or "" in values.words or None in values.words:
+        words[:] = [canonical(word) for word in values.words]
+        wrong = [i for i, word in enumerate(words) if (required if word is None else NOT_TEXT.search(word))]
+        for row in np.flatnonzero(np.isin(values.codes, wrong)):
+            word = words[values.codes[row]]
+            said = "missing" if word is None else f"{truncate(word)}; text must be valid Unicode without NUL"
+            raise FormatError(f"{where(int(row))}: {what} is {said}")
     return words[values.codes]
 
 
-def _is_plain(text: str) -> bool:
-    """Whether text has neither a NUL nor half a surrogate pair, which no file could hold."""
-    if text.isascii():
-        return "\0" not in text
-    try:
-        return b"\0" not in text.encode()
-    except UnicodeEncodeError:
-        return False
-
-
-def _check_unique(ids: np.ndarray, where: Place) -> None:
-    if len(set(ids)) == len(ids):
-        return
-    first: dict[str, int] = {}
-    for row, name in enumerate(ids):
-        if name in first:
-            raise FormatError(f"{where(row)}: id {truncate(name)} occurs again, first in {where(first[name])}")
-        first[name] = row
-
-
-def _times(values: Any, where: Place) -> np.ndarray:
+def _times(values: Any, where: Place) -> np.ndarray | None:
+    if values is None:
+        return None
     time = np.asarray(values)
     if time.dtype.kind in "iu" and (time.dtype != np.uint64 or not (time > np.iinfo(np.int64).max).any()):
         return time.astype(np.int64)
     time = time.astype(np.float64)
-    bad = np.flatnonzero(np.isinf(time))
-    if bad.size:
-        raise FormatError(f"{where(int(bad[0]))}: time is {time[bad[0]]}; a finite number is required")
+    for row in np.flatnonzero(np.isinf(time)):
+        raise FormatError(f"{where(int(row))}: time is {time[row]}; a finite number is required")
     return time
 
 
@@ -238,21 +214,17 @@ def _features(values: Any, n: int, names: tuple[str, ...] | None, where: Place) 
     with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused below
         if scipy.sparse.issparse(values):
             features = _canonical_csr(scipy.sparse.csr_matrix(values, dtype=np.float32))
-            entries = features.data
         else:
-            features = entries = np.asarray(values, dtype=np.float32)
-    if features.ndim != 2:
-        raise FormatError(f"features have {features.ndim} dimensions; [nodes, features] is required")
-    if features.shape[0] != n:
-        raise FormatError(f"features have {features.shape[0]:,} rows; there are {n:,} nodes")
-    if not np.isfinite(entries).all():
+            features = np.asarray(values, dtype=np.float32)
+    if features.ndim != 2 or features.shape[0] != n:
+        raise FormatError(f"features have shape {list(features.shape)}; [{n}, features] is required")
+    entries = features.data if scipy.sparse.issparse(features) else features.reshape(-1)
+    for at in np.flatnonzero(~np.isfinite(entries)):
+        row, column = divmod(int(at), features.shape[1])
         if scipy.sparse.issparse(features):
-            entry = int(np.flatnonzero(~np.isfinite(entries))[0])
-            row, column = int(np.searchsorted(features.indptr, entry, side="right")) - 1, int(features.indices[entry])
-        else:
-            row, column = (int(i) for i in np.argwhere(~np.isfinite(entries))[0])
+            row, column = int(np.searchsorted(features.indptr, at, side="right")) - 1, int(features.indices[at])
         name = column if names is None else truncate(names[column])
-        raise FormatError(f"{where(row)}: feature {name} is {features[row, column]}; a finite 32-bit float is required")
+        raise FormatError(f"{where(row)}: feature {name} is {entries[at]}; a finite 32-bit float is required")
     return features
 
 
@@ -266,9 +238,3 @@ def _canonical_csr(matrix: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     return matrix
-
-
-def _check_length(values: np.ndarray, n: int, what: str) -> np.ndarray:
-    if values.shape != (n,):
-        raise FormatError(f"{what} has shape {list(values.shape)}; [{n}] is required")
-    return values

@@ -91,5 +91,3 @@ def _write(columns: dict[str, Any], path: Path) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
         beside.unlink(missing_ok=True)
-
-
