@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from ergnn.commands.folder_options import add_command, add_threads, read_tables, use_threads
+from ergnn.commands.folder_options import add_columns, add_command, add_threads, read_tables, use_threads
 
 
 def add(commands: Any) -> None:
@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print the update's record as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     add_threads(parser)
+    add_columns(parser)
 
 
 def observe_command(args: argparse.Namespace) -> int:

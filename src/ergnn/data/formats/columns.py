@@ -91,11 +91,11 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
         fits = [key == given if given else key.lower() == role and key not in columns.ignore for key in keys]
         found = [name for name, fit in zip(names, fits, strict=True) if fit]
         if len(found) > 1:
-            raise FormatError(f"{where}: columns {listed(found)} could all be the {role}; name it with --{role}-column")
+            raise FormatError(f"{where}: columns {listed(found)} could all be the {role}; {_hint(role)}")
         if found:
             out[role] = found[0]
         elif given or role in REQUIRED:
-            raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; name it with --{role}-column")
+            raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; {_hint(role)}")
     return Found(out)
 
 
@@ -116,6 +116,11 @@ def find_node_columns(
         chosen = chosen or single or [_feature(n, names, where) for n in free]
     limits.check("features", len(chosen), where)
     return Found(roles, tuple(dict.fromkeys(chosen)), bool(single))
+
+
+def _hint(role: str) -> str:
+    option = f"--{role}-column, or in Python " if role in TEXTS and role != "domain" else ""
+    return f"name it with {option}Columns({role}=…)"
 
 
 def _matching(want: str, free: Sequence[str], names: Sequence[str], where: object) -> list[str]:

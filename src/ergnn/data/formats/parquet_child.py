@@ -19,7 +19,7 @@ from typing import Any
 LONGEST = 1 << 24
 """Bytes of the footer's longest text and list."""
 BOUNDS: dict[str, Any] = {"thrift_string_size_limit": LONGEST, "thrift_container_size_limit": LONGEST}
-BATCH_ROWS = 1 << 14
+BATCH_ROWS = 1 << 17
 
 
 def limit(memory: int, seconds: int) -> None:

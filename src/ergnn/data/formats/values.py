@@ -79,7 +79,7 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
         if column.null_count:
             raise refuse(pc.index(column.is_null(), True).as_py(), "the value is missing")
         if is_text(column.type):
-            trimmed = pc.utf8_trim_whitespace(column)
+            trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
             try:
                 column = trimmed.cast(pa.float64())
             except pa.ArrowInvalid:
