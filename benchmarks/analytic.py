@@ -238,6 +238,17 @@ def write_disk_graph(folder: Path, nodes: int, edges: int, features: int) -> Non
         rowptr.write(torch.arange(nodes + 1) * 2 * half)
 
 
+def make_disk_graph(folder: Path, args: argparse.Namespace) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    free, needed = shutil.disk_usage(folder).free, args.nodes * (4 * args.features + 16) + 4 * args.edges
+    if free < needed + (1 << 30):
+        raise SystemExit(f"disk: {folder} has {free >> 20} MB free; the files take {needed >> 20} MB")
+    start, cpu = time.perf_counter(), time.process_time()
+    write_disk_graph(folder, args.nodes, args.edges, args.features)
+    made = {"seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
+    print(json.dumps({"case": "disk", "made": made}), flush=True)
+
+
 def gpu_memory() -> dict[str, float]:
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
         return {}
@@ -273,7 +284,7 @@ def main() -> None:
     parser.add_argument("--lam", type=float, help="a fixed λ; by default the best by leave-one-out")
     parser.add_argument("--epochs", type=int, default=200, help="epochs of the joint GCN")
     parser.add_argument("--no-joint", action="store_true", help="leave out the joint GCN of --case gpu")
-    parser.add_argument("--folder", help="where the files of --case disk are; by default a temporary folder")
+    parser.add_argument("--folder", help="keep the files of --case disk here and use them again; by default they are temporary")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     defaults = DEFAULTS[args.case]
@@ -289,15 +300,11 @@ def main() -> None:
     maps = [args.feature_map] if args.feature_map else ["ppr", "hops", "auto"] if args.case == "gpu" else ["auto"]
     codes = []
     if args.case == "disk":
-        with TemporaryDirectory(prefix="ergnn-disk-", dir=args.folder) as folder:
-            free = shutil.disk_usage(folder).free
-            needed = args.nodes * (4 * args.features + 16) + 4 * args.edges
-            if free < needed + (1 << 30):
-                raise SystemExit(f"disk: {folder} has {free >> 20} MB free; the files take {needed >> 20} MB")
-            start = time.perf_counter()
-            write_disk_graph(Path(folder), args.nodes, args.edges, args.features)
-            print(json.dumps({"case": "disk", "made_seconds": round(time.perf_counter() - start, 1)}), flush=True)
-            codes += [in_child(given, "disk", "--feature-map", each, "--folder", folder) for each in maps]
+        with TemporaryDirectory(prefix="ergnn-disk-") as scratch:
+            folder = Path(args.folder or scratch)
+            if not (folder / "rowptr.npy").is_file():  # the last one to be written
+                make_disk_graph(folder, args)
+            codes += [in_child(given, "disk", "--feature-map", each, "--folder", str(folder)) for each in maps]
     else:
         codes += [in_child(given, args.case, "--feature-map", each) for each in maps]
         if args.case == "gpu" and not args.no_joint:

@@ -81,8 +81,8 @@ class Features:
         out = torch.zeros(nodes.numel(), self.width, dtype=self.inputs.dtype, device=nodes.device)
         z = out[:, :-1].unflatten(1, (self.feature_map.num_blocks, self.inputs.width))
         few = nodes.numel() < self.inputs.width
-        if ranks is not None and not few:
-            self._sweep(nodes, z, ranks)
+        if ranks is not None:  # whatever this rank has kept: all must do the same
+            self._from_nodes(nodes, z) if few else self._sweep(nodes, z, ranks)
         elif self._kept is None and few and not (self.operator.device.type == "cuda" and self._fits()):
             self._from_nodes(nodes, z)
         else:
