@@ -68,7 +68,10 @@ class Phases:
     def report(self) -> dict[str, Any]:
         """What a case prints; sums leave out loading."""
         both = {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
-        sums = {f"{name}_after_load": round(sum(v for k, v in part.items() if k != "load"), 3) for name, part in both.items()}
+        sums = {
+            f"{name}_after_load": round(sum(v for k, v in part.items() if k != "load"), 3)
+            for name, part in both.items()
+        }
         return {**both, **sums}
 
 
@@ -143,7 +146,9 @@ def stream_case(args: argparse.Namespace) -> dict[str, Any]:
     if args.device == "cuda":
         small = argparse.Namespace(**{**vars(args), "nodes": 20_000, "edges": 2_000_000})
         warm = TaskStream.from_classes(reddit_like(small), classes_per_task=5).to(args.device)
-        learn_stream(Learner("gcn", "analytic", head="growing", device="cuda", feature_map=args.feature_map), warm, Phases())
+        learn_stream(
+            Learner("gcn", "analytic", head="growing", device="cuda", feature_map=args.feature_map), warm, Phases()
+        )
         torch.cuda.reset_peak_memory_stats()
     phases = Phases()
     stream = TaskStream.from_classes(graph, classes_per_task=5).to(args.device)
@@ -284,7 +289,9 @@ def main() -> None:
     parser.add_argument("--lam", type=float, help="a fixed λ; by default the best by leave-one-out")
     parser.add_argument("--epochs", type=int, default=200, help="epochs of the joint GCN")
     parser.add_argument("--no-joint", action="store_true", help="leave out the joint GCN of --case gpu")
-    parser.add_argument("--folder", help="keep the files of --case disk here and use them again; by default they are temporary")
+    parser.add_argument(
+        "--folder", help="keep the files of --case disk here and use them again; by default they are temporary"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     defaults = DEFAULTS[args.case]

@@ -19,18 +19,9 @@ PLAIN = {"ergnn.report.paper", "ergnn.report.tables"}
 
 
 def imports(file: Path) -> set[str]:
-    """The modules of the package that a file imports, less those that only a type checker reads."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    unseen = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
+    """The modules of the package that a file imports; those that only a type checker reads count too."""
     found = set()
-    for node in ast.walk(tree):
-        if id(node) in unseen:
-            continue
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} if node.module != "ergnn" else {f"ergnn.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):

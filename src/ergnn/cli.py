@@ -28,9 +28,10 @@ from ergnn.commands import (
     rollback,
     runs,
 )
-from ergnn.commands.options import argument_texts, key_values
+from ergnn.commands.options import key_values
 from ergnn.errors import ErgnnError, InputError
 from ergnn.experiments.config import RunConfig, check_settings, read_config
+from ergnn.registry import argument_texts
 
 CHOICES = {
     "method": "replay|finetune|joint|ewc|gem|agem|nearest-mean|analytic",

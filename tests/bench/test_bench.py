@@ -145,8 +145,8 @@ def test_the_peers_influence_ranks_nodes_as_ours() -> None:
             strict=True,
         ):
             p.copy_(q)
-    examples = learner.method.examples(learner, task, 0)
-    context = learner.selection_context(task, 0, examples, 1, False)
+    examples = learner.method.examples(learner, task)
+    context = learner.selection_context(task, examples, 1, False)
     ours = SELECTORS.create("im", tolerance=1e-6).score(context)
     theirs = peer.influence(task, iterations=200)
     assert torch.corrcoef(torch.stack([ours, theirs]))[0, 1] > 0.999

@@ -80,7 +80,9 @@ def _matrix(graph: Graph, edge_weight: Tensor | None) -> Tensor:
     scale = value.new_zeros(graph.num_nodes).index_add_(0, row, value).rsqrt_()
     value = scale[row] * value * scale[col]
     shape = (graph.num_nodes, graph.num_nodes)
-    return _csr32(torch.sparse_coo_tensor(torch.stack([row, col]), value, shape).coalesce().to_sparse_csr())
+    return _csr32(
+        torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False).to_sparse_csr()
+    )
 
 
 def _csr32(matrix: Tensor) -> Tensor:

@@ -57,8 +57,6 @@ class AnalyticState:
     def remove(self, nodes: Tensor) -> None:
         """Remove labels, and all that was computed for their nodes."""
         nodes = nodes.to(self.nodes.device)
-        if self.kept:
-            raise InputError("kept rows and centroids cannot forget single nodes; use memory='nodes'")
         missing = nodes[~torch.isin(nodes, self.nodes)]
         if missing.numel():
             raise InputError(f"node {int(missing[0])} has no label to remove")

@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from ergnn.commands.folder_options import add_command
-from ergnn.commands.options import argument_texts, key_values
+from ergnn.commands.options import key_values
+from ergnn.registry import argument_texts
 
 
 def add(commands: Any) -> None:

@@ -1,18 +1,10 @@
-"""Options made from a dataclass and its documentation."""
+"""Values of command line options."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 from typing import Any
-
-
-def argument_texts(doc: str) -> dict[str, str]:
-    """Field → text, from the ``Args:`` of a docstring."""
-    section = doc.partition("Args:")[2]
-    found = re.findall(r"^\s{8}(\w+): (.+(?:\n\s{12,}.+)*)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.replace("``", "").split()) for name, text in found}
 
 
 def key_values(text: str) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def make_stream(
     graph, used, note = load_graph(dataset, split=wanted, root=root, dataset_options=dataset_options)
     drawn = spec.seeded_split(graph, split_seed) if used == "seeded" and shares is None else None
     if shares is not None:
-        used, drawn = split, splits.fractions(graph.y, **shares, seed=split_seed)
+        train, val, test = shares
+        used, drawn = split, splits.fractions(graph.y, train=train, val=val, test=test, seed=split_seed)
     if spec.bag_of_words if normalize is None else normalize:
         graph = graph.row_normalized()
     stream = TaskStream.from_classes(

@@ -140,7 +140,7 @@ def fractions(
     return _split(*parts)
 
 
-def parse_fractions(text: str) -> dict[str, float] | None:
+def parse_fractions(text: str) -> tuple[float, float, float] | None:
     """Read ``train/val/test`` fractions such as ``0.1/0.1/0.8`` for :func:`fractions`; None for any other word."""
     if "/" not in text:
         return None
@@ -148,7 +148,7 @@ def parse_fractions(text: str) -> dict[str, float] | None:
         train, val, test = (float(part) for part in text.split("/"))
     except ValueError:
         raise InputError(f"split is {text!r}; give three fractions, train/val/test, as in 0.1/0.1/0.8") from None
-    return {"train": train, "val": val, "test": test}
+    return train, val, test
 
 
 def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
 from ergnn.distributed import Ranks, RanksError, check_agreement, from_first, joined
 from ergnn.errors import InputError
@@ -85,7 +86,8 @@ class TaskKeeper:
         if progress is not None:
             progress(self.config.epochs * len(rows))
         for i in range(len(rows), len(stream)):
-            learner.observe(stream[i], None if progress is None else (lambda: progress(1)))
+            counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
+            learner.observe(stream[i], callbacks=counter)
             scores = [learner.evaluate(stream[j], metric=stream.metric) for j in range(i + 1)]
             rows.append(self._settled(stream[i].name, learner, scores + [float("nan")] * (len(stream) - i - 1)))
             if path is not None and (self.ranks is None or self.ranks.is_first):

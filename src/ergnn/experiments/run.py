@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ergnn import metrics
+from ergnn.callbacks import EpochCallback
 from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.experiments.config import RunConfig
 from ergnn.learner import Learner
@@ -118,8 +119,8 @@ def learn_streams(
     rows: list[list[list[float]]] = [[] for _ in learners]
     count = len(streams[0])
     for i in range(count):
-        on_epoch = None if progress is None else (lambda: progress(1))
-        observe_together(learners, [stream[i] for stream in streams], on_epoch)
+        counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
+        observe_together(learners, [stream[i] for stream in streams], counter)
         for learner, stream, own in zip(learners, streams, rows, strict=True):
             seen = [learner.evaluate(stream[j], metric=stream.metric) for j in range(i + 1)]
             own.append(seen + [float("nan")] * (count - i - 1))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,15 +24,13 @@ from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS
 from ergnn.analytic.state import choose
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import Method
-from ergnn.nn.examples import Examples
+from ergnn.methods.base import LearnerView, Method
+from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.registry import check_choice
 
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
-
-MEMORIES = ("nodes", "centroids")
+Memory = Literal["nodes", "centroids"]
 
 SKETCH_SIZE = 2048
 """Columns of a sketch that is chosen automatically, for features that are wider."""
@@ -50,7 +49,7 @@ class Analytic(Method):
     After each task the head is solved from the ids and labels of all training nodes so far, in the graph of that task.
     It is the head that all labels at once would give, in whatever order they came. λ and the feature map have the
     least leave-one-out error on the training nodes; no validation label is used. Which classes compete (the task's
-    own, or all so far) is decided by the learner's head. The backbone is not used.
+    own, or all so far) is decided by the learner's head. The backbone is not used, unless there is a student.
 
     Args:
         feature_map: a name in :data:`ergnn.analytic.FEATURE_MAPS`, e.g. ``auto``, ``ppr`` or ``hops``.
@@ -62,21 +61,22 @@ class Analytic(Method):
         per_class: centroids per class.
         sketch: number of columns to sketch the features to; ``auto`` sketches features of more than 2,048 columns
             to 2,048 once there are as many training nodes as columns; None never does.
+        student: train the learner's backbone, from scratch at each task, and predict with it: by cross-entropy to the
+            head's probabilities on all nodes of the graph, and to the labels of the task's training nodes. It needs
+            ``head="growing"``.
     """
-
-    trains = False
 
     def __init__(
         self,
         feature_map: str = "auto",
         map_options: dict[str, Any] | None = None,
         lam: float | None = None,
-        memory: str = "nodes",
+        memory: Memory = "nodes",
         per_class: int = 5,
         sketch: int | str | None = "auto",
+        student: bool = False,
     ) -> None:
-        if memory not in MEMORIES:
-            raise UnknownNameError("memory", memory, MEMORIES)
+        check_choice("memory", memory, Memory)
         if lam is not None and not 0 < lam < float("inf"):
             raise InputError(f"lam is {lam}; it must be above 0, or None for the best by leave-one-out")
         if per_class < 1:
@@ -85,6 +85,7 @@ class Analytic(Method):
             raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
         self._candidates = self.maps = FEATURE_MAPS.create(feature_map, **(map_options or {})).candidates()
         self.lam, self.memory, self.per_class, self.sketch = lam, memory, per_class, sketch
+        self.trains = self.from_scratch = self.student = student
         self.state = AnalyticState()
         self.solution: RidgeSolution | None = None
         self._chosen = 0
@@ -98,18 +99,41 @@ class Analytic(Method):
         """Ids and labels, or the rows that stand for them."""
         return self.state.nbytes
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        own = learner.examples(task.graph, task.train, number)
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        if self.student:
+            if learner.heads.kind != "growing":
+                raise InputError(f"head is {learner.heads.kind!r}; a student learns all classes: use head='growing'")
+            self._learn_task(task, learner.seed)
+        own = learner.examples(task.graph, task.train, task.id)
         return own.weighted(1.0 / len(own))
 
-    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
-        nodes, labels = task.train, task.graph.y[task.train]
-        if self.memory == "nodes" and not task.own_graph:
-            self.learn(task.graph, nodes, labels)
-        else:
-            self._keep(task.graph, nodes, labels, learner.seed)
-        assert self.solution is not None
+    def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
+        """For a student: the labels of the task, and the head's probabilities for all nodes."""
+        if not self.student:
+            return [examples]
+        place, classes = learner.heads.columns(None, examples.nodes.device)
+        outputs = int(place.max()) + 1
+        nodes = torch.arange(task.graph.num_nodes, device=examples.nodes.device)
+        soft = torch.zeros(nodes.numel(), outputs, device=nodes.device)
+        soft[:, place] = torch.softmax(self._head_scores(task.graph, nodes, classes), 1).to(soft.dtype)
+        hard = torch.nn.functional.one_hot(examples.targets, outputs).to(soft.dtype)
+        heads = learner.heads.heads_of(task.id, nodes.numel(), nodes.device)
+        weights = torch.full((nodes.numel(),), 1.0 / nodes.numel(), device=nodes.device)
+        taught = Examples(task.graph, nodes, heads, soft.argmax(1), weights, {"soft": soft}, examples.loss)
+        return [Examples.join([replace(examples, extras={"soft": hard}), taught])]
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
+        """``−Σ_c p_c log softmax(logits)_c`` for the probabilities p of a taught example (Hinton et al., 2015)."""
+        if "soft" not in extras:
+            return cross_entropy(logits, targets, extras)
+        soft = torch.nn.functional.pad(extras["soft"], (0, logits.size(1) - extras["soft"].size(1)))
+        return -(soft * torch.log_softmax(logits, 1)).sum(1)
+
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+        if not self.student:
+            self._learn_task(task, learner.seed)
         solution = self.solution
+        assert solution is not None
         return {
             "map": self.maps[self._chosen].name,
             "lam": solution.lam,
@@ -118,18 +142,38 @@ class Analytic(Method):
             "sketch": self._sketched,
         }
 
+    def _learn_task(self, task: Task, seed: int) -> None:
+        labels = task.graph.y[task.train]
+        if self.memory == "nodes" and not task.own_graph:
+            self.learn(task.graph, task.train, labels)
+        else:
+            self._keep(task.graph, task.train, labels, seed)
+
     def learn(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
         """Add or correct labels, and solve the head in ``graph``."""
         self.state.update(nodes, labels)
         self.refresh(graph)
 
-    def forget(self, graph: Graph, nodes: Tensor) -> None:
-        """Remove labels, and solve the head as if they had never been there.
+    def forget_nodes(self, nodes: Tensor) -> int:
+        """Remove labels, and the head; the next prediction solves it as if they had never been there.
 
-        The features of a node stay in the φ of its neighbors as long as ``graph`` has its edges.
+        The features of a node stay in the φ of its neighbors as long as the graph has its edges. A student is not
+        changed until the next task.
         """
-        self.state.remove(nodes)
-        self.refresh(graph)
+        if self.state.kept:
+            raise InputError("kept rows and centroids cannot forget single nodes; use memory='nodes'")
+        nodes = nodes.to(self.state.nodes.device)
+        known = nodes[torch.isin(nodes, self.state.nodes)]
+        if known.numel():
+            self.state.remove(known)
+            self.solution, self._scores = None, WeakKeyDictionary()
+        return known.numel()
+
+    def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
+        state = AnalyticState()
+        state.kept = self.state.kept
+        state.update(mapping(self.state.nodes), self.state.labels)
+        self.state, self._graph, self._scores = state, None, WeakKeyDictionary()
 
     def refresh(self, graph: Graph) -> None:
         """Solve the head in ``graph``; of one with other edges or features, only rows in their reach are recomputed."""
@@ -145,8 +189,13 @@ class Analytic(Method):
         self._graph, self._sketched = graph, sketched
         self._solve(graph)
 
-    def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
-        """``τ φW``, whose softmax over all classes is calibrated by leave-one-out."""
+    def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
+        """``τ φW``, whose softmax over all classes is calibrated by leave-one-out; None if a student predicts."""
+        return None if self.student else self._head_scores(graph, nodes, classes)
+
+    def _head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
+        if self.solution is None and self.state.nodes.numel():
+            self.refresh(graph)
         if self.solution is None:
             return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
         if graph not in self._scores:

@@ -23,8 +23,6 @@ class SampledObjective(FieldObjective):
         key: decides what is drawn where all examples are scored at once.
     """
 
-    recordable = False
-
     def __init__(
         self, model: Backbone, examples: Examples, sampling: Sampling, heads: list[int] | None = None, key: int = 0
     ) -> None:
@@ -32,7 +30,7 @@ class SampledObjective(FieldObjective):
         heads = torch.unique(examples.heads).tolist() if heads is None else heads
         none = examples[examples.nodes.new_empty(0)]
         super().__init__([model], [none], heads, partial(sampled_field, sampling=sampling))
-        self.examples = [examples]
+        self.examples, self.recordable = [examples], False
         self.targets, self.weights = examples.targets, examples.weights
         self.sampling, self.key = sampling, key
 
