@@ -133,6 +133,10 @@ def learn_stream(learner: Learner, stream: TaskStream, phases: Phases) -> tuple[
     return micro, scores
 
 
+def size_of(graph: Graph) -> str:
+    return f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
+
+
 def reddit_like(args: argparse.Namespace) -> Graph:
     options = {"nodes": args.nodes, "features": args.features, "device": args.device}
     if args.edges is not None:
@@ -157,7 +161,7 @@ def stream_case(args: argparse.Namespace) -> dict[str, Any]:
     micro, scores = learn_stream(learner, stream, phases)
     chosen = learner.history[-1]["selection"]
     return {
-        "graph": f"reddit-like, {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {args.features} features",
+        "graph": f"reddit-like, {size_of(graph)}",
         "feature_map": args.feature_map,
         "chosen": [chosen["map"], chosen["lam"]],
         "accuracy": micro,
@@ -196,7 +200,7 @@ def disk_case(args: argparse.Namespace) -> dict[str, Any]:
     chosen = learner.history[-1]["selection"]
     files = sum(file.stat().st_size for file in folder.iterdir())
     return {
-        "graph": f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features on disk",
+        "graph": f"in files, {size_of(graph)}",
         "files_mb": round(files / 2**20),
         "train_nodes": stream[0].train.numel(),
         "test_nodes": stream[0].test.numel(),
