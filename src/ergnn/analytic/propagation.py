@@ -58,7 +58,7 @@ class NormalizedAdjacency:
             if self._links is not None:
                 other._links, other._scale = self._links.transposed(), self._scale
             else:
-                other._matrices[torch.float64] = self._matrices[torch.float64].transpose(0, 1).to_sparse_csr()
+                other._matrices[torch.float64] = _csr32(self._matrices[torch.float64].transpose(0, 1).to_sparse_csr())
             self._transposed = other
         return self._transposed
 
@@ -80,4 +80,12 @@ def _matrix(graph: Graph, edge_weight: Tensor | None) -> Tensor:
     scale = value.new_zeros(graph.num_nodes).index_add_(0, row, value).rsqrt_()
     value = scale[row] * value * scale[col]
     shape = (graph.num_nodes, graph.num_nodes)
-    return torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False).to_sparse_csr()
+    return _csr32(
+        torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False).to_sparse_csr()
+    )
+
+
+def _csr32(matrix: Tensor) -> Tensor:
+    """With 32-bit indices, which the library for products would otherwise convert to each time."""
+    parts = (matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values())
+    return torch.sparse_csr_tensor(*parts, matrix.shape, check_invariants=False)
