@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from ergnn.bench.measure import machine
 
+from benchmarks.measure import machine
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, lane_sums, stream_key
