@@ -27,15 +27,16 @@ import torch.nn.functional as F
 from ergnn.curvature import gauss_newton_product
 from ergnn.data.datasets import load_graph
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.kernels.attention import attention
+from ergnn.engine.objective import Objective, make_objective
+from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
-from ergnn.nn.adjacency import adjacency_of
 from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.examples import Examples
-from ergnn.nn.kernels.attention import attention
-from ergnn.nn.objective import Objective, make_objective
 
 CLASSES = 5
 BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")
@@ -167,12 +168,11 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
     torch.cuda.synchronize()
     loaded = time.perf_counter() - start
     learner, rows, evaluation = make_learner(config, 0), [], 0.0
-    for i, task in enumerate(tasks):
+    for task in tasks:
         learner.observe(task)
         before = time.perf_counter()
-        seen = [learner.evaluate(tasks[j], metric=tasks.metric) for j in range(i + 1)]
+        rows.append(scores_so_far(learner, tasks))
         evaluation += time.perf_counter() - before
-        rows.append(seen + [float("nan")] * (len(tasks) - i - 1))
     seconds = time.perf_counter() - start
     matrix = AccuracyMatrix(rows, tasks.metric)
     return {
@@ -187,7 +187,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
         "metric": tasks.metric,
         "tasks": len(tasks),
         "epochs": epochs,
-        "head": config.head,
+        "head": config.learner.head,
         "products": [part["selection"].get("iterations") for part in learner.history],
         "trained_on": [part["trained_on"] for part in learner.history],
         "matrix": matrix.to_list(),

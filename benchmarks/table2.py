@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from ergnn.data import make_stream
-from ergnn.experiments.run import learn_streams
+from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES
 
 
 def table2_block(dataset: str, device: str, seeds: int = 10, epochs: int = 200) -> dict[str, float]:
     """Seconds per backbone of the paper's table 2, with all of its rows and seeds side by side."""
-    preset = make_stream(dataset, split="auto", inter_task_edges="own")
+    preset = make_stream(dataset, split="auto", edges="own")
     on_device = preset.stream.to(device)
     spent = {}
     for backbone in ("gat", "gcn", "sage", "gin", "sgc"):
@@ -26,7 +26,7 @@ def table2_block(dataset: str, device: str, seeds: int = 10, epochs: int = 200) 
             rows += [("replay", {"selector": name}) for name in ("random", "mf", "mf*", "cm", "cm*", "im")]
         learners = [Learner(backbone, method, seed=s, **shared, **own) for method, own in rows for s in range(seeds)]
         start = time.perf_counter()
-        learn_streams(learners, [on_device] * len(learners))
+        evaluate_streams(learners, [on_device] * len(learners))
         if torch.device(device).type == "cuda":
             torch.cuda.synchronize()
         spent[backbone] = time.perf_counter() - start

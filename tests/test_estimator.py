@@ -54,7 +54,7 @@ def test_the_page_lists_the_checks_that_do_not_apply() -> None:
 @pytest.fixture(scope="module")
 def stream() -> TaskStream:
     graph = random_graph(n=90, f=6, classes=6, p_edge=0.05, seed=1)
-    return TaskStream.from_classes(graph, classes_per_task=2, inter_task_edges="seen")
+    return TaskStream.from_classes(graph, classes_per_task=2, edges="seen")
 
 
 def small(**options: Any) -> ContinualNodeClassifier:

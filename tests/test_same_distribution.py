@@ -23,7 +23,7 @@ def first_task() -> Task:
     """Cora's second pair of classes, learnt first: harder than the first one."""
     classes = make_stream("cora", split="seeded").stream[1].classes
     order = [*classes, *(c for c in range(7) if c not in classes)]
-    return make_stream("cora", split="seeded", inter_task_edges="own", class_order=order).stream[0]
+    return make_stream("cora", split="seeded", edges="own", class_order=order).stream[0]
 
 
 def figures(logits: torch.Tensor, target: torch.Tensor) -> tuple[float, float]:

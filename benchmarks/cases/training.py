@@ -9,10 +9,10 @@ import torch
 from benchmarks.cases.common import cora, er_gat_im
 from benchmarks.measure import Measurement, seconds
 from benchmarks.plain import plain_model, plain_stream
-from ergnn.experiments.run import learn_streams
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.objective import make_objective
+from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
-from ergnn.nn.dropout import dropout_keys
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin, observe_together
 
 
@@ -53,9 +53,9 @@ def stream(threads: int, quick: bool) -> list[Measurement]:
     """One ER-GAT-IM stream on Cora (3 tasks × 200 epochs), alone and as ten seeds together."""
     tasks, epochs, repeats = cora(), 20 if quick else 200, 1 if quick else 3
     note = f"3 tasks × {epochs} epochs, 20 labeled nodes per class, including selection and evaluation"
-    learn_streams([er_gat_im(0, 2)], [tasks])  # warm-up: the first call initializes torch
-    one = seconds(lambda: learn_streams([er_gat_im(0, epochs)], [tasks]), repeats, 0)
-    ten = seconds(lambda: learn_streams([er_gat_im(s, epochs) for s in range(10)], [tasks] * 10), repeats, 0)
+    evaluate_streams([er_gat_im(0, 2)], [tasks])  # warm-up: the first call initializes torch
+    one = seconds(lambda: evaluate_streams([er_gat_im(0, epochs)], [tasks]), repeats, 0)
+    ten = seconds(lambda: evaluate_streams([er_gat_im(s, epochs) for s in range(10)], [tasks] * 10), repeats, 0)
     plain = seconds(lambda: plain_stream(tasks, "gat", epochs), repeats, 0)
     many = note + "; peer: 10 × its run"
     return [

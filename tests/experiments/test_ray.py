@@ -126,7 +126,7 @@ def test_a_unit_that_fails_costs_no_other(tmp_path: Path) -> None:
     path = str(tmp_path / "runs.sqlite")
     bad = replace(GRID[3], per_class=10_000)
     outcomes = run_units([Unit(bad, [(0, 0)]), Unit(GRID[3], [(0, 0)])], path, engine=make_engine("ray", jobs=1))
-    errors = {outcome.unit.config.per_class: outcome.error for outcome in outcomes}
+    errors = {outcome.unit.config.learner.method_options.get("per_class", 1): outcome.error for outcome in outcomes}
     assert "10000" in errors[10_000].replace(",", "")
     assert errors[1] == ""
     with RunStore(path) as store:

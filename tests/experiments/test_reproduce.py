@@ -144,7 +144,7 @@ def test_protocols_decide_orders_and_splits() -> None:
     )
     assert (paper.config.seeds, paper.config.orders, paper.config.class_order) == (10, 1, "natural")
     assert (clean.config.seeds, clean.config.orders, clean.config.class_order) == (10, 10, "shuffled")
-    assert (clean.config.split, clean.config.head) == ("seeded", "per-task")
+    assert (clean.config.split, clean.config.learner.head) == ("seeded", "per-task")
     assert paper.config.split in ("public", "seeded")  # never auto: what is on disk may change
 
 

@@ -180,7 +180,7 @@ def test_the_next_best_is_the_selectors_own(folder: LearnerFolder) -> None:
     train = snapshot.store.members(1, "train")
     own = train[snapshot.store.labels(train)[0] == snapshot.classes.index("c2")]
     local = snapshot.local(own)
-    from ergnn.nn.objective import embed
+    from ergnn.engine.objective import embed
 
     vectors = embed(snapshot.learner.model, local.graph, local.places(own)).double()
     distance = (vectors - vectors.mean(0)).norm(dim=1).numpy()

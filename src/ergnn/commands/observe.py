@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ from ergnn.commands.folder_options import add_command, add_threads, read_tables,
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "observe", observe_command, "take new nodes, edges and labels in, and learn them")
+    parser.set_defaults(on_interrupt=lambda args: f"`ergnn observe {shlex.quote(args.folder)} --resume` continues")
     parser.add_argument("--nodes", metavar="FILE", help="new nodes, or known ones that have a label now: id, label, …")
     parser.add_argument("--edges", metavar="FILE", help="edges between nodes, new or known: source, target")
     parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz, .pt, .graphml, …)")

@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce", allow_abbrev=False, help="run the paper's tables and figures, its numbers beside ours"
     )
-    parser.set_defaults(command=reproduce_command)
+    parser.set_defaults(command=reproduce_command, on_interrupt=lambda args: "the same command with --resume continues")
     parser.add_argument("result", choices=CHOICES, metavar="|".join(CHOICES), help="which of them")
     parser.add_argument("--seeds", metavar="N", type=int, help="how many seeds (default: 10; quick: 3)")
     parser.add_argument("--first-seed", metavar="N", type=int, default=0, help="the first seed (default: 0)")
@@ -126,8 +126,11 @@ def _command(args: argparse.Namespace) -> str:
 
 
 def _name(config: Any) -> str:
-    kind = f" {config.selector}, e = {config.per_class}" if config.method == "replay" else ""
-    return f"{config.dataset} · {config.protocol} · {config.backbone} · {config.method}{kind}"
+    from ergnn.resolve import options_in_effect
+
+    options = options_in_effect(config.learner)
+    kind = f" {options['selector']}, e = {options['per_class']}" if "selector" in options else ""
+    return f"{config.dataset} · {config.protocol} · {config.learner.backbone} · {config.learner.method}{kind}"
 
 
 class _Lines:

@@ -21,6 +21,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX IF NOT EXISTS runs_by_method ON runs (method, selector)",
         "DROP TABLE IF EXISTS migrations",
     ),
+    (
+        "ALTER TABLE runs ADD COLUMN data TEXT",
+        "UPDATE runs SET data = CASE WHEN notes LIKE '%NOT MNIST%' THEN 'permuted-digits' ELSE dataset END",
+    ),
 )
 """Entry i holds the statements that take a store from schema i + 1 to i + 2, on SQLite and PostgreSQL alike."""
 SCHEMA_VERSION = 1 + len(MIGRATIONS)

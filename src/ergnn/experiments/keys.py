@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from typing import Any
 
 from ergnn.errors import InputError
-from ergnn.experiments.config import RunConfig
+from ergnn.experiments.config import DEFAULTS, RunConfig
 
-KEY_SCHEMA = 1
+KEY_SCHEMA = 2
 """Part of every key. Raise it when the meaning or default of an existing setting changes, or of an option of a method,
 selector or backbone (keys do not contain their defaults). Stores stay readable; their runs are not reused."""
 
@@ -23,32 +22,20 @@ ALWAYS = (
     *("dataset", "backbone", "method", "protocol", "split", "class_order", "head", "edges", "leftover"),
     *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "backbone_options"),
 )
-REMEMBERING = ("selector", "per_class", "loss_scale", "beta", "replay", "hops", "selector_options")
-READS: dict[str, tuple[str, ...]] = {
-    "replay": REMEMBERING,
-    "gem": ("per_class", "replay", "hops"),
-    "agem": ("per_class", "replay", "hops"),
-}
-"""The settings for remembering nodes that a method uses; other methods use none."""
+"""Settings that are kept at their default, too, as protocols and backbones decide them."""
 
 
 def member_config(config: RunConfig) -> dict[str, Any]:
     """Settings that decide the numbers of a resolved configuration, without seed and class order.
 
-    Settings that the method does not use are left out, and so are settings added after the first version of the
-    store as long as they have their default: later versions of the package find earlier runs.
+    Options of the method and settings that are not :data:`ALWAYS` kept are left out at their default: a later version
+    of the package, with more of them, finds earlier runs again.
     """
-    kept: dict[str, Any] = {}
-    for f in fields(config):
-        if f.name in WHICH_MEMBERS or f.name in NOT_DECIDING:
-            continue
-        if f.name in REMEMBERING and f.name not in READS.get(config.method, ()):
-            continue
-        value = getattr(config, f.name)
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        if f.name in ALWAYS or f.name in REMEMBERING or value != default:
-            kept[f.name] = value
-    return kept
+    return {
+        name: value
+        for name, value in config.flat().items()
+        if name not in (*WHICH_MEMBERS, *NOT_DECIDING) and (name in ALWAYS or value != DEFAULTS.get(name, ...))
+    }
 
 
 def member_key(config: RunConfig, seed: int, order: int) -> str:

@@ -17,12 +17,15 @@ from types import TracebackType
 from typing import Any
 
 from ergnn.errors import InputError
-from ergnn.experiments.config import RunConfig
+from ergnn.experiments.config import DEFAULTS, RunConfig
 from ergnn.experiments.database import RunTable
-from ergnn.experiments.keys import READS, member_config, member_key
+from ergnn.experiments.keys import member_config, member_key
 from ergnn.experiments.provenance import code_version, machine_facts
-from ergnn.experiments.run import SeedResult, members_of, peak_memory_mb, summary
+from ergnn.experiments.result import RunResult, SeedResult
+from ergnn.experiments.run import members_of, peak_memory_mb, run_result
 from ergnn.experiments.stored_run import COLUMNS, StoredRun, scalar_type
+from ergnn.methods import METHODS
+from ergnn.resolve import default_options, options_in_effect
 
 __all__ = ["Origin", "RunStore", "StoredRun"]
 
@@ -89,7 +92,7 @@ class RunStore:
             memory_mb: peak memory; by default that of this process.
             origin: where they were computed; by default in this process.
         """
-        made = Origin.here(config.device) if origin is None else origin
+        made = Origin.here(str(config.learner.device)) if origin is None else origin
         made = made if memory_mb is None else replace(made, peak_memory_mb=memory_mb)
         return self._table.insert([_row(config, result, made) for result in results])
 
@@ -114,16 +117,16 @@ class RunStore:
         if absent:
             seed, order = absent[0]
             raise InputError(
-                f"{self.path}: {len(absent)} of {len(keys)} runs of {config.dataset}, {config.backbone}, "
-                f"{config.method} are not finished, such as seed {seed}, class order {order}"
+                f"{self.path}: {len(absent)} of {len(keys)} runs of {config.dataset}, {config.learner.backbone}, "
+                f"{config.learner.method} are not finished, such as seed {seed}, class order {order}"
             )
         return [rows[key] for key in keys]
 
-    def result(self, config: RunConfig) -> dict[str, Any]:
+    def result(self, config: RunConfig) -> RunResult:
         """The result of :func:`ergnn.experiments.run.run`, from finished runs; seconds are summed."""
         runs = self.members(config)
         memory = max(run.peak_memory_mb for run in runs)
-        return summary(config, [run.seed_result() for run in runs], sum(run.seconds for run in runs), memory)
+        return run_result(config, [run.seed_result() for run in runs], sum(run.seconds for run in runs), memory)
 
     def __len__(self) -> int:
         return self._table.count()
@@ -147,17 +150,18 @@ class RunStore:
 
 
 def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any]:
-    reads = READS.get(config.method, ())
+    learner = config.learner
+    options = options_in_effect(learner)
     row = {
         "key": member_key(config, result.seed, result.order),
         "config": member_config(config),
         "dataset": config.dataset,
-        "backbone": config.backbone,
-        "method": config.method,
-        "selector": config.selector if "selector" in reads else None,
-        "per_class": config.per_class if "per_class" in reads else None,
+        "backbone": learner.backbone,
+        "method": learner.method,
+        "selector": options.get("selector"),
+        "per_class": options.get("per_class"),
         "protocol": config.protocol,
-        "head": config.head,
+        "head": learner.head,
         "edges": config.edges,
         "seed": result.seed,
         "class_order": result.order,
@@ -171,6 +175,7 @@ def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any
         "history": result.history,
         "leaky": int(result.leaky),
         "notes": result.notes,
+        "data": result.data,
         "seconds": result.seconds,
         "peak_memory_mb": origin.peak_memory_mb,
         "code_version": origin.code_version,
@@ -188,9 +193,10 @@ def _values(wanted: Any) -> list[Any]:
 def _value(run: StoredRun, name: str) -> Any:
     if hasattr(run, name):
         return getattr(run, name)
-    if name not in RunConfig.__dataclass_fields__:
+    known = {**DEFAULTS, **default_options(run.method)} if run.method in METHODS else DEFAULTS
+    if name not in {**known, **run.config}:
         raise InputError(f"runs cannot be filtered by {name!r}; use a column or a field of the configuration")
-    return run.config.get(name)
+    return run.config.get(name, known.get(name))
 
 
 def _sort_key(run: StoredRun) -> tuple[Any, ...]:

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ergnn.experiments.run import SeedResult
+from ergnn.experiments.result import SeedResult
 from ergnn.metrics import AccuracyMatrix
+
+RENAMED = {"features": "input", "features_options": "input_options"}
+"""Settings that version 0.1 stored under another name."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class StoredRun:
         history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
         machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
         finished_at: UTC, ISO 8601.
+        data: the data really used, e.g. ``permuted-digits`` in place of ``permuted-mnist``.
     """
 
     key: str
@@ -56,6 +60,7 @@ class StoredRun:
     code_version: str
     machine: dict[str, Any]
     finished_at: str
+    data: str | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> StoredRun:
@@ -64,6 +69,7 @@ class StoredRun:
             name: json.loads(value) if value is not None and scalar_type(COLUMNS[name]) is None else value
             for name, value in row.items()
         }
+        values["config"] = {RENAMED.get(name, name): value for name, value in values["config"].items()}
         values["matrix"] = AccuracyMatrix(values["matrix"], values.pop("metric"))
         values["order"], values["leaky"] = values.pop("class_order"), bool(values["leaky"])
         return cls(**values)
@@ -92,6 +98,7 @@ class StoredRun:
             None if self.class_names is None else tuple(self.class_names),
             self.leaky,
             self.seconds,
+            self.data,
         )
 
 

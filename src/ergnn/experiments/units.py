@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ergnn.errors import ErgnnError
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.keys import member_key
-from ergnn.experiments.run import SeedResult, members_of, run_members
+from ergnn.experiments.result import SeedResult
+from ergnn.experiments.run import members_of, run_members
 from ergnn.experiments.store import Origin, RunStore
 
 BATCH = 10
@@ -67,4 +68,4 @@ def compute(unit: Unit) -> Computed:
         return Computed(unit, time.perf_counter() - start, str(error))
     except Exception as error:  # an error of one row must not stop the others
         return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
-    return Computed(unit, time.perf_counter() - start, "", results, Origin.here(unit.config.device))
+    return Computed(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))

@@ -24,7 +24,6 @@ from ergnn.folder.segment import write_segment
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.tensors import Array
 from ergnn.folder.versions import open_segment
-from ergnn.replay.buffer import Experience
 
 
 def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def _replace(snapshot: Snapshot, nodes: Array) -> tuple[int, list[list[Any]]]:
         part.task: part.labels[torch.isin(part.nodes, torch.tensor(removed, dtype=torch.long))].tolist()
         for part in buffer.experiences
     }
-    buffer.remove(torch.tensor(removed, dtype=torch.long))
+    snapshot.learner.forget_nodes(torch.tensor(removed, dtype=torch.long))
     came = []
     for task, labels in missing.items():
         if labels:
@@ -117,7 +116,9 @@ def _next_best(snapshot: Snapshot, task: int, update: int, labels: list[int]) ->
         fresh = [int(i) for i in np.flatnonzero(found) if int(ranked[i]) not in remembered]
         chosen += fresh[: labels.count(label)]
     if chosen:
-        _insert(snapshot, task, ranked[chosen], scores[torch.tensor(chosen)])
+        new = torch.from_numpy(ranked[chosen])
+        labelled = torch.from_numpy(snapshot.store.labels(ranked[chosen])[0])
+        buffer.insert(task, new, labelled, scores[torch.tensor(chosen)])
     return [int(ranked[i]) for i in chosen]
 
 
@@ -138,24 +139,9 @@ def _ranking(snapshot: Snapshot, task: int, update: int, per_class: int) -> tupl
     wanted = tuple(int(c) for c in classes[counts >= per_class])
     again = Task(task, local.graph, places, local.places(val[np.isin(store.labels(val)[0], wanted)]), none, wanted)
     examples = learner.examples(local.graph, places, task)
-    context = learner.selection_context(again, task, examples, per_class, learner.leaky)
+    context = learner.selection_context(again, examples, per_class, learner.leaky)
     try:
         selection = learner.method.selector.select(context)  # type: ignore[attr-defined]
     except ErgnnError:  # e.g. coverage, where only one class is left
         return ranked, scores
     return np.concatenate([local.numbers(selection.nodes), ranked]), torch.cat([selection.scores.cpu(), scores])
-
-
-def _insert(snapshot: Snapshot, task: int, nodes: Array, scores: torch.Tensor) -> None:
-    """Put nodes behind those of their class in the experience of their task."""
-    buffer = snapshot.learner.method.buffer
-    assert buffer is not None
-    labels = torch.from_numpy(snapshot.store.labels(nodes)[0])
-    for i, part in enumerate(buffer.experiences):
-        if part.task == task:
-            joined = [torch.cat(pair) for pair in ((part.nodes, torch.from_numpy(nodes)), (part.labels, labels))]
-            both = torch.cat([part.scores, scores.to(part.scores.dtype)])
-            order = torch.argsort(joined[1], stable=True)
-            buffer.experiences[i] = Experience(task, joined[0][order], joined[1][order], both[order])
-            return
-    buffer.experiences.append(Experience(task, torch.from_numpy(nodes), labels, scores))

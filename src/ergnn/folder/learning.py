@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ergnn.callbacks import Callback, EpochCallback
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError
 from ergnn.folder.files import FolderError
@@ -21,7 +22,7 @@ from ergnn.folder.progress import Checkpoints, Staged
 from ergnn.folder.records import write_record
 from ergnn.folder.scoring import score_updates
 from ergnn.folder.segment import FileSegment, write_segment
-from ergnn.folder.snapshot import Snapshot, renumber
+from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.state import pack_learner
 from ergnn.folder.versions import Current, write_version
 from ergnn.learner import Learner
@@ -50,9 +51,10 @@ def learn_update(
     task = Task(learner.num_tasks, graph, local.places(train), local.places(val), test, classes)
     before = _encoder(learner)
     resume = None if checkpoints is None else checkpoints.read(settings.limits.bytes)
-    renumber(learner, lambda nodes: local.places(nodes.numpy()))
+    learner.remap_nodes(lambda nodes: local.places(nodes.numpy()))
+    callbacks: list[Callback] = [] if on_epoch is None else [EpochCallback(lambda _: on_epoch())]
     try:
-        learner.observe(task, on_epoch, checkpoint=checkpoints, resume=resume)
+        learner.observe(task, callbacks=callbacks + ([] if checkpoints is None else [checkpoints]), resume=resume)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
         if resume is None or isinstance(error, ErgnnError):
             raise
@@ -60,9 +62,8 @@ def learn_update(
             f"{snapshot.version.root}: the checkpoint does not fit ({type(error).__name__}: {error}); drop the update "
             "(observe --discard) and observe it again"
         ) from None
-    renumber(learner, lambda nodes: torch.from_numpy(local.numbers(nodes)))
+    learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)))
     buffer.trim(settings.budget_nodes, settings.budget_bytes)  # here, where nodes have the numbers of the whole graph
-    learner.graph = None
     names = [snapshot.classes[c] for c in classes]
     return {"task": task.id, "classes": names, "drift": _drift(before, learner), "touched": len(local.nodes)}
 

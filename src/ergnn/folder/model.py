@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ergnn.engine.layers import Propagate
 from ergnn.errors import InputError
 from ergnn.folder.settings import Settings
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.nn.layers import Propagate
 
 
 def make_learner(settings: Settings) -> Learner:

@@ -19,6 +19,7 @@ from typing import Any
 
 import scipy.sparse
 
+from ergnn.callbacks import Callback
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.folder import files
 from ergnn.folder.files import FolderError
@@ -28,6 +29,8 @@ from ergnn.folder.state import pack, unpack
 from ergnn.folder.tensors import from_bytes, to_bytes
 from ergnn.folder.update import Update
 from ergnn.folder.versions import SCHEMA, check_entry, check_schema, open_segment
+from ergnn.methods import LearnerView
+from ergnn.training import TaskProgress
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def discard(root: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-class Checkpoints:
+class Checkpoints(Callback):
     """Checkpoints of an update that is being learnt.
 
     Args:
@@ -126,8 +129,7 @@ class Checkpoints:
         self.folder, self.seconds = root / "progress", seconds
         self._last = monotonic()
 
-    def __call__(self, progress: Any) -> None:
-        """Called after every epoch."""
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
         if monotonic() - self._last < self.seconds:
             return
         tensors: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,3 @@ def snapshot_of(version: Version) -> Snapshot:
     if len(buffer) and not 0 <= int(buffer.nodes.min()) <= int(buffer.nodes.max()) < store.num_nodes:
         raise FolderError(f"{path}: a node is remembered that is not there")
     return Snapshot(version, store, learner, state["classes"], bool(state["dense"]), hops_of(version.settings))
-
-
-def renumber(learner: Learner, number: Any) -> None:
-    """Give the remembered nodes other numbers."""
-    buffer = learner.method.buffer
-    assert buffer is not None
-    buffer.experiences = [replace(part, nodes=number(part.nodes)) for part in buffer.experiences]

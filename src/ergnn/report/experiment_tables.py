@@ -124,7 +124,7 @@ def paired_tests_of(experiment: Experiment, filled: Sequence[Filled], measure: s
 
 
 def _comparable(cell: Cell, baseline: Mapping[str, Any]) -> bool:
-    same = all(cell.row.settings.get(key) == baseline.get(key) for key in ("backbone", "features"))
+    same = all(cell.row.settings.get(key) == baseline.get(key) for key in ("backbone", "input"))
     return same and cell.row.block != "bounds"
 
 

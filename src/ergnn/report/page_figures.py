@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -222,11 +222,9 @@ def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
     run = row.runs[0]
     if next((info.edges for info in describe_datasets() if info.name == row.dataset), 0) > MOST_EDGES:
         return None
-    known = {f.name for f in fields(RunConfig)}
-    settings = {key: value for key, value in row.config.items() if key in known}
     try:
-        config = RunConfig(**{**settings, "split": run.split})
-        preset = make_config_stream(config, seed if run.split == "seeded" else 0, order)
+        config = RunConfig(**{**row.config, "split": run.split})
+        preset = make_config_stream(config, seed if run.split != "public" else 0, order)
     except ErgnnError:
         return None
     return preset.stream if preset.split == run.split else None

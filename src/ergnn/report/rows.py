@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ergnn import metrics
+from ergnn.data.datasets.mnist import DIGITS
 from ergnn.errors import ErgnnError
 from ergnn.experiments.cells import command_of
-from ergnn.experiments.config import RunConfig
+from ergnn.experiments.config import DEFAULTS, RunConfig
 from ergnn.experiments.grid import TABLE_4
 from ergnn.experiments.keys import canonical_json, member_config
 from ergnn.experiments.paper import PaperResult, paper_result
@@ -33,13 +34,8 @@ NAMES = {
     **{"random": "Random", "mf": "MF", "mf*": "MF*", "cm": "CM", "cm*": "CM*", "im": "IM", "rim": "RIM"},
     **{"s2-ridge": "S2-ridge", "la-ridge": "LA-ridge", "mf-s2": "MF in S²X"},
 }
-OF_REPLAY = ("loss_scale", "beta", "replay", "hops", "replay_batch")
-"""Settings of replay, shown in the row's name if they are not at their default."""
-USUAL_IMAGE_OPTIONS = {
-    row.settings["selector"]: row.settings.get("selector_options", {})
-    for row in TABLE_4.rows
-    if row.settings.get("selector")
-}
+OF_THE_ROW = ("selector", "per_class", "selector_options")
+"""Options of methods that rows of one table differ in; others are shown in the row's name."""
 LEAST_RUNS = 5
 """The page marks rows with fewer runs."""
 
@@ -58,8 +54,8 @@ class Row:
     @property
     def backbone(self) -> str:
         """The network, or the walks that its input vectors come from."""
-        features = self.config.get("features", RunConfig.features)
-        return self.runs[0].backbone if features == RunConfig.features else str(features)
+        read = self.config.get("input", DEFAULTS["input"])
+        return self.runs[0].backbone if read == DEFAULTS["input"] else str(read)
 
     @property
     def method(self) -> str:
@@ -94,18 +90,12 @@ class Row:
     @cached_property
     def special(self) -> dict[str, Any]:
         """Options that the same row of the paper's tables does not have."""
-        given = self.minimal
-        usual = USUAL_IMAGE_OPTIONS.get(self.selector or "", {}) if self.is_image else {}
-        found: dict[str, Any] = {}
-        for name in ("selector_options", "backbone_options", "method_options", "features_options"):
-            options = given.get(name) or {}
-            found |= {} if name == "selector_options" and options == usual else options
-        defaults = {f.name: f.default for f in fields(RunConfig)}
-        if self.is_image:  # every task has its own graph, so "isolated" is the only choice
-            defaults |= {**TABLE_4.common, "replay": self.config.get("replay")}
-        found |= {
-            name: self.config[name] for name in OF_REPLAY if self.config.get(name, defaults[name]) != defaults[name]
-        }
+        rows = [row.settings for row in TABLE_4.rows if self.is_image and row.settings["method"] == self.method]
+        usual = next((row for row in rows if row.get("selector") == self.selector), {})
+        given = {name: value for name, value in self.minimal.items() if value != usual.get(name)}
+        found = {name: value for name, value in given.items() if name not in {*DEFAULTS, *OF_THE_ROW}}
+        for name in ("selector_options", "backbone_options", "method_options", "input_options"):
+            found |= given.get(name) or {}
         return found
 
     @property
@@ -193,14 +183,15 @@ class Row:
         marks = []
         if self.is_leaky:
             marks.append(("LEAKY", "the selector saw test labels"))
-        epochs, tasks = self.config.get("epochs", RunConfig.epochs), self.matrix.num_tasks
-        if epochs < RunConfig.epochs and not self.is_image:
-            marks.append(("QUICK", f"{epochs} epochs per task instead of {RunConfig.epochs}"))
+        usual, tasks = DEFAULTS["epochs"], self.matrix.num_tasks
+        epochs = self.config.get("epochs", usual)
+        if epochs < usual and not self.is_image:
+            marks.append(("QUICK", f"{epochs} epochs per task instead of {usual}"))
         if self.is_image and (self.config.get("dataset_options") or {}).get("tasks", tasks) < 23:
             marks.append(("QUICK", f"{tasks} tasks instead of 23"))
         if len(self.runs) < LEAST_RUNS:
             marks.append(("FEW", f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}: the interval is unreliable"))
-        if any("digits" in note for run in self.runs for note in run.notes):
+        if any(run.data == DIGITS for run in self.runs):
             marks.append(("DIGITS", "scikit-learn's digits instead of MNIST"))
         return marks
 
@@ -251,7 +242,7 @@ def main_rows(rows: Sequence[Row]) -> list[Row]:
 
 def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The fewest settings that give the same run, without what a protocol or backbone fills in."""
-    given = {f.name: config[f.name] for f in fields(RunConfig) if f.name in config}
+    given = dict(config)
     for name in [name for name in given if name != "dataset"]:
         fewer = {key: value for key, value in given.items() if key != name}
         if _same_run(fewer, config):
@@ -261,7 +252,8 @@ def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _same_run(given: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     try:
-        return canonical_json(member_config(RunConfig(**given).resolved())) == canonical_json(config)
+        same = [canonical_json(member_config(RunConfig(**part).resolved())) for part in (given, config)]
+        return same[0] == same[1]
     except ErgnnError:  # such as a data set or selector of a package that is not installed
         return False
 

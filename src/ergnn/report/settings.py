@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ergnn.report.rows import OF_REPLAY, Row, dataset_order
+from ergnn.experiments.config import DEFAULTS
+from ergnn.report.rows import Row, dataset_order
 
 OF_THE_ROW = (
-    *("dataset", "backbone", "method", "selector", "per_class", "features"),
-    *("selector_options", "backbone_options", "method_options", "features_options"),
-    *OF_REPLAY,
+    *("dataset", "backbone", "method", "input"),
+    *("backbone_options", "method_options", "input_options"),
 )
 
 
@@ -65,6 +65,6 @@ def _label(row: Row) -> str:
         f"{name.replace('_', ' ')} "
         + (", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
         for name, value in given.items()
-        if name not in (*OF_THE_ROW, "protocol", "split", "class_order")
+        if name in DEFAULTS and name not in (*OF_THE_ROW, "protocol", "split", "class_order")
     ]
     return " · ".join(parts)

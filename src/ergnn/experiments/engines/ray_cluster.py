@@ -21,7 +21,7 @@ OBJECT_STORE = 128 * 2**20
 """Bytes for task results in a cluster that is started here; results are small."""
 CONNECT_SECONDS = 10.0
 """How long to wait for the cluster to accept a connection."""
-FORWARDED = ("ERGNN_DATA", "ERGNN_OFFLINE")
+FORWARDED = ("ERGNN_DATA", "ERGNN_DOWNLOAD", "ERGNN_OFFLINE")
 """Environment variables forwarded to tasks."""
 
 
@@ -71,9 +71,9 @@ class RayEngine:
                 yield computed
 
     def _gpus(self, unit: Unit) -> float:
-        device = torch.device(unit.config.device)
+        device = torch.device(unit.config.learner.device)
         if device.type == "cuda" and device.index is not None:
-            raise InputError(f"device is {unit.config.device!r}; a Ray cluster assigns GPUs itself: use cuda")
+            raise InputError(f"device is {unit.config.learner.device!r}; a Ray cluster assigns GPUs itself: use cuda")
         if self.gpus is not None:
             return self.gpus
         return 1.0 if device.type == "cuda" else 0.0
