@@ -159,3 +159,13 @@ def test_a_config_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pyte
     assert_refused(["run", "--config", str(tmp_path)], "cannot be read", capsys)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     assert_refused(["run", "--config", str(tmp_path / "bytes.toml")], r"bytes\.toml: cannot be read", capsys)
+
+
+def test_a_file_in_place_of_a_folder_is_refused_without_bad_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my nodes.csv"
+    file.touch()
+    assert_refused(["evaluate", str(file)], "is a file", capsys)
+    assert main(["evaluate", str(tmp_path / "no folder")]) == 2
+    assert f"`ergnn init '{tmp_path / 'no folder'}'`" in capsys.readouterr().err

@@ -32,14 +32,7 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 2 is bad input."""
-    parser = argparse.ArgumentParser(
-        prog="ergnn", allow_abbrev=False, description="Continual learning for graph neural networks."
-    )
-    parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
-    args = parser.parse_args(argv)
+    args = make_parser().parse_args(argv)
     try:
         return int(args.command(args))
     except ErgnnError as error:
@@ -52,3 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = args.on_interrupt(args) if hasattr(args, "on_interrupt") else ""
         print("ergnn: interrupted" + (f"; {hint}" if hint else ""), file=sys.stderr)
         return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="ergnn", allow_abbrev=False, description="Continual learning for graph neural networks."
+    )
+    parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser

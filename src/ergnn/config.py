@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from torch import device as torch_device
     from torch import nn
 
-    from ergnn.methods import Method
-
 HEADS = ("shared", "per-task", "growing")
 OPTIMIZERS = ("adam", "adamw", "sgd")
 EDGES = ("all", "seen", "own")
@@ -44,7 +42,7 @@ class LearnerConfig:
     Args:
         backbone: a registered name, or a module with ``forward(x, edge_index)``, of which a copy is trained; ``auto``
             is the method's own (``gat`` for most).
-        method: a registered name, or a :class:`Method`.
+        method: a registered name, or a :class:`ergnn.Method`.
         head: which outputs compete: ``shared``, ``per-task`` or ``growing``.
         epochs: passes over the training nodes of a task (steps, with full batches).
         lr: learning rate; None is the backbone's own.
@@ -61,7 +59,7 @@ class LearnerConfig:
     """
 
     backbone: str | nn.Module = "auto"
-    method: str | Method = "replay"
+    method: str | Any = "replay"
     head: str = "per-task"
     epochs: int = 200
     lr: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ergnn.callbacks.base import Callback
+from ergnn.callbacks import Callback
 from ergnn.data.stream import TaskStream
 from ergnn.errors import InputError
 from ergnn.learner import Learner
@@ -21,7 +21,7 @@ def evaluate_stream(
         learner: one that has not observed a task yet.
         stream: the tasks, and the metric that they are scored by.
         split: the nodes that are scored: ``train``, ``val`` or ``test``.
-        callbacks: see :mod:`ergnn.callbacks`.
+        callbacks: told of what happens, see :mod:`ergnn.callbacks`.
     """
     return evaluate_streams([learner], [stream], split=split, callbacks=callbacks)[0]
 

@@ -253,7 +253,7 @@ class Learner:
         if self.model is None:
             raise InputError(NOTHING_YET)
         if graph is None:
-            raise InputError("a state holds no graph; give one to load_state_dict, or to predict")
+            raise InputError("this learner has no graph; give one to set_graph, or to predict")
         return self.model, graph if graph.device == self.device else graph.to(self.device)
 
     def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:

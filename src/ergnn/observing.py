@@ -145,7 +145,7 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
             f"{task.name}: the graph has {task.graph.num_features} features; earlier tasks had {learner.num_features}"
         )
     earlier = learner.heads.classes
-    if learner.model is None or learner.method.from_scratch:
+    if learner.model is None or learner.method.restarts(learner, task):
         learner.model = learner.new_model(task.graph.num_features)
         learner.heads.classes = []
         for classes in earlier:

@@ -58,13 +58,17 @@ def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: in
 
 @given(n=st.integers(10, 25), width=st.integers(2, 30), seed=st.integers(0, 999))
 @settings(max_examples=40, deadline=None)
-def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
+def test_primal_equals_dual_and_cholesky(n: int, width: int, seed: int) -> None:
     rows, labels, _ = data(n, width, 3, seed)
     root = class_weights(labels, torch.ones(n).double()).sqrt()
     targets = torch.nn.functional.one_hot(labels // 3, 3).double() * root[:, None]
     primal, dual = ridge._Primal(rows, targets, root), ridge._Dual(rows, targets, root)
     for lam in (0.03, 0.3, 3.0):
         torch.testing.assert_close(primal.weight(lam), dual.weight(lam), rtol=0, atol=1e-8)
+        only = ridge._PrimalForOne(rows, targets, root, lam)
+        torch.testing.assert_close(only.weight(lam), dual.weight(lam), rtol=0, atol=1e-8)
+        for one, two in zip(only.left_out([lam]), dual.left_out([lam]), strict=True):
+            torch.testing.assert_close(one, two, rtol=0, atol=1e-6)
     for one, two in zip(primal.left_out(LAMBDAS[2:]), dual.left_out(LAMBDAS[2:]), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=1e-6)
 

@@ -64,7 +64,7 @@ def test_embeddings_of_a_large_field_are_made_layer_by_layer(monkeypatch: pytest
 
 
 def test_few_nodes_of_a_large_graph_stay_on_their_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = random_graph(n=200, p_edge=0.05)  # about 10 neighbours each
+    graph = random_graph(n=200, p_edge=0.05)  # about 10 neighbors each
     gat, mlp = (model_of(name, graph.num_features, [3]) for name in ("gat", "mlp"))
     monkeypatch.setattr(inference, "FIELD_EDGES", 1000)
     assert graph.num_edges > 1000
@@ -76,7 +76,7 @@ def test_few_nodes_of_a_large_graph_stay_on_their_field(monkeypatch: pytest.Monk
     assert not prefers_layers(gat, graph, torch.arange(200))
 
 
-def test_few_nodes_with_few_neighbours_are_encoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_nodes_with_few_neighbors_are_encoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(n=200, p_edge=0.02)
     model = model_of("gcn", graph.num_features, [3])
     encoded = []

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv, TransformerConv
 
 from ergnn.data import Graph
-from ergnn.engine.adjacency import adjacency_of, make_block
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.blocks import make_block
 from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures, features_of
-from ergnn.engine.layers import DropoutStream, aggregation_of, form_of, has_form
+from ergnn.nn.layers import form_of, has_form
 from graphs import random_graph
 from nn.cases import assert_near, messy_graphs, randomize
 
@@ -37,12 +39,13 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def on_block(layer: nn.Module, graph: Graph, nodes: Tensor, as_features: bool) -> Tensor:
+    assert has_form(layer)
     block, read = make_block(
-        adjacency_of(graph), aggregation_of(layer), nodes, torch.zeros_like(nodes), 1, torch.float64
+        adjacency_of(graph), form_of(layer).aggregation, nodes, torch.zeros_like(nodes), 1, torch.float64
     )
     params = {n: (v.T if v.dim() == 2 else v).unsqueeze(0) for n, v in layer.named_parameters()}
     h = features_of(graph, read, torch.float64) if as_features else graph.rows(read)
-    return form_of(layer)(layer, params, h, block, DropoutStream(None))
+    return form_of(layer).forward(layer, params, h, block, DropoutStream(None))
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -156,7 +159,7 @@ def test_every_site_and_every_model_has_a_mask_of_its_own() -> None:
 def test_entries_of_a_vector_and_of_dense_and_sparse_attributes_are_dropped_one_by_one() -> None:
     graph = random_graph(n=60, f=30, sparse=True, dtype=torch.float64)
     nodes = torch.arange(60)
-    block, read = make_block(adjacency_of(graph), "none", nodes, torch.zeros_like(nodes), 1)
+    block, read = make_block(adjacency_of(graph), None, nodes, torch.zeros_like(nodes), 1)
     keys = dropout_keys([0], 0, 1, 1)[0]
     sparse = DropoutStream(keys).input(features_of(graph, read, torch.float64), 0.5, block)
     dense = DropoutStream(keys).input(DenseFeatures(graph.dense_x()), 0.5, block)

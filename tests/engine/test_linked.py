@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ergnn.engine.adjacency
-import ergnn.engine.field
 from ergnn.curvature import gauss_newton_product
 from ergnn.data import Graph
 from ergnn.data.stream import TaskStream
 from ergnn.engine import linked
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.blocks import make_block
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.field import make_field
 from ergnn.engine.linked import LinkedBlock, make_linked_block
@@ -23,7 +23,7 @@ from ergnn.engine.objective import FieldObjective, embed
 from ergnn.learner import Learner
 from ergnn.observing import observe_together
 from graphs import random_graph
-from nn.cases import assert_near, examples_of, labelled, messy_graphs, model_of, reference_logits
+from nn.cases import AGGREGATIONS, assert_near, examples_of, labelled, messy_graphs, model_of, reference_logits
 
 NAMES = ("gat", "gcn", "sage", "gin", "sgc", "mlp")
 WIDTHS = [2, 3, 2]
@@ -104,8 +104,8 @@ def test_rows_in_use_are_those_of_a_plain_block() -> None:
     graph = random_graph(n=60, p_edge=0.02, directed=True, self_loops=True)
     adj, nodes, slot = adjacency_of(graph), torch.tensor([5, 9, 5, 30]), torch.tensor([1, 0, 0, 1])
     for aggregation in ("attention", "mean"):
-        plain, read = ergnn.engine.field.make_block(adj, aggregation, nodes, slot, 2)
-        block, mine = make_linked_block(adj, aggregation, nodes, slot, 2)
+        plain, read = make_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2)
+        block, mine = make_linked_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2, torch.float32)
         assert torch.equal(mine, read)
         assert torch.equal(block.src.slot, plain.src.slot)
         assert torch.equal(block.dst.slot, slot)

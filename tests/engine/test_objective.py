@@ -15,7 +15,6 @@ from torch_geometric.nn.models import GCN as PyGGCN
 
 from ergnn.data import Graph
 from ergnn.engine.dropout import dropout_keys
-from ergnn.engine.layers import Propagate
 from ergnn.engine.objective import (
     FieldObjective,
     Objective,
@@ -28,6 +27,7 @@ from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
+from ergnn.nn.layers import Propagate
 from graphs import random_graph
 from nn.cases import (
     assert_near,

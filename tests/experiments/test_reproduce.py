@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ergnn.cli import _config, _parser, main
+from ergnn.cli import main, make_parser
+from ergnn.commands.run import config_of
 from ergnn.errors import InputError
 from ergnn.experiments.cells import Options, cells, command_of
 from ergnn.experiments.config import RunConfig
@@ -95,7 +96,7 @@ def test_tables_say_what_the_store_holds(whole: Path) -> None:
         (cell,) = [c for c in cells(TINY, OPTIONS) if (c.dataset, c.row.label) == ("citeseer", "ER-GAT MF")]
         stored = store.result(cell.config)
     (row,) = [r for r in results if (r["dataset"], r["row"]) == ("citeseer", "ER-GAT MF")]
-    assert row["fm"] == {k: v for k, v in stored["fm"].items() if k != "denominator"}
+    assert row["fm"] == stored.fm.to_dict()
     assert row["fm"]["n"] == 4
     assert f"{100 * row['fm']['mean']:.2f} ± {100 * row['fm']['ci95']:.2f}" in text
     assert f"{100 * (row['pm']['mean'] - 0.8003):+.2f}" in text
@@ -113,13 +114,13 @@ def test_the_command_under_a_row_gives_its_configuration() -> None:
         for cell in cells(experiment, options):
             if cell.given is not None:
                 words = shlex.split(cell.command)
-                assert _config(_parser().parse_args(words[1:])).resolved() == cell.config
+                assert config_of(make_parser().parse_args(words[1:])).resolved() == cell.config
 
 
 def test_commands_quote_and_keep_types() -> None:
     given = RunConfig(selector="mf*", selector_options={"normalize": True, "distance": "cosine"}, weight_decay=0.0)
     assert "'mf*'" in command_of(replace(given, backbone="gat", selector="cm*")).replace("cm*", "mf*")
-    assert _config(_parser().parse_args(shlex.split(command_of(given))[1:])) == given
+    assert config_of(make_parser().parse_args(shlex.split(command_of(given))[1:])) == given
 
 
 def test_grids_hold_every_row_of_the_paper() -> None:

@@ -114,7 +114,7 @@ def test_both_kinds_hold_the_same(tmp_path: Path, postgresql: str) -> None:
             assert [run.seed for run in store.runs(dataset="cora", method="replay", seed=[1, 2], epochs=2)] == [1]
             assert len(store.runs(selector=[None, "im"])) == 1
             assert store.runs(dataset="citeseer") == []
-            assert store.result(CONFIG)["runs"][1]["matrix"] == [[0.9, None], [0.5, 1 / 3]]
+            assert store.result(CONFIG).matrices[1].to_list() == [[0.9, None], [0.5, 1 / 3]]
     ours, theirs = ([{k: v for k, v in row.items() if k != "finished_at"} for row in each] for each in rows)
     assert ours == theirs
     assert (ours[1]["buffer_bytes"], ours[1]["history"][0]["train_seconds"]) == (2**40, 1e-17)
@@ -132,10 +132,11 @@ def test_a_batch_is_kept_whole_or_not_at_all(store_path: str) -> None:
 
 
 def first_layout(path: str) -> None:
-    """A store of schema 1: no index; one run in it."""
+    """A store of schema 1: no index, no column for the data; one run in it."""
     with RunStore(path) as store:
         store.put_all(CONFIG, [some_result(0)], origin=ORIGIN)
-    run_statements(path, ["DROP INDEX runs_by_dataset", "DROP INDEX runs_by_method", "UPDATE store SET schema = 1"])
+    drops = ["DROP INDEX runs_by_dataset", "DROP INDEX runs_by_method", "ALTER TABLE runs DROP COLUMN data"]
+    run_statements(path, [*drops, "UPDATE store SET schema = 1"])
 
 
 def indexes(path: str) -> set[str]:

@@ -103,10 +103,11 @@ def test_marks_what_must_not_be_quoted(page: str, rows: list[Row]) -> None:
 
 
 def test_every_row_has_the_command_that_gives_it_again(page: str, rows: list[Row]) -> None:
-    from ergnn.cli import _config, _parser
+    from ergnn.cli import make_parser
+    from ergnn.commands.run import config_of
 
     assert len(rows) == len(configurations())
-    again = [_config(_parser().parse_args(row.command.split()[1:])).resolved() for row in rows]
+    again = [config_of(make_parser().parse_args(row.command.split()[1:])).resolved() for row in rows]
     assert sorted(map(command_of, again)) == sorted(map(command_of, configurations()))
     assert [member_config(config) for config in again] == [row.config for row in rows]
     for row in rows:

@@ -118,4 +118,7 @@ class Inputs:
     def _matmul(self, w: Tensor) -> Tensor:
         if self._x.layout == torch.sparse_csr:
             return self._x @ w
-        return torch.cat([part.to(self.dtype) @ w for part in self._x.split(ROW_BLOCK)]) * self._scale
+        out = w.new_empty(self.num_nodes, w.size(1))
+        for part, rows in zip(self._x.split(ROW_BLOCK), out.split(ROW_BLOCK), strict=True):
+            torch.mm(part.to(self.dtype), w, out=rows)
+        return out.mul_(self._scale)

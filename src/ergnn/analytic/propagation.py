@@ -8,7 +8,7 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.sums import neighbour_sum
+from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.errors import InputError
 
 MATRIX_EDGES = 1 << 22
@@ -43,7 +43,7 @@ class NormalizedAdjacency:
         """``S x`` for a dense ``[nodes, columns]``, in its precision."""
         if self._links is not None:
             scale = self._scale.to(x.dtype).unsqueeze(1)
-            return neighbour_sum(x * scale, self._links).mul_(scale)
+            return neighbor_sum(x * scale, self._links).mul_(scale)
         if x.dtype not in self._matrices:
             self._matrices[x.dtype] = self._matrices[torch.float64].to(x.dtype)
         return self._matrices[x.dtype] @ x
@@ -58,7 +58,7 @@ class NormalizedAdjacency:
             if self._links is not None:
                 other._links, other._scale = self._links.transposed(), self._scale
             else:
-                other._matrices[torch.float64] = self._matrices[torch.float64].transpose(0, 1).to_sparse_csr()
+                other._matrices[torch.float64] = _csr32(self._matrices[torch.float64].transpose(0, 1).to_sparse_csr())
             self._transposed = other
         return self._transposed
 
@@ -80,4 +80,12 @@ def _matrix(graph: Graph, edge_weight: Tensor | None) -> Tensor:
     scale = value.new_zeros(graph.num_nodes).index_add_(0, row, value).rsqrt_()
     value = scale[row] * value * scale[col]
     shape = (graph.num_nodes, graph.num_nodes)
-    return torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False).to_sparse_csr()
+    return _csr32(
+        torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False).to_sparse_csr()
+    )
+
+
+def _csr32(matrix: Tensor) -> Tensor:
+    """With 32-bit indices, which the library for products would otherwise convert to each time."""
+    parts = (matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values())
+    return torch.sparse_csr_tensor(*parts, matrix.shape, check_invariants=False)

@@ -21,7 +21,7 @@ DEFAULT_TEMPERATURE = 10.0
 TEMPERATURES = (0.1, 1000.0)
 """Bounds of τ."""
 
-ROW_BLOCK = 1 << 14
+ROW_BLOCK = 1 << 13
 """Rows that are converted to float64 at a time."""
 
 
@@ -83,8 +83,12 @@ def fit_ridge(
     classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
     w = class_weights(labels, counts)
     y = torch.nn.functional.one_hot(column, classes.numel()).double()
-    kind: type[_Dual | _Primal] = _Dual if rows.size(0) <= rows.size(1) else _Primal
-    system = kind(rows, y * w.sqrt()[:, None], w.sqrt())
+    parts = (rows, y * w.sqrt()[:, None], w.sqrt())
+    system: _System
+    if rows.size(0) <= rows.size(1):
+        system = _Dual(*parts)
+    else:
+        system = _Primal(*parts) if len(lambdas) > 1 else _PrimalForOne(*parts, lambdas[0])
     told = (size > 1)[column]
     lam, error = float(DEFAULT_LAMBDA if len(lambdas) > 1 else lambdas[0]), None
     if bool(told.any()):
@@ -147,14 +151,19 @@ class _Primal(_System):
 
     def __init__(self, rows: Tensor, targets: Tensor, root: Tensor) -> None:
         self.parts = [part.split(ROW_BLOCK) for part in (rows, targets, root)]
+        gram, cross = self._sums(rows, targets)
+        s, self.v = torch.linalg.eigh(gram)
+        self.s = s.clamp_(min=0)
+        self.vc = self.v.T @ cross
+
+    def _sums(self, rows: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """``PᵀP`` and ``PᵀT``."""
         gram = torch.zeros(rows.size(1), rows.size(1), dtype=torch.float64, device=rows.device)
         cross = torch.zeros(rows.size(1), targets.size(1), dtype=torch.float64, device=rows.device)
         for p, t, _ in self._blocks():
             gram.addmm_(p.T, p)
             cross.addmm_(p.T, t)
-        s, self.v = torch.linalg.eigh(gram)
-        self.s = s.clamp_(min=0)
-        self.vc = self.v.T @ cross
+        return gram, cross
 
     def weight(self, lam: float) -> Tensor:
         return self.v @ (self.vc / (self.s + lam)[:, None])
@@ -170,6 +179,26 @@ class _Primal(_System):
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for rows, t, root in zip(*self.parts, strict=True):
             yield rows.double() * root[:, None], t, root
+
+
+class _PrimalForOne(_Primal):
+    """``PᵀP + λI = LLᵀ`` for a single λ: many times cheaper than eigenvectors. Then ``h_i = ‖L⁻¹ p_i‖²``."""
+
+    def __init__(self, rows: Tensor, targets: Tensor, root: Tensor, lam: float) -> None:
+        self.parts = [part.split(ROW_BLOCK) for part in (rows, targets, root)]
+        gram, cross = self._sums(rows, targets)
+        gram.diagonal().add_(lam)
+        self.factor = torch.linalg.cholesky(gram)
+        self.w = torch.cholesky_solve(cross, self.factor)
+
+    def weight(self, lam: float) -> Tensor:
+        return self.w
+
+    def left_out(self, lambdas: Sequence[float]) -> Iterator[Tensor]:
+        for p, t, root in self._blocks():
+            leverage = torch.linalg.solve_triangular(self.factor, p.T, upper=False).square_().sum(0)
+            residual = (t - p @ self.w) / (1 - leverage)[:, None]
+            yield ((t - residual) / root[:, None]).unsqueeze(0)
 
 
 def best_temperature(scores: Tensor, column: Tensor, weights: Tensor) -> float:

@@ -14,6 +14,7 @@ from ergnn.analytic.propagation import NormalizedAdjacency
 from ergnn.analytic.ridge import LAMBDAS, RidgeSolution, fit_ridge, least
 from ergnn.data.csr import pair_hash, row_chunks, targets
 from ergnn.data.graph import Graph
+from ergnn.distributed import add_up, current_ranks
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
 
@@ -85,14 +86,19 @@ class AnalyticState:
         """φ of the labeled nodes; only rows that are not cached are computed."""
         name, width = features.feature_map.name, features.width
         ids, rows = self._rows.get(name, (self.nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
-        new = self.nodes[~torch.isin(self.nodes, ids)]
-        if new.numel() or ids.numel() > self.nodes.numel():
-            keep = torch.isin(ids, self.nodes)
-            ids = torch.cat([ids[keep], new])
-            rows = torch.cat([rows.to(new.device)[keep], features.rows(new)])
-            order = torch.argsort(ids)
-            ids, rows = ids[order], rows[order]
-            self._rows[name] = ids, rows
+        new, ranks = ~torch.isin(self.nodes, ids), current_ranks()
+        if ranks is not None:  # one that was handed its state has no cache; all compute what any of them needs
+            needed = new.int()
+            add_up(needed)
+            new = needed > 0
+        if bool(new.any()) or ids.numel() > self.nodes.numel():
+            found = features.rows(self.nodes[new], ranks)
+            if not bool(new.all()):
+                whole = found.new_empty(self.nodes.numel(), width)
+                whole[new], whole[~new] = found, rows.to(found.device)[torch.isin(ids, self.nodes[~new])]
+                found = whole
+            rows = found
+            self._rows[name] = self.nodes, rows
         return rows
 
     def solve(
@@ -108,7 +114,7 @@ class AnalyticState:
             if kept is not None:
                 parts.append(kept)
             if parts:
-                rows, labels, counts = map(torch.cat, zip(*parts, strict=True))
+                rows, labels, counts = map(torch.cat, zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
                 solutions.append(fit_ridge(rows, labels, counts, lambdas))
         return choose(solutions) if solutions else None
 

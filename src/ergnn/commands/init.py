@@ -7,19 +7,27 @@ import shlex
 from typing import Any
 
 from ergnn.commands.folder_options import add_command
-from ergnn.commands.options import add_options, given
+from ergnn.commands.options import add_method_options, add_options, given, method_option_names
 from ergnn.signatures import dataclass_options
+
+FIXED = ("learner", "head")
+"""Fields that are no options: a folder's head always grows."""
 
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "init", init_command, "create a folder for a learner whose graph grows")
-    add_options(parser, dataclass_options("ergnn.folder.settings", "Settings"))
+    own = [*dataclass_options("ergnn.folder.settings", "Settings"), *dataclass_options("ergnn.config", "LearnerConfig")]
+    add_options(parser, own, FIXED)
+    add_method_options(parser, {option.name for option in own})
 
 
 def init_command(args: argparse.Namespace) -> int:
+    from dataclasses import fields
+
+    from ergnn.config import LearnerConfig
     from ergnn.folder import LearnerFolder, Settings
 
-    names = [option.name for option in dataclass_options("ergnn.folder.settings", "Settings")]
-    LearnerFolder.create(args.folder, Settings(**given(args, names)))
+    names = {f.name for kind in (Settings, LearnerConfig) for f in fields(kind)} | method_option_names()
+    LearnerFolder.create(args.folder, Settings.from_settings(given(args, sorted(names))))
     print(f"{args.folder}: created; add nodes, edges and labels with `ergnn observe {shlex.quote(args.folder)} …`")
     return 0

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a hash of (seed, task, epoch, site, position): nothing to save, nothing to synchronise.
+"""Dropout whose mask is a hash of (seed, task, epoch, site, position): there is no state.
 
 The same seed drops the same entries alone or in a batch of models, on a CPU or a GPU, in an unbroken run or in one
 that was resumed, because no generator has a state. The mixer is a keyed 32-bit avalanche hash (two multiply-xorshift
@@ -22,7 +22,7 @@ def _mix(x: Tensor, key: Tensor) -> Tensor:
 
 
 def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: torch.device | str = "cpu") -> Tensor:
-    """Keys ``[epochs, sites, models]`` for a whole task, so that no epoch has to ask the host."""
+    """Keys ``[epochs, sites, models]`` for a whole task, so that no epoch waits for the host."""
     base = torch.tensor([(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds], dtype=torch.int32)
     place = torch.arange(epochs * sites, dtype=torch.int32).view(epochs, sites, 1)
     keys = _mix(place.expand(epochs, sites, len(seeds)).clone(), base)

@@ -1,35 +1,36 @@
-"""The attributes that a field reads: sparse where most are zero, so that no dense copy is dropped or multiplied."""
+"""The features that a field reads, sparse where most are zero: dropout and products skip the zeros."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import version_of
 from ergnn.engine.sparse import SparsePattern, spmm
 
 SPARSE_BELOW = 0.1
-"""Attributes are handled as sparse when fewer than this share of them is non-zero; results are the same either way."""
+"""Features are stored as sparse if less than this share of them is non-zero; results are the same either way."""
 LARGE = 1 << 28
-"""Dense attributes of more entries are taken as they are: they may lie in a file that is better not read as a whole."""
+"""Dense features of more entries are used as they are: they may be a memory-mapped file."""
 
 
 @dataclass(frozen=True, eq=False)
 class DenseFeatures:
-    """Rows of a dense attribute matrix."""
+    """Rows of a dense feature matrix."""
 
     value: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """Rows of a sparse attribute matrix; in a batch of models, one block of columns for each.
+    """Rows of a sparse feature matrix; with several models, one block of columns per model.
 
     Args:
-        pattern: rows × (models · attributes).
+        pattern: rows × (models · features).
         value: the non-zeros.
         position: int32 place of each non-zero in its own model's matrix, zeros counted: dropout is that of a dense one.
         model: which model each non-zero belongs to.
@@ -41,13 +42,14 @@ class SparseFeatures:
     model: Tensor
 
     def project(self, value: Tensor, weight: Tensor) -> Tensor:
-        """``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, attributes, out]``."""
+        """``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, features, out]``."""
         return spmm(self.pattern, value.to(weight.dtype), weight.reshape(-1, weight.size(2)))
 
 
 Features = DenseFeatures | SparseFeatures
 
-_SPARSE: WeakKeyDictionary[Graph, Tensor | None] = WeakKeyDictionary()
+_SPARSE = WeakTensorKeyDictionary()
+"""Dense features → their version, and a sparse copy where that is worth it."""
 
 
 def _sparse_x(graph: Graph) -> Tensor | None:
@@ -55,14 +57,16 @@ def _sparse_x(graph: Graph) -> Tensor | None:
         return graph.x
     if graph.x.numel() > LARGE:
         return None
-    if graph not in _SPARSE:
+    version, found = _SPARSE.get(graph.x, (None, None))
+    if version != version_of(graph.x):
         share = int(torch.count_nonzero(graph.x)) / max(graph.x.numel(), 1)
-        _SPARSE[graph] = graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
-    return _SPARSE[graph]
+        found = graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
+        _SPARSE[graph.x] = version_of(graph.x), found
+    return found
 
 
 def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32) -> Features:
-    """The attributes of some nodes of one graph, in that order, as numbers of the model's type."""
+    """The features of some nodes of one graph, in that order, in the model's dtype."""
     x = _sparse_x(graph)
     if x is None:
         whole = nodes.numel() == graph.num_nodes and torch.equal(

@@ -1,4 +1,4 @@
-"""The exact receptive field of some nodes: all that a forward pass has to touch to score them."""
+"""The receptive field of some nodes: everything that a forward pass has to touch to score them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import Adjacency, Block, adjacency_of, join_blocks, make_block
+from ergnn.data.hashing import stream_key
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.blocks import Block, join_blocks, make_block, relabel
 from ergnn.engine.features import DenseFeatures, Features, features_of, join_features
 from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.sums import neighbour_sum
-from ergnn.engine.layers import AnyBlock, Propagate, aggregation_of
-from ergnn.engine.linked import make_linked_block
+from ergnn.engine.kernels.sums import neighbor_sum
+from ergnn.engine.linked import LinkedBlock, make_linked_block
 from ergnn.engine.propagation import propagate
+from ergnn.engine.sampling import Sampling
 from ergnn.nn.backbones import Backbone
+from ergnn.nn.layers import SYMMETRIC, Aggregation, form_of
+
+AnyBlock = Block | LinkedBlock
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Attributes and blocks, first layer first.
+    """Features and blocks, first layer first.
 
     Args:
-        features: attributes of the rows that the first layer reads.
+        features: features of the rows that the first layer reads.
         layers: one block for each layer of the encoder that has parameters.
         take: for each row that the heads read, the encoder's output row (a node scored by two heads is read twice);
             None where these are the same rows. Of a large graph as lists of one row each, so that gradients of a row
@@ -44,7 +49,7 @@ class Field:
         if self.take is None:
             return h
         if isinstance(self.take, Links):
-            return neighbour_sum(h, self.take)
+            return neighbor_sum(h, self.take)
         return h.index_select(0, self.take)
 
     @property
@@ -56,41 +61,65 @@ class Field:
         return int(self.features.value.size(0))
 
 
-def make_field(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor | None = None, slots: int = 1) -> Field:
-    """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only."""
+def make_field(
+    model: Backbone,
+    graph: Graph,
+    nodes: Tensor,
+    heads: Tensor | None = None,
+    slots: int = 1,
+    sampling: Sampling | None = None,
+    key: int = 0,
+) -> Field:
+    """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only.
+
+    Args:
+        sampling: how many neighbors are drawn, as ``key`` decides; None reads all.
+    """
     adj = adjacency_of(graph)
-    linked = adj.is_large
-    dtype = next((value.dtype for value in model.parameters()), torch.float32)
+    linked = adj.is_large and sampling is None
+    dtype = model.dtype
+    hops = enumerate(sampling.fanout if sampling is not None else ())
+
+    def block(aggregation: Aggregation | None, nodes: Tensor, slot: Tensor, slots: int) -> tuple[AnyBlock, Tensor]:
+        if linked and aggregation is not None:
+            return make_linked_block(adj, aggregation, nodes, slot, slots, dtype)
+        if sampling is None or aggregation is None:
+            return make_block(adj, aggregation, nodes, slot, slots, dtype)
+        hop, fanout = next(hops)
+        drawn_by = stream_key(key, hop)
+        return make_block(
+            adj, aggregation, nodes, slot, slots, dtype, fanout=fanout, replace=sampling.replace, key=drawn_by
+        )
+
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
         repeated = nodes.repeat_interleave(heads.size(1))
-        head, read = _block(adj, linked, aggregation_of(model.heads[0]), repeated, heads.flatten(), slots, dtype)
-        nodes, take = torch.unique(read, return_inverse=True)
+        head, read = block(form_of(model.heads[0]).aggregation, repeated, heads.flatten(), slots)
+        nodes, take = relabel(read, adj.num_nodes)
     same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     layers: list[AnyBlock] = []
-    hops = sum(conv.hops for conv in model.convs if isinstance(conv, Propagate))
-    for conv in reversed(model.convs):
-        if not isinstance(conv, Propagate):
-            block, nodes = _block(adj, linked, aggregation_of(conv), nodes, torch.zeros_like(nodes), 1, dtype)
-            layers.insert(0, block)
+    for conv in reversed(model.learned_layers):
+        made, nodes = block(form_of(conv).aggregation, nodes, torch.zeros_like(nodes), 1)
+        layers.insert(0, made)
     features: Features
-    if layers and not hops:
+    if layers and not model.propagated_hops:
         features = features_of(graph, nodes, dtype)
+    elif sampling is None:
+        features = DenseFeatures(propagate(graph, model.propagated_hops, nodes=nodes, dtype=dtype))
     else:
-        features = DenseFeatures(propagate(graph, hops, nodes=nodes, dtype=dtype))
+        fixed = []
+        for _ in range(model.propagated_hops):
+            made, nodes = block(SYMMETRIC, nodes, torch.zeros_like(nodes), 1)
+            fixed.append(made)
+        value = graph.rows(nodes).to(dtype)
+        for made in reversed(fixed):
+            value = made.aggregate(value)
+        features = DenseFeatures(value)
     if not linked:
         return Field(features, layers, take, head)
     rows = layers[-1].dst.count if layers else int(nodes.numel())
     each = torch.arange(take.numel() + 1, device=take.device)
     return Field(features, layers, None if same else Links(each, take.int(), rows), head, linked)
-
-
-def _block(
-    adj: Adjacency, linked: bool, aggregation: str, nodes: Tensor, slot: Tensor, slots: int, dtype: torch.dtype
-) -> tuple[AnyBlock, Tensor]:
-    if linked and aggregation != "none":
-        return make_linked_block(adj, aggregation, nodes, slot, slots, dtype)
-    return make_block(adj, aggregation, nodes, slot, slots, dtype)
 
 
 def join_fields(fields: list[Field]) -> Field:

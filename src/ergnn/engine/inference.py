@@ -1,8 +1,8 @@
 """Exact scores of many nodes, layer by layer: each layer is computed once for every node that is needed, in chunks.
 
-On fields, the nodes of each chunk bring their neighbours' neighbours along, and where chunks are many the same rows
-are computed again and again. Here a layer first multiplies every row by its matrix (``Z = H W``, short rows), then sums
-over neighbours a few rows at a time, so that memory is that of ``Z`` and of one chunk's edges.
+On fields, each chunk of nodes brings its neighbors' neighbors along, and with many chunks the same rows are computed
+again and again. Here a layer first multiplies every row by its matrix (``Z = H W``, short rows), then sums
+over neighbors a few rows at a time, so that memory is that of ``Z`` and of one chunk's edges.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import Adjacency, adjacency_of
-from ergnn.engine.layers import DropoutStream, Params, Propagate, aggregation_of, form_of
+from ergnn.engine.blocks import make_block
+from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import KEPT, propagate
-from ergnn.engine.sampling import ALL, hops_of, looks, sampled_block
 from ergnn.nn.backbones import Backbone
+from ergnn.nn.layers import Params, form_of
 
 FIELD_EDGES = 1 << 21
 """Fields of more edges than this are not made; their nodes are scored layer by layer."""
@@ -43,7 +44,7 @@ def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
     adj = adjacency_of(graph)
     edges = int((adj.rowptr[nodes + 1] - adj.rowptr[nodes]).sum())
     total = 0
-    for _ in range(hops_of(model)):
+    for _ in range(model.num_hops):
         total += edges
         edges = min(edges * graph.num_edges // graph.num_nodes, graph.num_edges)
     return total > FIELD_EDGES
@@ -58,13 +59,13 @@ def layerwise_embed(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
 def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
     """Scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``), as :class:`FieldObjective` gives them."""
     with torch.no_grad():
-        adj, kind = adjacency_of(graph), aggregation_of(model.heads[0])
+        adj, form = adjacency_of(graph), form_of(model.heads[0])
         wanted = torch.unique(nodes)
-        needed = adj.neighborhood(wanted) if kind != "none" else wanted
+        needed = adj.neighborhood(wanted) if form.aggregation is not None else wanted
         embedded = _encoder(model, graph, needed)
         used = torch.unique(heads).tolist()
         width = max(model.head_widths[head] for head in used)
-        out = torch.full((*heads.shape, width), MASKED, dtype=_dtype(model), device=nodes.device)
+        out = torch.full((*heads.shape, width), MASKED, dtype=model.dtype, device=nodes.device)
         for head in used:
             row, place = (heads == head).nonzero().unbind(1)
             scored = torch.unique(nodes[row])
@@ -83,7 +84,7 @@ class _Encoded:
 
 
 _ENCODED: WeakKeyDictionary[nn.Module, _Encoded] = WeakKeyDictionary()
-"""The last one of each model: after a task, the nodes of all tasks so far are scored one after another."""
+"""The latest of each model: after a task, the nodes of all tasks so far are scored one after another."""
 
 
 def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
@@ -95,7 +96,8 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
         same = len(kept.params) == len(params)
         if same and all(torch.equal(a, b) for a, b in zip(kept.params, params, strict=True)):
             return kept.read
-    read_by = adjacency_of(graph).neighborhood(nodes) if any(looks(conv) for conv in model.convs) else nodes
+    reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
+    read_by = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
     if 2 * read_by.numel() < n or n * model.embedding_size > KEPT:
         return _encode(model, graph, nodes)
     read = _encode(model, graph, torch.arange(n, device=nodes.device))
@@ -104,12 +106,11 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
 
 
 def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
-    adj, dtype = adjacency_of(graph), _dtype(model)
-    hops = sum(conv.hops for conv in model.convs if isinstance(conv, Propagate))
-    layers = [conv for conv in model.convs if not isinstance(conv, Propagate)]
+    adj, dtype = adjacency_of(graph), model.dtype
+    hops, layers = model.propagated_hops, model.learned_layers
     sets = [torch.unique(nodes)]  # of each layer, last first: the nodes that it writes, and those that the first reads
     for conv in reversed(layers):
-        sets.append(adj.neighborhood(sets[-1]) if looks(conv) else sets[-1])
+        sets.append(adj.neighborhood(sets[-1]) if form_of(conv).aggregation is not None else sets[-1])
     known = sets.pop()
 
     def read(part: Tensor) -> Tensor:
@@ -126,24 +127,18 @@ def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
 def _layer(conv: nn.Module, adj: Adjacency, read: Read, known: Tensor, written: Tensor) -> Tensor:
     """One layer's rows of ``written``, from rows of ``known``."""
     params: Params = {name: _flip(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
-    weight, params = _projected(params)
+    form, drop, out = form_of(conv), DropoutStream(None), []
+    weight, params = _projected(params, form.projections)
     z = torch.cat([read(part) @ weight for part in known.split(ROWS)])
-    rows, drop, form = _table(known, z), DropoutStream(None), form_of(conv)
-    kind, out = aggregation_of(conv), []
+    rows = _table(known, z)
     for part in adj.chunks(written):
-        zero = torch.zeros_like(part)
-        block, source = sampled_block(adj, kind, part, zero, 1, ALL, dtype=z.dtype)
-        out.append(form(conv, params, rows(source), block, drop))
+        block, source = make_block(adj, form.aggregation, part, torch.zeros_like(part), 1, z.dtype)
+        out.append(form.forward(conv, params, rows(source), block, drop))
     return torch.cat(out)
 
 
-PROJECTIONS = ("lin.weight", "lin_l.weight", "lin_r.weight", "nn.0.weight", "weight")
-"""The matrices, by name, that a form multiplies what it reads with."""
-
-
-def _projected(params: Params) -> tuple[Tensor, Params]:
+def _projected(params: Params, names: tuple[str, ...]) -> tuple[Tensor, Params]:
     """All of a layer's projections side by side, and its parameters for rows that have been multiplied with them."""
-    names = [name for name in PROJECTIONS if name in params]
     weight = torch.cat([params[name][0] for name in names], dim=1)
     select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
     parts = select.split([params[name].size(2) for name in names], dim=1)
@@ -153,10 +148,6 @@ def _projected(params: Params) -> tuple[Tensor, Params]:
 def _table(nodes: Tensor, value: Tensor) -> Read:
     """``value`` by node id; ``nodes`` are ascending."""
     return lambda wanted: value[torch.searchsorted(nodes, wanted)]
-
-
-def _dtype(model: Backbone) -> torch.dtype:
-    return next((value.dtype for value in model.parameters()), torch.float32)
 
 
 def _flip(value: Tensor) -> Tensor:

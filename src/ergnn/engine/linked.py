@@ -1,4 +1,4 @@
-"""Blocks of large graphs: lists of in-neighbours shared by all layers, and nothing else of the size of the edges."""
+"""Blocks of large graphs: all layers share the lists of in-neighbors, and nothing else is stored per edge."""
 
 from __future__ import annotations
 
@@ -9,54 +9,25 @@ import torch
 from torch import Tensor
 
 from ergnn.data.csr import row_chunks
-from ergnn.engine.adjacency import Adjacency, Rows
+from ergnn.engine.adjacency import Adjacency
+from ergnn.engine.blocks import Projecting
+from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.sums import neighbour_sum
+from ergnn.engine.kernels.sums import neighbor_sum
+from ergnn.engine.slots import GatheredRows, Rows, SortedRows
+from ergnn.nn.layers import Aggregation
 
 WHOLE_FROM = 0.4
-"""A block of more than this share of the edges is the whole graph's, whose lists are there already."""
+"""A block with more than this share of the edges uses the lists of the whole graph."""
 FILLED_FROM = 0.75
-"""Where more than this share of the nodes is read, all are."""
+"""If more than this share of the nodes is read, all are."""
 CHUNK = 1 << 22
-"""Edges at a time while a block is made."""
-
-
-class Runs(Rows):
-    """Rows in the order of their slots, of sizes that may differ much: one product a slot, whose sums are in order."""
-
-    def __init__(self, slot: Tensor, slots: int) -> None:
-        self.slot, self.slots, self.count = slot, slots, int(slot.numel())
-        self.parts = []
-        self.sizes = torch.bincount(slot, minlength=slots).tolist()
-
-    def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
-        if self.slots == 1:
-            return h @ weight[0]
-        return torch.cat([part @ matrix for part, matrix in zip(h.split(self.sizes), weight, strict=True)])
-
-    def each(self, parameter: Tensor) -> Tensor:
-        if self.slots == 1:
-            return parameter
-        runs = zip(parameter.split(1), self.sizes, strict=True)
-        return torch.cat([value.expand(size, *value.shape[1:]) for value, size in runs])
-
-
-class Chosen(Rows):
-    """Rows in any order; entries of their slots are read by a product, whose gradient is added up in a fixed order."""
-
-    def __init__(self, slot: Tensor, slots: int) -> None:
-        super().__init__(slot, slots)
-        self._one = torch.nn.functional.one_hot(slot, slots)
-
-    def each(self, parameter: Tensor) -> Tensor:
-        if self.slots == 1:
-            return parameter
-        return (self._one.to(parameter.dtype) @ parameter.flatten(1)).view(-1, *parameter.shape[1:])
+"""Edges per chunk while a block is built."""
 
 
 @dataclass(frozen=True, eq=False)
-class LinkedBlock:
+class LinkedBlock(Projecting):
     """One layer's edges, from the rows it reads (sources) to the rows it writes (targets); of one model.
 
     Args:
@@ -64,7 +35,7 @@ class LinkedBlock:
         links: which source rows each target row reads; of the whole graph, those of every node.
         root: for each target row, the source row of the same node; None where they are the same rows.
         whole: whether ``links`` has a row for every source row, of which those at ``root`` are wanted.
-        before, after: what a sum over neighbours multiplies source rows and then target rows with.
+        before, after: what a sum over neighbors multiplies source rows and then target rows with.
     """
 
     src: Rows
@@ -78,7 +49,7 @@ class LinkedBlock:
     src_model: None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        rows = self.src if self.root is None else Chosen(self.src.slot[self.root], self.src.slots)
+        rows = self.src if self.root is None else GatheredRows(self.src.slot[self.root], self.src.slots)
         object.__setattr__(self, "dst", rows)
 
     def at_targets(self, h: Tensor) -> Tensor:
@@ -88,11 +59,13 @@ class LinkedBlock:
     def aggregate(self, h: Tensor) -> Tensor:
         """``Σ_j after_i before_j h_j`` over the edges into each target row."""
         h = h if self.before is None else h * self.before
-        out = neighbour_sum(h, self.links)
+        out = neighbor_sum(h, self.links)
         out = out if self.after is None else out * self.after
         return self._wanted(out)
 
-    def attend(self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, key: Tensor | None, p: float) -> Tensor:
+    def attend(
+        self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float
+    ) -> Tensor:
         """Attention over ``z``, ``[sources, heads, width]``, with vectors ``[slots, heads, width]``."""
         if self.src.slots == 1:
             vectors = torch.cat([_spread(att_src[0]), _spread(att_dst[0])], 1)
@@ -101,7 +74,7 @@ class LinkedBlock:
         else:
             a_src = (z * self.src.each(att_src)).sum(-1)
             a_dst = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
-        return self._wanted(attention(z, a_src, a_dst, self.links, slope, key, p))
+        return self._wanted(attention(z, a_src, a_dst, self.links, slope, drop.key(p), p))
 
     def _wanted(self, out: Tensor) -> Tensor:
         return self.at_targets(out) if self.whole else out
@@ -114,25 +87,25 @@ def _spread(vectors: Tensor) -> Tensor:
 
 
 def make_linked_block(
-    adj: Adjacency, aggregation: str, nodes: Tensor, slot: Tensor, slots: int, dtype: torch.dtype = torch.float32
+    adj: Adjacency, aggregation: Aggregation, nodes: Tensor, slot: Tensor, slots: int, dtype: torch.dtype
 ) -> tuple[LinkedBlock, Tensor]:
-    """As :func:`~ergnn.engine.adjacency.make_block`, for any aggregation but ``none`` on a large graph."""
-    loops, n = aggregation in ("attention", "gcn"), adj.num_nodes
+    """As :func:`~ergnn.engine.blocks.make_block`, exact and on a large graph."""
+    loops, n = aggregation.self_loops, adj.num_nodes
     everything = torch.arange(n, device=nodes.device)
     if slots == 1 and int(adj.degree[nodes].sum()) > WHOLE_FROM * adj.num_edges:
         links, read, whole = adj.links(loops), everything, True
         root = None if nodes.numel() == n and torch.equal(nodes, everything) else nodes
-        src = Runs(torch.zeros_like(everything), 1)
+        src = SortedRows(torch.zeros_like(everything), 1)
     else:
         links, key, root = _compact(adj, nodes, slot, slots, loops)
-        src, read, whole = Runs(key // n, slots), key % n, False
+        src, read, whole = SortedRows(key // n, slots), key % n, False
     before = after = None
-    target = read if whole else nodes
-    if aggregation == "gcn":
-        scale = adj.links(True).degree().to(torch.float64).rsqrt().unsqueeze(1)
-        before, after = scale[read].to(dtype), scale[target].to(dtype)
-    elif aggregation == "mean":
-        after = adj.degree.to(torch.float64).clamp(min=1).reciprocal().unsqueeze(1)[target].to(dtype)
+    if aggregation.source is not None or aggregation.target is not None:
+        degree = adj.links(loops).degree().to(torch.float64).unsqueeze(1)
+        if aggregation.source is not None:
+            before = aggregation.source(degree)[read].to(dtype)
+        if aggregation.target is not None:
+            after = aggregation.target(degree)[read if whole else nodes].to(dtype)
     return LinkedBlock(src, links, root, whole, before, after), read
 
 
@@ -162,7 +135,7 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
 
 
 def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Edges into runs of ``nodes``, by row; without those from a node to itself if each is to have one in any case."""
+    """Edges into runs of ``nodes``, by row; with ``loops``, without those from a node to itself."""
     size = adj.degree[nodes]
     for row, stop, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK):
         target, source = adj.incoming(nodes[row:stop])

@@ -13,16 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
+from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
 from ergnn.engine.inference import layerwise_embed, prefers_layers
-from ergnn.engine.layers import DropoutStream, form_of
 from ergnn.engine.losses import MASKED, Objective, ParamDict, places
 from ergnn.engine.plain import PlainObjective
 from ergnn.engine.rows import RowObjective, can_be_rows
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
+from ergnn.nn.layers import Propagate, form_of
 
 PER_EXAMPLE_ENTRIES = 1 << 23
 PER_EXAMPLE_MOST = 64
@@ -206,7 +207,7 @@ class FieldObjective(Objective):
         assert block is not None
         h = field.taken(self._encoder(params, field, drop))
         h = drop(h, self.models[0].dropout, block.src_position, block.src_model)
-        out = form_of(self._head)(self._head, _under("head.", params), h, block, drop)
+        out = form_of(self._head).forward(self._head, _under("head.", params), h, block, drop)
         if missing is not None:
             out = out.masked_fill(missing, MASKED)
         return out.view(-1, self._outputs)
@@ -217,13 +218,13 @@ class _Encoder:
 
     def __init__(self, model: Backbone) -> None:
         self.dropout, self.activation = model.dropout, model.activation
-        self.layers = [(i, conv) for i, conv in enumerate(model.convs) if any(True for _ in conv.parameters())]
+        self.layers = [(i, conv) for i, conv in enumerate(model.convs) if not isinstance(conv, Propagate)]
 
     def __call__(self, params: ParamDict, field: Any, drop: DropoutStream) -> Tensor:
         h = field.features
         for (i, conv), block in zip(self.layers, field.layers, strict=True):
             h = drop.input(h, self.dropout, block)
-            h = form_of(conv)(conv, _under(f"convs.{i}.", params), h, block, drop)
+            h = form_of(conv).forward(conv, _under(f"convs.{i}.", params), h, block, drop)
             h = block.dst.apply(self.activation, h)
         return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
 
@@ -235,7 +236,7 @@ def _embed_on_field(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
         for name, value in conv.named_parameters()
     }
     field = make_field(model, graph, nodes)
-    if not params:
+    if not model.learned_layers:
         assert isinstance(field.features, DenseFeatures)
         return field.features.value
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Optimizers for stacked parameters: each model's entries move as they would alone, to the bit."""
+"""Optimizers for stacked parameters: each model is updated as it would be alone, to the bit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.adjacency import VECTOR
+from ergnn.engine.slots import VECTOR
 
 OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
@@ -25,7 +25,7 @@ def make_optimizer(
 class _ModelByModel:
     """Hands a fused step the parts of a stacked parameter one by one, where they do not fill whole vectors.
 
-    Whether an entry stands in a vector or among what is left over would else depend on how many models there are.
+    Otherwise, whether an entry is part of a whole vector would depend on the number of models.
     """
 
     models: int

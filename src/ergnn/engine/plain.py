@@ -1,4 +1,4 @@
-"""Somebody else's module as a model with heads, and losses of any module on the whole graph."""
+"""Any module as a model with heads, and losses of any module on the whole graph."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ergnn.nn.seeding import seeded
 
 
 class PlainModel(nn.Module):
-    """Any module with ``forward(x, adj)``: its outputs, cut into equal columns, are the heads.
+    """Any module with ``forward(x, adj)``: its outputs, split into equal columns, are the heads.
 
     Args:
-        module: called with dense attributes and PyG's ``edge_index``.
+        module: called with dense features and PyG's ``edge_index``.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -57,7 +57,7 @@ _DENSE: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
 
 
 def _dense_x(graph: Graph) -> Tensor:
-    """The graph's attributes as a dense matrix, made once."""
+    """The graph's features as a dense matrix, made once."""
     if graph not in _DENSE:
         _DENSE[graph] = graph.dense_x()
     return _DENSE[graph]

@@ -1,4 +1,4 @@
-"""Make the next items while the present one is used."""
+"""Prepare the next items in a thread while the current one is in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _END = object()
 def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
     """The items in their order, made by a thread that is up to ``depth`` ahead.
 
-    An error comes up where its item would have; a consumer that stops early stops the thread too.
+    An error is raised where its item would have come; a consumer that stops early stops the thread too.
     """
     queue: Queue[tuple[Any, BaseException | None]] = Queue(depth)
     stop = threading.Event()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import Adjacency, adjacency_of, pointers
-from ergnn.engine.kernels.sums import neighbour_sum
+from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.sparse import SparsePattern, spmm
 from ergnn.errors import InputError
 
@@ -34,7 +34,7 @@ class NormalizedAdjacency:
         if not self.adj.is_large:
             return self.rows(torch.arange(self.adj.num_nodes, device=x.device), x)
         scale = self.scale.to(x.dtype).unsqueeze(1)
-        return neighbour_sum(x * scale, self.adj.links(True)) * scale
+        return neighbor_sum(x * scale, self.adj.links(True)) * scale
 
     def rows(self, nodes: Tensor, x: Tensor, known: Tensor | None = None) -> Tensor:
         """The rows of ``S x`` at ``nodes``; row i of ``x`` belongs to node ``known[i]``, by default to node i."""

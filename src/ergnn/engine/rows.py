@@ -1,11 +1,11 @@
-"""Losses of models that never look at the graph: one row of attributes in, one row of scores out."""
+"""Losses of models that read no neighbors: one row of features in, one row of scores out."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from ergnn.engine.layers import DropoutStream
+from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -24,8 +24,7 @@ class RowObjective(Objective):
     """
 
     def __init__(self, whole: Objective, model: Backbone, examples: Examples) -> None:
-        dtype = next(value.dtype for value in model.parameters())
-        x = examples.graph.rows(examples.nodes).to(dtype)
+        x = examples.graph.rows(examples.nodes).to(model.dtype)
         self._set(whole, model, x, examples)
 
     def _set(self, whole: Objective, model: Backbone, x: Tensor, examples: Examples) -> None:

@@ -1,7 +1,7 @@
 """Sparse matrix times dense matrix, differentiable in the dense one in every mode that influence needs.
 
 ``torch.sparse.mm`` has no forward mode, and rebuilds the transpose in each backward pass. Here the transpose is
-laid out once; reverse, forward and mixed modes are all the same product.
+built once; reverse, forward and mixed modes are all the same product.
 """
 
 from __future__ import annotations

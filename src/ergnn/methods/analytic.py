@@ -35,7 +35,7 @@ Memory = Literal["nodes", "centroids"]
 SKETCH_SIZE = 2048
 """Columns of a sketch that is chosen automatically, for features that are wider."""
 
-FLOAT64_ENTRIES = 1 << 26
+FLOAT64_ENTRIES = 1 << 25
 """Graphs with more feature entries (nodes × features) are propagated in float32."""
 
 NO_SCORE = -1e9
@@ -202,7 +202,7 @@ class Analytic(Method):
             return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
         if graph not in self._scores:
             features = self._features_of(graph, self.maps[self._chosen])
-            self._scores[graph] = features.scores(self.solution.weight) * self.solution.temperature
+            self._scores[graph] = features.scores(self.solution.weight).mul_(self.solution.temperature)
         all_scores, known = self._scores[graph], self.solution.classes
         place = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
         return torch.where(known[place] == classes, all_scores[nodes][:, place], NO_SCORE)

@@ -81,6 +81,10 @@ class Method(ABC):
         """Refuse a task that cannot be learned, before any training; by default none is."""
         return None
 
+    def restarts(self, learner: LearnerView, task: Task) -> bool:
+        """Whether a task starts from new parameters; by default what :attr:`from_scratch` says."""
+        return self.from_scratch
+
     @abstractmethod
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         """What to minimize: weighted examples, the task's own training nodes first.

@@ -1,4 +1,4 @@
-"""Lists of neighbours of many shapes, and attention written out edge by edge."""
+"""Lists of neighbors of many shapes, and attention written out edge by edge."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
 from ergnn.engine.dropout import keep_scale
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.masks import dropped
-from ergnn.engine.kernels.sums import neighbour_sum
+from ergnn.engine.kernels.sums import neighbor_sum
 
 
 def check_attention(name: str, p: float, dtype: torch.dtype, device: str, tolerance: float, seed: int = 0) -> None:
@@ -60,10 +60,10 @@ def check_sums(name: str, width: int, dtype: torch.dtype, device: str, tolerance
     h = torch.randn(links.sources, width, generator=generator, dtype=torch.float64).to(device)
     weight = torch.randn(links.targets, width, generator=generator, dtype=torch.float64).to(device)
     x = h.to(dtype).requires_grad_()
-    out = neighbour_sum(x, links)
+    out = neighbor_sum(x, links)
     assert off(out, matrix @ h) <= tolerance
     assert off(torch.autograd.grad(out, x, weight.to(dtype))[0], matrix.T @ weight) <= tolerance
-    moved = torch.func.jvp(lambda v: neighbour_sum(v, links), (h.to(dtype),), (h.flip(0).to(dtype),))[1]
+    moved = torch.func.jvp(lambda v: neighbor_sum(v, links), (h.to(dtype),), (h.flip(0).to(dtype),))[1]
     assert off(moved, matrix @ h.flip(0)) <= tolerance
 
 

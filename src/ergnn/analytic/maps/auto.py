@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
@@ -30,6 +32,7 @@ class Auto(FeatureMap):
     def candidates(self) -> tuple[FeatureMap, ...]:
         return self._maps
 
-    def blocks(self, operator: Operator, x: Tensor) -> list[Tensor]:
+    def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
         """The blocks of all candidates."""
-        return [block for each in self._maps for block in each.blocks(operator, x)]
+        for each in self._maps:
+            yield from each.blocks(operator, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Protocol
 
 from torch import Tensor
@@ -31,8 +32,8 @@ class FeatureMap(ABC):
     num_hops: int
 
     @abstractmethod
-    def blocks(self, operator: Operator, x: Tensor) -> list[Tensor]:
-        """``p_k(S) x`` for each k; ``x`` is ``[nodes, columns]``."""
+    def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
+        """``p_k(S) x`` for each k in turn, so that one is in memory at a time; ``x`` is ``[nodes, columns]``."""
 
     def candidates(self) -> tuple[FeatureMap, ...]:
         """The maps that compete by leave-one-out error; by default only this one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
@@ -24,8 +26,8 @@ class Hops(FeatureMap):
             raise InputError(f"num_hops is {num_hops}; it must be 0 or more")
         self.num_hops, self.num_blocks = num_hops, num_hops + 1
 
-    def blocks(self, operator: Operator, x: Tensor) -> list[Tensor]:
-        found = [x]
+    def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
+        yield x
         for _ in range(self.num_hops):
-            found.append(operator.matmul(found[-1]))
-        return found
+            x = operator.matmul(x)
+            yield x

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
@@ -28,8 +30,8 @@ class PersonalizedPageRank(FeatureMap):
             raise InputError(f"num_steps is {num_steps}; it must be 0 or more")
         self.alpha, self.num_hops = alpha, num_steps
 
-    def blocks(self, operator: Operator, x: Tensor) -> list[Tensor]:
+    def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
         z = x
         for _ in range(self.num_hops):
             z = operator.matmul(z).mul_(1 - self.alpha).add_(x, alpha=self.alpha)
-        return [z]
+        yield z

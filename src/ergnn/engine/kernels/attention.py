@@ -1,4 +1,4 @@
-"""Attention over the neighbours of each row, differentiable as training and Gauss-Newton products need it."""
+"""Attention over the neighbors of each row, differentiable as training and Gauss-Newton products need it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Sums over neighbours as a Triton kernel; imported on GPUs only."""
+"""Sums over neighbors as a Triton kernel; imported on GPUs only."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def _merge(ROW, POINTER, PART, OUT, width, B: tl.constexpr):
     tl.store(OUT + row * width + f, total, mask=f < width)
 
 
-def neighbour_sum(h: Tensor, links: Links) -> Tensor:
+def neighbor_sum(h: Tensor, links: Links) -> Tensor:
     width = h.size(1)
     if width < WIDEST and width & (width - 1):  # rows that start where a wide load may
         padded = F.pad(h, (0, triton.next_power_of_2(width) - width))
-        return neighbour_sum(padded, links)[:, :width].contiguous()
+        return neighbor_sum(padded, links)[:, :width].contiguous()
     block = min(WIDEST, triton.next_power_of_2(width))
     shape = Shape(1, block)
     segments = links.segments(1)
