@@ -79,9 +79,9 @@ def test_page_is_one_whole_file(page: str) -> None:
 
 
 def test_table_holds_what_the_store_holds(page: str, store: Path) -> None:
-    config = next(c for c in configurations() if c.selector == "im" and c.method == "replay")
+    config = next(c for c in configurations() if member_config(c).get("selector") == "im")
     with RunStore(store) as opened:
-        result = opened.result(config)
+        result = opened.result(config).to_dict()
     pm, fm = result["pm"], result["fm"]
     line = re.search(r"<tr>\s*<th[^>]*data-v=\"ER-GAT · IM\">.*?</tr>", page, re.S)
     assert line

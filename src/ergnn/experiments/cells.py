@@ -149,9 +149,10 @@ def _members(protocol: str, dataset: str, options: Options) -> dict[str, Any]:
 
 
 def command_of(config: RunConfig) -> str:
-    """``ergnn run …`` with the options that are not at their default."""
+    """``ergnn run …`` with the options that are not at their default; the same text for equal configurations."""
     words = ["ergnn", "run", config.dataset]
-    for name, value in config.flat().items():
+    places = {name: place for place, name in enumerate(DEFAULTS)}
+    for name, value in sorted(config.flat().items(), key=lambda item: (places.get(item[0], len(places)), item[0])):
         if name == "dataset" or value == DEFAULTS.get(name, ...):
             continue
         if isinstance(value, Mapping):
