@@ -17,7 +17,7 @@ test-slow: $(VENV)/.test  ## the tests marked slow (retraining studies; a few mi
 	$(BIN)/python -m pytest -m slow -n 2
 
 test-gpu: $(VENV)/.test  ## the tests marked gpu
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -m gpu tests/gpu
 
 lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -22,9 +22,12 @@ import torch
 
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import stream_key
-from ergnn.nn.adjacency import Adjacency, adjacency_of
-from ergnn.nn.backbones import GAT
-from ergnn.nn.sampling import Sampling, sampled_block, sampled_field
+from ergnn.engine.adjacency import Adjacency, adjacency_of
+from ergnn.engine.blocks import make_block
+from ergnn.engine.field import make_field
+from ergnn.engine.sampling import Sampling
+from ergnn.nn.backbones.gat import GAT
+from ergnn.nn.layers import ATTENTION
 
 Sets = list[np.ndarray]
 
@@ -34,7 +37,7 @@ def ours(adj: Adjacency, seeds: torch.Tensor, fanout: list[int], key: int) -> Se
     nodes, read = seeds, []
     for hop, count in enumerate(fanout):
         zero = torch.zeros_like(nodes)
-        _, nodes = sampled_block(adj, "attention", nodes, zero, 1, count, key=stream_key(key, hop))
+        _, nodes = make_block(adj, ATTENTION, nodes, zero, 1, fanout=count, key=stream_key(key, hop))
         read.append(nodes.numpy())
     return read
 
@@ -101,7 +104,7 @@ def main() -> None:
         "load_average": os.getloadavg()[0],
         "ergnn": timed(lambda i: ours(adj, seeds(i), args.fanout, i), args.batches),
         "plain numpy": timed(lambda i: plain(rowptr, col, seeds(i).numpy(), args.fanout, i), few),
-        "ergnn with features": timed(lambda i: sampled_field(model, graph, seeds(i), heads, 1, sampling, i), few),
+        "ergnn with features": timed(lambda i: make_field(model, graph, seeds(i), heads, 1, sampling, i), few),
     }
     print(json.dumps(result, indent=1))
     if args.json:

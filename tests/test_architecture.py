@@ -10,8 +10,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
     *("lazy", "errors", "config", "registry", "signatures"),
-    *("metrics", "data", "walks", "nn", "curvature", "distributed"),
-    *("training", "replay", "methods"),
+    *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
+    *("training", "replay", "analytic", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
     *("testing", "experiments", "report", "folder", "commands", "cli", "__main__"),
 )

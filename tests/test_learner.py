@@ -13,7 +13,7 @@ from ergnn.callbacks import EpochCallback
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.nn.backbones import GCN
+from ergnn.nn.backbones.gcn import GCN
 from ergnn.observing import observe_together
 from graphs import random_graph
 

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.models import GCN as PyGGCN
 
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
 from ergnn.training import MiniBatches, StepHook, Training, train
 from graphs import random_graph
 from nn.cases import assert_near, labelled, model_of

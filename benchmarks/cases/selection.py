@@ -13,9 +13,9 @@ from benchmarks.measure import Measurement, seconds
 from benchmarks.plain import PlainLearner
 from ergnn.curvature import flatten, gauss_newton_product
 from ergnn.data import Task
+from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
 from ergnn.replay.selectors import SELECTORS, SelectionContext, Selector, best_per_class
 
 

@@ -37,6 +37,7 @@ def evaluate_streams(
     for learner in learners:
         if learner.num_tasks:
             raise InputError(f"the learner has observed {learner.num_tasks} task(s) already; a new one is needed")
+    callbacks = list(callbacks)
     rows: list[list[list[float]]] = [[] for _ in learners]
     for i in range(len(streams[0])):
         observe_together(list(learners), [stream[i] for stream in streams], callbacks)

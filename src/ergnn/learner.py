@@ -13,6 +13,9 @@ from ergnn.callbacks.base import Callback
 from ergnn.config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.inference import layerwise_logits, prefers_layers
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import Method
 from ergnn.methods.base import overrides
@@ -20,9 +23,6 @@ from ergnn.metrics import accuracy, micro_f1
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.inference import layerwise_logits, prefers_layers
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
 from ergnn.nn.seeding import seeded
 from ergnn.observing import copied, observe_together, restore, snapshot
 from ergnn.replay.selectors import SelectionContext

@@ -12,13 +12,13 @@ from torch import Tensor
 from ergnn.config import LearnerConfig, check_training
 from ergnn.data.hashing import stream_key
 from ergnn.distributed import ProcessGroup, SingleProcess, process_group
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.objective import Objective, ParamDict
+from ergnn.engine.optimizers import make_optimizer
+from ergnn.engine.prefetch import prefetched
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
-from ergnn.nn.dropout import dropout_keys
-from ergnn.nn.objective import Objective, ParamDict
-from ergnn.nn.optimizers import make_optimizer
-from ergnn.nn.prefetch import prefetched
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
 
 GRAPH_FROM = 20
 """On a GPU, steps are recorded as a CUDA graph from this number of epochs on."""

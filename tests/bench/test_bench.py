@@ -15,9 +15,9 @@ from benchmarks.graphs import bag_of_words_graph, corafull_like, synthetic_strea
 from benchmarks.measure import Measurement, in_fresh_process, seconds
 from benchmarks.plain import PlainLearner, plain_model
 from ergnn.data import make_stream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 

@@ -13,7 +13,8 @@ import scipy.sparse
 
 from doc_blocks import ROOT
 from ergnn.folder import LearnerFolder, Settings, database
-from ergnn.folder.database import APPLICATION_ID, FILE, FolderError, get_blob, put_blob, transaction, writing
+from ergnn.folder.database import APPLICATION_ID, FILE, FolderError, transaction, writing
+from ergnn.folder.versions import get_blob, put_blob
 from folder.growing import IDS, make_updates, probabilities, quick, tables
 
 FIXTURE = Path(__file__).with_name("fixtures") / "schema1"

@@ -12,6 +12,7 @@ from ergnn.commands.folder_options import add_command, add_threads, use_threads
 def add(commands: Any) -> None:
     parser = add_command(commands, "forget", forget_command, "remove nodes from the graph and from what is remembered")
     parser.add_argument("--nodes", metavar="FILE", required=True, help="ids of the nodes")
+    parser.add_argument("--id-column", metavar="NAME", help="column that holds the id (default: id)")
     parser.add_argument("--retrain", action="store_true", help="learn all updates again without them")
     parser.add_argument(
         "--purge", action="store_true", help="drop all older versions, which still hold them, and erase every trace"
@@ -21,12 +22,13 @@ def add(commands: Any) -> None:
 
 
 def forget_command(args: argparse.Namespace) -> int:
-    from ergnn.data.formats import read_nodes
+    from ergnn.data.formats import Columns, read_nodes
     from ergnn.folder import LearnerFolder
 
     use_threads(args)
     folder = LearnerFolder(args.folder)
-    nodes = read_nodes(args.nodes, limits=folder.settings.limits)
+    columns = Columns(id=args.id_column, features=[])
+    nodes = read_nodes(args.nodes, columns=columns, limits=folder.settings.limits)
     report = folder.forget(list(nodes.ids), retrain=args.retrain)
     if args.purge:
         folder.drop_versions()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ergnn.commands.folder_options import add_command, add_threads, read_tables, use_threads
+from ergnn.commands.folder_options import add_columns, add_command, add_threads, read_tables, use_threads
 
 if TYPE_CHECKING:
     from ergnn.folder import LearnerFolder
@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print the update's record as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     add_threads(parser)
+    add_columns(parser)
 
 
 def observe_command(args: argparse.Namespace) -> int:

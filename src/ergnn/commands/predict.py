@@ -6,7 +6,7 @@ import argparse
 import csv
 from typing import Any
 
-from ergnn.commands.folder_options import add_command, add_threads, output, use_threads
+from ergnn.commands.folder_options import add_columns, add_command, add_threads, output, read_tables, use_threads
 
 
 def add(commands: Any) -> None:
@@ -22,10 +22,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--version", metavar="N", type=int, help="use an older version that is kept")
     parser.add_argument("--chunk", metavar="N", type=int, default=2048, help="nodes at a time (default: 2048)")
     add_threads(parser)
+    add_columns(parser)
 
 
 def predict_command(args: argparse.Namespace) -> int:
-    from ergnn.data.formats import read_edges, read_nodes
     from ergnn.errors import InputError
     from ergnn.folder import LearnerFolder
 
@@ -33,9 +33,7 @@ def predict_command(args: argparse.Namespace) -> int:
     if args.chunk < 1:
         raise InputError(f"chunk is {args.chunk}; it must be 1 or more")
     folder = LearnerFolder(args.folder)
-    limits = folder.settings.limits
-    nodes = read_nodes(args.nodes, limits=limits)
-    edges = read_edges(args.edges, limits=limits) if args.edges else None
+    nodes, edges = read_tables(args, folder.settings.limits)
     classes = args.classes.split(",") if args.classes else None
     if args.update is not None:
         classes = folder.classes_of(args.update - 1, args.version)

@@ -1,4 +1,4 @@
-"""The database of a folder: opening it, one writer, transactions, versions and blobs.
+"""The database of a folder: opening it, one writer, transactions, checksums.
 
 Readers see the version that was current when they opened the database and are never blocked (SQLite's WAL mode). A
 writer holds the folder's lock for as long as it works, since learning takes many transactions.
@@ -16,8 +16,6 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -76,7 +74,7 @@ def wrap_errors(root: Path) -> Iterator[None]:
     """Turn errors of SQLite and of the file system into one line for the user."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # a damaged schema may not even be text
         text = getattr(error, "strerror", None) or str(error)
         if "locked" in text or "busy" in text:
             raise BusyError(f"{root}: the database is locked by another program; try again once it is done") from None
@@ -115,10 +113,10 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
     """A connection to a folder's database, brought to the newest schema."""
     path = database_path(root)
     with wrap_errors(root):
-        connection = _connect(path)
+        connection = _connect(path, "rw")
         try:
-            found, newest = _number(connection, "PRAGMA user_version"), len(migrations())
-            if _number(connection, "PRAGMA application_id") != APPLICATION_ID or found < 1:
+            found, newest = read_number(connection, "PRAGMA user_version"), len(migrations())
+            if read_number(connection, "PRAGMA application_id") != APPLICATION_ID or found < 1:
                 raise FolderError(f"{path}: is not a learner's database")
             if found > newest:
                 raise FolderError(
@@ -136,9 +134,9 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode=rwc", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
+        f"{path.resolve().as_uri()}?mode={mode}", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
     )
     for name, value in {
         "foreign_keys": "ON",
@@ -152,7 +150,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _number(connection: sqlite3.Connection, query: str) -> int:
+def read_number(connection: sqlite3.Connection, query: str) -> int:
     return int(connection.execute(query).fetchone()[0])
 
 
@@ -166,7 +164,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring a database to the newest schema, all at once."""
     with transaction(connection):
         for number, script in enumerate(migrations(), start=1):
-            if number > _number(connection, "PRAGMA user_version"):
+            if number > read_number(connection, "PRAGMA user_version"):
                 statement = ""
                 for line in script.splitlines(keepends=True):  # `executescript` would end the transaction
                     statement += line
@@ -186,8 +184,9 @@ def created(root: Path) -> Iterator[sqlite3.Connection]:
     try:
         with wrap_errors(root):
             root.mkdir(parents=True, exist_ok=True)
-            beside.unlink(missing_ok=True)  # left by an `init` that was killed
-            connection = _connect(beside)
+            for path in root.iterdir():
+                path.unlink()  # left by an `init` that was killed
+            connection = _connect(beside, "rwc")
             try:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -245,143 +244,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-@dataclass(frozen=True)
-class Version:
-    """A row of the table ``versions``."""
-
-    number: int
-    time: str
-    nodes: int
-    next_node: int
-    edges: int
-    labeled: int
-    remembered: int
-    classes: int
-    updates: int
-    state: dict[str, Any]
-
-
-def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
-    """The current version, and the largest number ever used."""
-    row = connection.execute("SELECT one, version, newest, checksum FROM current").fetchone()
-    if row is None or row[3] != checksum(*row[:3]):
-        raise damaged("the number of the current version")
-    return row[1], row[2]
-
-
-def set_current(connection: sqlite3.Connection, version: int, newest: int) -> None:
-    insert(connection, "current", "one, version, newest", [(1, version, newest)], "REPLACE")
-
-
-def kept_versions(connection: sqlite3.Connection) -> list[int]:
-    return [row[0] for row in connection.execute("SELECT version FROM versions ORDER BY version")]
-
-
-def read_version(connection: sqlite3.Connection, number: int) -> Version:
-    row = connection.execute("SELECT * FROM versions WHERE version = ?", (number,)).fetchone()
-    if row is None:
-        kept = ", ".join(map(str, kept_versions(connection)))
-        raise FolderError(f"version {number} is not kept; versions {kept} are")
-    with reading_values(f"version {number}"):
-        *values, total = row
-        if total != checksum(*values):
-            raise damaged(f"version {number}")
-        return Version(**dict(zip(Version.__annotations__, [*values[:-1], from_json(values[-1])], strict=True)))
-
-
-def write_version(connection: sqlite3.Connection, version: Version) -> None:
-    """Add a version and make it the current one."""
-    row = (*vars(version).values(),)
-    columns = "version, time, nodes, next_node, edges, labeled, remembered, classes, updates, state"
-    insert(connection, "versions", columns, [(*row[:-1], to_json(version.state))])
-    set_current(connection, version.number, version.number)
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
 def damaged(what: str) -> FolderError:
     return FolderError(f"{what} does not match its checksum: the database is damaged (`ergnn inspect --check`)")
-
-
-def drop_after(connection: sqlite3.Connection, version: int) -> None:
-    """Delete all that came after a version: newer ones that were rolled back, and an update that is not finished."""
-    query = "SELECT 1 FROM versions WHERE version > ? UNION ALL SELECT 1 FROM progress"
-    if connection.execute(query, (version,)).fetchone() is None:
-        return  # without reading whole tables
-    connection.execute("DELETE FROM progress")
-    connection.execute("DELETE FROM remembered WHERE version > ?", (version,))
-    for table in ("adjacency", "labels", "nodes", "updates"):
-        connection.execute(f"DELETE FROM {table} WHERE added > ?", (version,))
-        connection.execute(f"UPDATE {table} SET removed = NULL WHERE removed > ?", (version,))
-    connection.execute("DELETE FROM versions WHERE version > ?", (version,))
-    connection.execute("DELETE FROM classes WHERE added > ?", (version,))
-
-
-def drop_before(connection: sqlite3.Connection, version: int) -> None:
-    """Delete older versions, and the rows that only they have."""
-    connection.execute("DELETE FROM versions WHERE version < ?", (version,))
-    for table in ("adjacency", "labels", "nodes", "updates"):
-        connection.execute(f"DELETE FROM {table} WHERE removed <= ?", (version,))
-
-
-def keep_versions(connection: sqlite3.Connection, count: int) -> None:
-    """Delete all but the newest versions."""
-    drop_before(connection, kept_versions(connection)[-count:][0])
-
-
-def shrink(connection: sqlite3.Connection) -> None:
-    """Give pages back to the file system once more than a fifth of them are free."""
-    if 5 * _number(connection, "PRAGMA freelist_count") > _number(connection, "PRAGMA page_count"):
-        connection.execute("PRAGMA incremental_vacuum").fetchall()
-
-
-def scrub(connection: sqlite3.Connection, root: Path) -> None:
-    """Rewrite the database without a trace of deleted rows, and empty the write-ahead log."""
-    connection.execute("VACUUM")
-    connection.execute("PRAGMA busy_timeout = 5000")
-    busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    if busy:
-        raise BusyError(
-            f"{root}: another process is reading; deleted rows stay in the write-ahead log until it is done and "
-            "`ergnn forget --purge` runs again"
-        )
-
-
-def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: bytes) -> None:
-    """Store bytes with a version, e.g. weights, or statistics that are worth keeping."""
-    insert(connection, "blobs", "version, kind, data", [(version, kind, data)], "REPLACE")
-
-
-def get_blob(connection: sqlite3.Connection, version: int, kind: str) -> bytes | None:
-    query = "SELECT data, checksum FROM blobs WHERE version = ? AND kind = ?"
-    row = connection.execute(query, (version, kind)).fetchone()
-    if row is None:
-        return None
-    if row[1] != checksum(version, kind, row[0]):
-        raise damaged(f"blob {kind!r} of version {version}")
-    return bytes(row[0])
-
-
-def write_progress(connection: sqlite3.Connection, staged: dict[str, Any]) -> None:
-    """Note that an update is in the database but not learned yet."""
-    insert(connection, "progress", "one, version, staged", [(1, staged["version"], to_json(staged))])
-
-
-def read_progress(connection: sqlite3.Connection) -> dict[str, Any] | None:
-    """The update that is not finished, if there is one."""
-    row = connection.execute("SELECT one, version, staged, checksum FROM progress").fetchone()
-    if row is None:
-        return None
-    with reading_values("the unfinished update"):
-        if row[3] != checksum(*row[:3]):
-            raise damaged("the unfinished update")
-        return from_json(row[2])
-
-
-def add_log(connection: sqlite3.Connection, action: str, **details: Any) -> None:
-    connection.execute("INSERT INTO log VALUES (?, ?, ?)", (now(), action, to_json(details)))
 
 
 @contextmanager

@@ -11,8 +11,9 @@ import scipy.sparse
 
 from ergnn import __version__
 from ergnn.errors import InputError
-from ergnn.folder.database import get_blob, to_json
+from ergnn.folder.database import to_json
 from ergnn.folder.snapshot import Snapshot
+from ergnn.folder.versions import get_blob
 
 
 def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False) -> list[Path]:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ergnn.errors import InputError
-from ergnn.folder.database import current_version, drop_after
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
 from ergnn.folder.prediction import find_all
 from ergnn.folder.replacement import replace_remembered
 from ergnn.folder.scoring import score_updates
 from ergnn.folder.snapshot import Record, Snapshot, make_learner, write_records, write_snapshot
 from ergnn.folder.updates import write_adjacency
+from ergnn.folder.versions import current_version, drop_after
 
 
 def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ergnn.folder.database import VISIBLE, FolderError, Version, checksum, damaged, reading_values
+from ergnn.folder.database import VISIBLE, FolderError, checksum, damaged, reading_values
+from ergnn.folder.versions import Version
 
 Array = NDArray[Any]
 SPLITS = ("train", "val", "test")

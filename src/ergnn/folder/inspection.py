@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.folder.database import FILE, checksum, kept_versions
+from ergnn.folder.database import FILE, checksum
 from ergnn.folder.scoring import forgetting
 from ergnn.folder.snapshot import Record, Snapshot
+from ergnn.folder.versions import kept_versions
 from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
 
 LOG_LINES = 10_000

@@ -14,8 +14,8 @@ from typing import Any
 from ergnn.data.formats.limits import shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
-from ergnn.folder import database
-from ergnn.folder.database import FolderError, Version, reading_values, transaction, wrap_errors
+from ergnn.folder import database, versions
+from ergnn.folder.database import FolderError, reading_values, transaction, wrap_errors
 from ergnn.folder.graph import SPLITS, Array, StoredGraph
 from ergnn.folder.learning import CHUNK, Checkpoints
 from ergnn.folder.prediction import predictions
@@ -23,6 +23,7 @@ from ergnn.folder.scoring import Score, score_updates
 from ergnn.folder.settings import Settings, read_settings, write_settings
 from ergnn.folder.snapshot import Record, Snapshot, make_learner, open_snapshot, write_records, write_snapshot
 from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
+from ergnn.folder.versions import Version
 
 
 class LearnerFolder:
@@ -48,7 +49,7 @@ class LearnerFolder:
         with database.created(root) as connection:
             write_settings(connection, settings)
             graph = StoredGraph(connection, 0, 0, 0, False)
-            empty = Version(0, database.now(), 0, 0, 0, 0, 0, 0, 0, state)
+            empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
             write_snapshot(Snapshot(root, settings, empty, [], [], graph, learner), 0)
         return cls(root)
 
@@ -132,12 +133,12 @@ class LearnerFolder:
             "updates": old.updates + 1,
             "state": {**update.state, "digest": digest},
         }
-        number = database.current_version(base.connection)[1] + 1
+        number = versions.current_version(base.connection)[1] + 1
         staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
         with transaction(base.connection):
-            database.drop_after(base.connection, old.number)
+            versions.drop_after(base.connection, old.number)
             write_update(base.connection, base.graph, update, number, old.updates)
-            database.write_progress(base.connection, staged)
+            versions.write_progress(base.connection, staged)
         return staged
 
     def _finish(self, base: Snapshot, staged: dict[str, Any], checkpoints: Checkpoints) -> Record:
@@ -160,10 +161,10 @@ class LearnerFolder:
             connection.execute("DELETE FROM progress")
             write_snapshot(grown, number, **values)
             write_records(connection, [record], number)
-            database.keep_versions(connection, base.settings.keep)
+            versions.keep_versions(connection, base.settings.keep)
             seconds = round(perf_counter() - start, 3)
-            database.add_log(connection, "observe", update=update + 1, name=name, seconds=seconds)
-        database.shrink(connection)
+            versions.add_log(connection, "observe", update=update + 1, name=name, seconds=seconds)
+        versions.shrink(connection)
         return record
 
     def predict(
@@ -229,20 +230,20 @@ class LearnerFolder:
                 raise self._unfinished(staged, "anything is forgotten")
             with transaction(base.connection):
                 report = forget_nodes(base, [str(text) for text in ids], retrain)
-                database.keep_versions(base.connection, base.settings.keep)
-                database.add_log(base.connection, "forget", nodes=report["nodes"], retrained=retrain)
-                kept = database.kept_versions(base.connection)
+                versions.keep_versions(base.connection, base.settings.keep)
+                versions.add_log(base.connection, "forget", nodes=report["nodes"], retrained=retrain)
+                kept = versions.kept_versions(base.connection)
             return {**report, "older_versions": [number for number in kept if number != report["version"]]}
 
     def drop_versions(self) -> list[int]:
         """Keep the current version only, and leave no trace of what only others had; returns their numbers."""
         with database.writing(self.root) as connection:
             with transaction(connection):
-                current = database.current_version(connection)[0]
-                dropped = [number for number in database.kept_versions(connection) if number != current]
-                database.drop_after(connection, current)
-                database.drop_before(connection, current)
-            database.scrub(connection, self.root)
+                current = versions.current_version(connection)[0]
+                dropped = [number for number in versions.kept_versions(connection) if number != current]
+                versions.drop_after(connection, current)
+                versions.drop_before(connection, current)
+            versions.scrub(connection, self.root)
             return dropped
 
     def export(self, out: str | Path, *, graph: bool = False, version: int | None = None) -> list[Path]:
@@ -258,17 +259,17 @@ class LearnerFolder:
         Newer versions can be returned to until something is observed or forgotten.
         """
         with database.writing(self.root) as connection:
-            current, newest = database.current_version(connection)
-            kept = database.kept_versions(connection)
+            current, newest = versions.current_version(connection)
+            kept = versions.kept_versions(connection)
             older = [number for number in kept if number < current]
             if version is None and not older:
                 raise FolderError(f"{self.root}: version {current} is the oldest that is kept")
             wanted = older[-1] if version is None else version
-            database.read_version(connection, wanted)
+            versions.read_version(connection, wanted)
             with transaction(connection):
-                database.drop_after(connection, kept[-1])  # an update that is not finished
-                database.set_current(connection, wanted, newest)
-                database.add_log(connection, "rollback", version=wanted)
+                versions.drop_after(connection, kept[-1])  # an update that is not finished
+                versions.set_current(connection, wanted, newest)
+                versions.add_log(connection, "rollback", version=wanted)
         return wanted
 
     def _predict(self, snapshot: Snapshot, *args: Any) -> Iterator[tuple[list[str], list[str], Array]]:
@@ -288,11 +289,11 @@ class LearnerFolder:
     def _writing(self) -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
         """The current version in the only writer's hands, and the update that is not finished."""
         with database.writing(self.root) as connection:
-            yield open_snapshot(self.root, connection=connection), database.read_progress(connection)
+            yield open_snapshot(self.root, connection=connection), versions.read_progress(connection)
 
     def _drop_unfinished(self, connection: sqlite3.Connection) -> None:
         with transaction(connection):
-            database.drop_after(connection, database.current_version(connection)[0])
+            versions.drop_after(connection, versions.current_version(connection)[0])
 
     def _unfinished(self, staged: dict[str, Any], what: str) -> FolderError:
         name = staged["record"]["name"]

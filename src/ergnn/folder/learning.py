@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from ergnn.callbacks import EpochCallback
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError, InputError, UnknownNameError
-from ergnn.folder.database import MALFORMED, FolderError, Version, checksum, from_json, insert, to_json, transaction
+from ergnn.folder.database import MALFORMED, FolderError, checksum, from_json, insert, to_json, transaction
 from ergnn.folder.graph import Array, StoredGraph
 from ergnn.folder.local import LocalGraph, read_subgraph
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, unpack, write_learner
+from ergnn.folder.versions import Version
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.layers import Propagate

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ergnn.folder import database
-from ergnn.folder.database import VISIBLE, FolderError, Version, checksum, damaged
+from ergnn.folder import database, versions
+from ergnn.folder.database import VISIBLE, FolderError, checksum, damaged
 from ergnn.folder.graph import Array, StoredGraph
 from ergnn.folder.learning import Checkpoints, NetworkLearner
 from ergnn.folder.settings import Settings, read_settings
+from ergnn.folder.versions import Version
 
 Record = dict[str, Any]
 """What is known of an update: name, counts, classes, task, scores, drift."""
@@ -72,7 +73,7 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
         except BaseException:
             connection.close()
             raise
-    version = database.read_version(connection, database.current_version(connection)[0] if number is None else number)
+    version = versions.read_version(connection, versions.current_version(connection)[0] if number is None else number)
     settings = read_settings(connection)
     learner = make_learner(settings)
     learner.read(connection, version)
@@ -125,8 +126,8 @@ def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:
     state = {**snapshot.version.state, **values.pop("state", {}), "learner": snapshot.learner.state()}
     remembered = len(snapshot.learner.buffer)
     version = replace(
-        snapshot.version, **values, number=number, time=database.now(), remembered=remembered, state=state
+        snapshot.version, **values, number=number, time=versions.now(), remembered=remembered, state=state
     )
-    database.write_version(snapshot.connection, version)
+    versions.write_version(snapshot.connection, version)
     snapshot.learner.write(snapshot.connection, number)
     return replace(snapshot, version=version)

@@ -13,7 +13,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ergnn.errors import ErgnnError
-from ergnn.folder.database import MALFORMED, FolderError, Version, checksum, damaged, get_blob, insert, put_blob
+from ergnn.folder.database import MALFORMED, FolderError, checksum, damaged, insert
+from ergnn.folder.versions import Version, get_blob, put_blob
 from ergnn.learner import Learner
 
 TENSOR = "$tensor"

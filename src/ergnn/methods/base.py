@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import Objective, ParamDict
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.objective import Objective, ParamDict
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
 from ergnn.training import StepHook, Training
@@ -72,9 +72,18 @@ class Method(ABC):
     backbone: str = "gat"
     buffer: ExperienceBuffer | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept of earlier tasks, less parameters; by default those of the buffer."""
+        return 0 if self.buffer is None else self.buffer.nbytes
+
     def check(self, task: Task) -> None:
         """Refuse a task that cannot be learned, before any training; by default none is."""
         return None
+
+    def restarts(self, learner: LearnerView, task: Task) -> bool:
+        """Whether a task starts from new parameters; by default what :attr:`from_scratch` says."""
+        return self.from_scratch
 
     @abstractmethod
     def examples(self, learner: LearnerView, task: Task) -> Examples:
@@ -92,7 +101,7 @@ class Method(ABC):
 
         Args:
             logits: ``[n, outputs]``, of the heads that score each example; the value of an output that a head does not
-                have is :data:`~ergnn.nn.losses.MASKED`.
+                have is :data:`~ergnn.engine.losses.MASKED`.
             targets: ``[n]``, the right output.
             extras: what :meth:`examples` put beside the examples (see :class:`~ergnn.nn.examples.Examples`); empty for
                 nodes that it did not give, e.g. validation nodes.
