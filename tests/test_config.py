@@ -13,7 +13,8 @@ from ergnn.config import PROTOCOLS, LearnerConfig
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods import METHODS
-from ergnn.nn.backbones import BACKBONES, GCN
+from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.backbones.gcn import GCN
 from ergnn.registry import argument_texts
 from ergnn.resolve import default_options, options_in_effect, resolve
 
