@@ -13,10 +13,10 @@ from torch_geometric.nn import GCNConv
 
 from ergnn.callbacks import Callback, EpochCallback
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.finetune import Finetune
-from ergnn.nn.objective import make_objective
 from ergnn.observing import observe_together
 from ergnn.training import TaskProgress
 from graphs import random_graph

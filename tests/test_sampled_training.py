@@ -9,13 +9,13 @@ import torch
 
 from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
+from ergnn.engine import inference
+from ergnn.engine.objective import make_objective
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.gem import mean_gradient
-from ergnn.nn import inference
-from ergnn.nn.objective import make_objective
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
 from ergnn.observing import begin
 from ergnn.training import MiniBatches, StepHook, TaskProgress, Training
 from graphs import random_graph
@@ -144,14 +144,14 @@ def test_other_methods_learn_from_drawn_neighbours_too(method: str) -> None:
 
 
 def test_settings_that_do_not_go_together_are_refused() -> None:
-    with pytest.raises(InputError, match=r"fanout is \(5, 5\); neighbors are drawn for batches: give batch_size"):
+    with pytest.raises(InputError, match=r"fanout is \(5, 5\); neighbors are sampled for batches: give batch_size"):
         Training(fanout=(5, 5))
-    with pytest.raises(InputError, match="with_replacement is True, but fanout is not given"):
+    with pytest.raises(InputError, match="with_replacement is set, but no neighbors are sampled"):
         Training(batch_size=5, with_replacement=True)
     with pytest.raises(InputError, match=r"fanout is \(5, 0\)"):
         Training(batch_size=5, fanout=(5, 0))
     made = learner(fanout=(5,))
-    with pytest.raises(InputError, match=r"GAT looks at neighbours in 2 layer\(s\)"):
+    with pytest.raises(InputError, match=r"GAT reads neighbors in 2 layer\(s\)"):
         made.observe(stream()[0])
     assert made.num_tasks == 0
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
+from ergnn.engine.losses import Objective
+from ergnn.engine.objective import FieldObjective, make_objective
+from ergnn.engine.plain import PlainModel
+from ergnn.engine.rows import RowObjective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.ewc import EWC, EWCPenalty, LambdaSearch, fisher_diagonal, search_lambda, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.losses import Objective
-from ergnn.nn.objective import FieldObjective, make_objective
-from ergnn.nn.plain import PlainModel
-from ergnn.nn.rows import RowObjective
 from ergnn.testing import check_method, example_stream
 from graphs import random_graph
 from nn.cases import assert_near, labelled, model_of, reference_logits
@@ -252,7 +252,7 @@ def test_squared_gradients_in_chunks_are_those_of_one_backward_pass_per_example(
     params, made = objective.parameters(), []
     expected = Objective.squared_gradients(objective, params)
     size = sum(value.numel() for value in params.values())
-    monkeypatch.setattr("ergnn.nn.objective.PER_EXAMPLE_ENTRIES", 5 * size)
+    monkeypatch.setattr("ergnn.engine.objective.PER_EXAMPLE_ENTRIES", 5 * size)
     start = FieldObjective.__init__
     monkeypatch.setattr(
         FieldObjective, "__init__", lambda self, models, *rest: made.append(len(models)) or start(self, models, *rest)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ergnn.curvature import flatten, gauss_newton_product
 from ergnn.data import Task
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods.lwf import LwF
 from ergnn.nn.heads import HEADS
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin, observe_together
 from ergnn.testing import check_method
 from methods.plain_loop import (

@@ -5,7 +5,7 @@ All of them hold the graph and make the same steps; they differ only in which ex
 Gradients are added up over the ranks, so that a step is the one that a single process would have made.
 """
 
-from ergnn.distributed.agreement import check_agreement, digest, from_first
+from ergnn.distributed.agreement import add_up, check_agreement, digest, from_first
 from ergnn.distributed.ranks import Ranks, RanksError, current_ranks, joined, launched, launched_first
 from ergnn.distributed.sharing import ProcessGroup, SingleProcess, process_group
 
@@ -14,6 +14,7 @@ __all__ = [
     "Ranks",
     "RanksError",
     "SingleProcess",
+    "add_up",
     "check_agreement",
     "current_ranks",
     "digest",

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.engine.losses import MASKED
 from ergnn.nn.examples import Examples, cross_entropy
-from ergnn.nn.losses import MASKED
 
 
 def shifted_cross_entropy(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.data.stream import Task
+from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method
 from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples, cross_entropy
-from ergnn.nn.losses import MASKED
 
 
 @METHODS.register("lwf", help="the model before the task is the teacher of its own old outputs (distillation)")

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ergnn.data import Task, TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.methods import LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
-from ergnn.nn.objective import make_objective
 from ergnn.replay import ExperienceBuffer
 from ergnn.testing.examples import EPOCHS, example_stream, scrambled
 from ergnn.testing.rules import Subject, rule, run
