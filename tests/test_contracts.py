@@ -520,7 +520,7 @@ def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
             self.last[0] = learner.seed
             return learner.examples(task.graph, task.train, task.id).weighted(weight)
 
-    assert_broken("method", Neighbour, "shares nothing between learners", "when another one learnt beside it")
+    assert_broken("method", Neighbour, "shares nothing between learners", "when another one learned beside it")
 
 
 # --- data sets -------------------------------------------------------------------------------------------

@@ -171,7 +171,10 @@ class Shrinks(Finetune):
 def test_a_quadratic_penalty_is_weight_decay(head: str) -> None:
     stream = TaskStream.from_classes(random_graph(n=48, classes=4))
     options: dict[str, Any] = {"head": head, "epochs": 5, "optimizer": "sgd", "lr": 0.1}
-    learners = Learner("gcn", Shrinks(), **options), Learner("gcn", "finetune", weight_decay=0.1, **options)
+    learners = (
+        Learner("gcn", Shrinks(), weight_decay=0.0, **options),
+        Learner("gcn", "finetune", weight_decay=0.1, **options),
+    )
     for learner in learners:
         for task in stream:
             learner.observe(task)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
-from ergnn.engine.objective import make_objective
+from ergnn.engine.losses import Objective
+from ergnn.engine.objective import FieldObjective, make_objective
 from ergnn.engine.plain import PlainModel
 from ergnn.engine.rows import RowObjective
 from ergnn.errors import InputError
@@ -236,3 +237,27 @@ def test_options_that_cannot_be_are_refused() -> None:
         EWC(lam=-1.0)
     with pytest.raises(InputError, match="fisher_samples is 0"):
         EWC(fisher_samples=0)
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc"])
+@pytest.mark.parametrize("head", ["per-task", "growing"])
+def test_squared_gradients_in_chunks_are_those_of_one_backward_pass_per_example(
+    backbone: str, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = example_stream()
+    learner = Learner(backbone, "finetune", head=head, epochs=2)
+    for task in tasks[:2]:
+        learner.observe(task)
+    objective = make_objective([learner.model], [learner.examples(task.graph, task.train, task.id)])  # type: ignore[list-item]
+    params, made = objective.parameters(), []
+    expected = Objective.squared_gradients(objective, params)
+    size = sum(value.numel() for value in params.values())
+    monkeypatch.setattr("ergnn.engine.objective.PER_EXAMPLE_ENTRIES", 5 * size)
+    start = FieldObjective.__init__
+    monkeypatch.setattr(
+        FieldObjective, "__init__", lambda self, models, *rest: made.append(len(models)) or start(self, models, *rest)
+    )
+    found = objective.squared_gradients(params)
+    assert made == [5, 5, 2], "12 examples, and so many copies of the parameters at a time"
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-8)

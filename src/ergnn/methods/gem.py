@@ -27,7 +27,7 @@ Choose = Literal["random", "last"]
 
 
 def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The v ≥ 0 that minimises ``½ vᵀPv + qᵀv``, exactly, for a positive semi-definite P with q in its range.
+    """The v ≥ 0 that minimizes ``½ vᵀPv + qᵀv``, exactly, for a positive semi-definite P with q in its range.
 
     The active-set method of Lawson and Hanson on the normal equations (Bro and De Jong, 1997): a finite number of
     small linear systems. At the minimum ``Pv + q ≥ 0``, and ``= 0`` where v > 0.

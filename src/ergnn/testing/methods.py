@@ -37,7 +37,7 @@ def _learner(method: Method, head: str = "per-task", seed: int = 0) -> Learner:
     return Learner("gcn", method, head=head, epochs=EPOCHS, seed=seed, backbone_options={"hidden": 8})
 
 
-def _learnt(subject: Subject, stream: TaskStream, head: str = "per-task", seed: int = 0) -> Learner:
+def _learned(subject: Subject, stream: TaskStream, head: str = "per-task", seed: int = 0) -> Learner:
     learner = _learner(_method(subject), head, seed)
     for task in stream:
         learner.observe(task)
@@ -111,7 +111,7 @@ def _method_heads(subject: Subject) -> None:
     for sparse in (False, True):
         stream = example_stream(sparse=sparse)
         for head in HEADS:
-            learner = _learnt(subject, stream, head)
+            learner = _learned(subject, stream, head)
             for task in stream:
                 score = learner.evaluate(task)
                 require(0.0 <= score <= 1.0, f"With head {head!r} {task.name} scores {score}.")
@@ -123,15 +123,15 @@ def _method_deterministic(subject: Subject) -> None:
     stream = example_stream()
     torch.manual_seed(1)
     with unchanged("The state of a global random generator", random_state):
-        first = _bits(_learnt(subject, stream))
+        first = _bits(_learned(subject, stream))
     torch.manual_seed(2)
-    require(same(first, _bits(_learnt(subject, stream))), "A second run with the same seed ended otherwise.")
+    require(same(first, _bits(_learned(subject, stream))), "A second run with the same seed ended otherwise.")
 
 
 @rule("shares nothing between learners, and does not change the tasks", "method")
 def _method_apart(subject: Subject) -> None:
     stream = example_stream()
-    alone = _bits(_learnt(subject, stream))
+    alone = _bits(_learned(subject, stream))
     one, two = _learner(_method(subject)), _learner(_method(subject), seed=1)
     graph = stream[0].graph
     with unchanged(
@@ -141,7 +141,7 @@ def _method_apart(subject: Subject) -> None:
         for task in stream:
             two.observe(task)
             one.observe(task)
-    require(same(alone, _bits(one)), "A learner ended otherwise when another one learnt beside it.")
+    require(same(alone, _bits(one)), "A learner ended otherwise when another one learned beside it.")
 
 
 @rule(
@@ -170,5 +170,5 @@ def _method_leakage(subject: Subject) -> None:
     if _method(subject).leaky:
         return
     stream = example_stream()
-    a, b = (_bits(_learnt(subject, each)) for each in (stream, scrambled(stream)))
+    a, b = (_bits(_learned(subject, each)) for each in (stream, scrambled(stream)))
     require(same(a, b), "With other test labels it ended otherwise.")
