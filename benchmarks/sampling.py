@@ -2,9 +2,9 @@
 
     python benchmarks/sampling.py --nodes 100000 --edges 10000000 --threads 2
 
-Both draw the neighbors of the same seeds without replacement, hop by hop, and number the nodes that each layer reads.
-The plain one does so node by node with numpy's generator, as one would write it first. Batches a second are of wall
-time; the processor's time is given beside it, because the machine may be shared.
+Both sample the neighbors of the same seeds without replacement, hop by hop, and number the nodes that each layer reads.
+The plain one does so node by node with a numpy generator. Batches per second are wall time; CPU time is given beside
+it, because the machine may be shared.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def main() -> None:
         "load_average": os.getloadavg()[0],
         "ergnn": timed(lambda i: ours(adj, seeds(i), args.fanout, i), args.batches),
         "plain numpy": timed(lambda i: plain(rowptr, col, seeds(i).numpy(), args.fanout, i), few),
-        "ergnn with attributes": timed(lambda i: make_field(model, graph, seeds(i), heads, 1, sampling, i), few),
+        "ergnn with features": timed(lambda i: make_field(model, graph, seeds(i), heads, 1, sampling, i), few),
     }
     print(json.dumps(result, indent=1))
     if args.json:

@@ -6,7 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
+from ergnn.config import LearnerConfig
 from ergnn.data import Graph, TaskStream
 from ergnn.engine.adjacency import Adjacency
 from ergnn.errors import InputError
@@ -82,7 +83,7 @@ def test_the_page_lists_the_checks_that_do_not_apply() -> None:
 @pytest.fixture(scope="module")
 def stream() -> TaskStream:
     graph = random_graph(n=90, f=6, classes=6, p_edge=0.05, seed=1)
-    return TaskStream.from_classes(graph, classes_per_task=2, inter_task_edges="seen")
+    return TaskStream.from_classes(graph, classes_per_task=2, edges="seen")
 
 
 def small(**options: Any) -> ContinualNodeClassifier:
@@ -349,7 +350,7 @@ def test_more_mistakes_are_named(stream: TaskStream) -> None:
         small().fit((X, np.zeros((2, 3))), np.zeros(90))
     with pytest.raises(InputError, match="X has no labels"):
         small().fit((X, graph.edge_index), nodes=[0])
-    with pytest.raises(InputError, match="no attributes"):
+    with pytest.raises(InputError, match="no features"):
         small().fit(Data(edge_index=graph.edge_index), nodes=[0], y=[1])
 
 
@@ -365,3 +366,28 @@ except ergnn.InputError as error:
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install 'ergnn[sklearn]'" in said
+
+
+def test_defaults_are_those_of_the_learners_configuration() -> None:
+    made = ContinualNodeClassifier()
+    other = ("seed", "head", "backbone_options", "method_options")
+    shared = [f.name for f in fields(LearnerConfig) if f.name not in other]
+    assert {name: getattr(made, name) for name in shared} == {name: getattr(LearnerConfig(), name) for name in shared}
+
+
+@pytest.mark.parametrize("method", ["replay", "finetune", "ewc", "nearest-mean"])
+def test_any_method_can_be_named(method: str) -> None:
+    graph = random_graph(n=40, f=6, classes=4, p_edge=0.1, seed=2)
+    made = ContinualNodeClassifier("auto", method, epochs=3).fit(graph)
+    assert made.learner_.config.method == method
+    assert made.predict(graph).shape == (40,)
+    assert (made.learner_.method.buffer is not None) == (method == "replay")
+
+
+def test_options_reach_the_method_or_are_refused() -> None:
+    graph = random_graph(n=40, f=6, classes=4, p_edge=0.1, seed=2)
+    options = {"per_class": np.int64(2), "method_options": {"loss_scale": "mean"}}
+    made = ContinualNodeClassifier("gcn", epochs=2, **options).fit(graph)
+    assert made.learner_.config.method_options == {"per_class": 2, "loss_scale": "mean", "scarce": "keep"}
+    with pytest.raises(InputError, match="method 'finetune' has no option 'per_class'"):
+        ContinualNodeClassifier("gcn", "finetune", per_class=2).fit(graph)

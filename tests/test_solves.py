@@ -118,7 +118,7 @@ def contexts(head: str) -> Iterator[SelectionContext]:
     for task in stream:
         learner.observe(task)
         examples = learner.examples(task.graph, task.train, task.id).weighted(1 / task.train.numel())
-        yield learner.selection_context(task, task.id, examples, 1, False)
+        yield learner.selection_context(task, examples, 1, False)
 
 
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])

@@ -53,9 +53,9 @@ def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     (-objective.losses(params)[task.train.numel() :].sum()).backward()
     before = flat_gradient(params)
-    guide = learner.method.guide(learner, task, objective)
-    assert guide is not None
-    guide.before_step(params)
+    hook = learner.method.step_hook(learner, task, objective)
+    assert hook is not None
+    hook.before_step(params)
     parts = []
     for experience in learner.method.buffer.experiences:  # type: ignore[union-attr]
         for node in experience.nodes:

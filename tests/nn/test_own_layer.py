@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ergnn.data import Graph
-from ergnn.engine import adjacency
+from ergnn.engine import adjacency, layers
 from ergnn.engine.inference import layerwise_logits
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.sampled import SampledObjective
@@ -21,7 +21,6 @@ from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
 from ergnn.folder.settings import Settings
 from ergnn.learner import Learner
-from ergnn.nn import layers
 from ergnn.nn.backbones import BACKBONES
 from ergnn.observing import observe_together
 from ergnn.testing import check_backbone, example_stream

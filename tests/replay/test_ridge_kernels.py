@@ -129,7 +129,7 @@ def learnt(
     learner = Learner(backbone, "finetune", head=head, epochs=3, seed=1, backbone_options=options)
     for task in example_stream(sparse=True, classes_per_task=classes)[:2]:
         learner.observe(task)
-    context = learner.selection_context(task, task.id, learner.method.examples(learner, task, task.id), 1, False)
+    context = learner.selection_context(task, learner.method.examples(learner, task), 1, False)
     context.model.double()
     return context
 

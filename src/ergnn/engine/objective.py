@@ -25,6 +25,10 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate, form_of
 
+PER_EXAMPLE_ENTRIES = 1 << 23
+PER_EXAMPLE_MOST = 64
+"""Gradients of single examples are computed for so many entries, and so many examples, at a time."""
+
 
 def make_objective(
     models: Sequence[nn.Module], examples: Sequence[Examples], heads: list[int] | None = None
@@ -74,8 +78,6 @@ class FieldObjective(Objective):
     for the heads in use only; matrices are transposed to ``[in, out]``.
     """
 
-    recordable = True
-
     def __init__(
         self,
         models: Sequence[Backbone],
@@ -83,7 +85,7 @@ class FieldObjective(Objective):
         heads: list[int] | None = None,
         make: Callable[..., Field] = make_field,
     ) -> None:
-        self.models, self.examples = list(models), list(examples)
+        self.models, self.examples, self._make = list(models), list(examples), make
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         fields = []
         for model, part in zip(models, examples, strict=True):
@@ -94,6 +96,7 @@ class FieldObjective(Objective):
         self.field = self.fields[0]
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
+        self.recordable = self.has_default_loss  # another loss may wait for the GPU
         self.dropout_sites = 2 * len(models[0].convs) + 2
         self._encoder = _Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]
@@ -156,12 +159,31 @@ class FieldObjective(Objective):
             raise InputError(f"{len(self.models)} models stand side by side; this is for one")
         return self.models[0]
 
-    def batch(self, index: Tensor, weights: Tensor | None = None) -> Objective:
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
         part = self.examples[0][index]
         part = part if weights is None else part.weighted(weights)
         if can_be_rows(self._only) and len(self.heads) == 1 and isinstance(self.field.features, DenseFeatures):
             return RowObjective(self, self._only, part)
         return FieldObjective([self._only], [part], self.heads)
+
+    def squared_gradients(self, params: ParamDict) -> ParamDict:
+        """``Σ_i (∇ℓ_i)²``: several examples at a time, each with a copy of the parameters, as models side by side."""
+        size = sum(value.numel() for value in params.values())
+        total = {name: torch.zeros_like(value) for name, value in params.items()}
+        every = torch.arange(len(self.examples[0]), device=self.weights.device)
+        for index in every.split(max(1, min(PER_EXAMPLE_MOST, PER_EXAMPLE_ENTRIES // size))):
+            alone = [self.examples[0][one] for one in index.split(1)]
+            part = FieldObjective([self._only] * len(alone), alone, self.heads, self._make)
+            copies = {
+                name: value.detach().repeat(len(alone), *[1] * (value.dim() - 1)) for name, value in params.items()
+            }
+            copies = {name: value.requires_grad_() for name, value in copies.items()}
+            loss = part.losses(copies).sum()
+            grads = torch.autograd.grad(loss, list(copies.values()), allow_unused=True)
+            for name, grad in zip(copies, grads, strict=True):
+                if grad is not None:
+                    total[name] += grad.view(len(alone), *total[name].shape).square().sum(0)
+        return total
 
     def _layers(self) -> list[tuple[str, list[nn.Module]]]:
         """Prefix of the stacked names → the layers that are stacked under it."""

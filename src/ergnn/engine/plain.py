@@ -14,6 +14,7 @@ from ergnn.engine.losses import MASKED, Objective, ParamDict, places
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
+from ergnn.nn.seeding import seeded
 
 
 class PlainModel(nn.Module):
@@ -70,7 +71,7 @@ class PlainObjective(Objective):
     """
 
     def __init__(self, model: nn.Module, examples: Examples) -> None:
-        self.model, self.examples = model, examples
+        self.model, self.examples = model, [examples]
         self.targets, self.weights = examples.targets, examples.weights
         self.heads = torch.unique(examples.heads).tolist()
         self._x = _dense_x(examples.graph)  # here, not under a torch.func transform, where a sparse x cannot be read
@@ -89,23 +90,27 @@ class PlainObjective(Objective):
     def from_names(self, values: ParamDict) -> ParamDict:
         return {name: values.get(name, torch.zeros_like(own)) for name, own in self.parameters().items()}
 
-    def batch(self, index: Tensor, weights: Tensor | None = None) -> Objective:
-        part = self.examples[index]
+    def buffers(self) -> ParamDict:
+        return dict(self.model.named_buffers())
+
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
+        part = self.examples[0][index]
         return PlainObjective(self.model, part if weights is None else part.weighted(weights))
 
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         self.model.train(keys is not None)
-        with torch.random.fork_rng(enabled=keys is not None):
-            if keys is not None:
-                torch.manual_seed(int(keys[0, 0]) & 0x7FFFFFFF)
+        if keys is None:
             scores = self._scores(params)
-        part = self.examples
+        else:
+            with seeded(int(keys[0, 0]) & 0x7FFFFFFF, self.targets.device):
+                scores = self._scores(params)
+        part = self.examples[0]
         local = places(self.heads, part.heads)
         return scores[part.nodes.unsqueeze(1), local].flatten(1)
 
     def _scores(self, params: ParamDict) -> Tensor:
         """``[nodes of the graph, heads in use, width]``."""
-        graph = self.examples.graph
+        graph = self.examples[0].graph
         x = self._x.to(next(iter(params.values())).dtype)
         if isinstance(self.model, Backbone):
             widths = self.model.head_widths

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ergnn.engine.dropout_stream import DropoutStream
@@ -26,17 +25,17 @@ class RowObjective(Objective):
 
     def __init__(self, whole: Objective, model: Backbone, examples: Examples) -> None:
         x = examples.graph.rows(examples.nodes).to(model.dtype)
-        self._set(whole, model, x, examples.targets, examples.weights)
+        self._set(whole, model, x, examples)
 
-    def _set(self, whole: Objective, model: Backbone, x: Tensor, targets: Tensor, weights: Tensor) -> None:
+    def _set(self, whole: Objective, model: Backbone, x: Tensor, examples: Examples) -> None:
         self.whole, self.model, self.x = whole, model, x
-        self.targets, self.weights = targets, weights
+        self.examples, self.targets, self.weights = [examples], examples.targets, examples.weights
         self.heads, self.dropout_sites = whole.heads, whole.dropout_sites
 
-    def batch(self, index: Tensor, weights: Tensor | None = None) -> Objective:
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
         part = RowObjective.__new__(RowObjective)
-        weights = self.weights[index] if weights is None else weights
-        part._set(self.whole, self.model, self.x[index], self.targets[index], weights)
+        examples = self.examples[0][index]
+        part._set(self.whole, self.model, self.x[index], examples if weights is None else examples.weighted(weights))
         return part
 
     def parameters(self) -> ParamDict:
@@ -77,7 +76,7 @@ class RowObjective(Objective):
         nudges = [fixed[f"{name}.bias"].new_zeros(self.x.size(0), fixed[f"{name}.bias"].size(1)) for name in names]
         nudges = [value.requires_grad_() for value in nudges]
         logits, read = self._forward(fixed, None, nudges)
-        loss = F.cross_entropy(logits, self.targets, reduction="sum")
+        loss = self.loss(logits).sum()
         total = {}
         for name, a, delta in zip(names, read, torch.autograd.grad(loss, nudges), strict=True):
             total[f"{name}.weight"] = (a.detach().square().T @ delta.square()).unsqueeze(0)

@@ -24,8 +24,6 @@ class SampledObjective(FieldObjective):
         key: decides what is drawn where all examples are scored at once.
     """
 
-    recordable = False
-
     def __init__(
         self, model: Backbone, examples: Examples, sampling: Sampling, heads: list[int] | None = None, key: int = 0
     ) -> None:

@@ -16,9 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ergnn.config import HEADS
 from ergnn.errors import InputError, UnknownNameError
-
-HEADS = ("shared", "per-task", "growing")
 
 
 class HasHeads(Protocol):

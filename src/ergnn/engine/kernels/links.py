@@ -54,6 +54,7 @@ class Links:
         self.targets = int(rowptr.numel()) - 1
         self._transposed: Links | None = self if undirected else None
         self._degree: Tensor | None = None
+        self._own: tuple[Tensor, Tensor] | None = None
         self._segments: dict[int, Segments] = {}
 
     def with_loops(self) -> Links:
@@ -91,15 +92,19 @@ class Links:
         if self._degree is None:
             self._degree = self.rowptr.diff()
             if self.loops:
-                self._degree = self._degree - self._own_entries() + 1
+                rows, count = self.own_rows()
+                self._degree = (self._degree + 1).index_add_(0, rows, -count)
         return self._degree
 
-    def _own_entries(self) -> Tensor:
-        own = torch.zeros(self.targets, dtype=torch.long, device=self.col.device)
-        for row, stop, first, last in row_chunks(self.rowptr):
-            target = targets(self.rowptr[row : stop + 1]) + row
-            own += torch.bincount(target[self.col[first:last] == target], minlength=self.targets)
-        return own
+    def own_rows(self) -> tuple[Tensor, Tensor]:
+        """Rows with entries of ``col`` that link them to themselves, and how many; found once."""
+        if self._own is None:
+            found = [self.rowptr[:0]]
+            for row, stop, first, last in row_chunks(self.rowptr):
+                target = targets(self.rowptr[row : stop + 1]).add_(row)
+                found.append(target[self.col[first:last] == target])
+            self._own = torch.unique_consecutive(torch.cat(found), return_counts=True)
+        return self._own
 
     def segments(self, parts: int = 1) -> Segments:
         """Rows cut into pieces of at most ``SEGMENT`` entries; made once.

@@ -49,14 +49,13 @@ class _Sum(Function):
 def _plain(h: Tensor, links: Links) -> Tensor:
     out = h.new_empty(links.targets, h.size(1))
     for row, stop, first, last in row_chunks(links.rowptr, CHUNK):
-        start, col = links.rowptr[row : stop + 1] - first, links.col[first:last]
-        one = h.new_ones(last - first)
+        col = links.col[first:last]  # as it is, also of a mapped file; the library computes with 32-bit indices
+        start = (links.rowptr[row : stop + 1] - first).to(col.dtype)
         shape = (stop - row, links.sources)
-        matrix = torch.sparse_csr_tensor(start, col.to(start.dtype), one, shape, check_invariants=False)
+        matrix = torch.sparse_csr_tensor(start, col, h.new_ones(last - first), shape, check_invariants=False)
         out[row:stop] = matrix @ h
-        if links.loops:
-            target = torch.repeat_interleave(torch.arange(row, stop, device=h.device), start.diff())
-            again = target[col == target]
-            out[row:stop] += h[row:stop]
-            out.index_add_(0, again, h[again], alpha=-1.0)
+    if links.loops:
+        out += h
+        again, count = links.own_rows()
+        out.index_add_(0, again, h[again] * -count.to(h.dtype).unsqueeze(1))
     return out
