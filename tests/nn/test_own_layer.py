@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ergnn.data import Graph
-from ergnn.engine import adjacency, layers
+from ergnn.engine import adjacency
 from ergnn.engine.inference import layerwise_logits
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.sampled import SampledObjective
@@ -21,6 +21,7 @@ from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
 from ergnn.folder.settings import Settings
 from ergnn.learner import Learner
+from ergnn.nn import layers
 from ergnn.nn.backbones import BACKBONES
 from ergnn.observing import observe_together
 from ergnn.testing import check_backbone, example_stream
@@ -81,7 +82,7 @@ def test_it_keeps_the_contract() -> None:
 
 
 def test_it_learns_in_a_folder(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", Settings(backbone=NAME, epochs=2))
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings({"backbone": NAME, "epochs": 2}))
     ids = [f"n{i}" for i in range(12)]
     folder.observe(nodes_of(ids, ["x", "y"] * 6, x_of(12)), edges_of(("n0", "n1"), ("n1", "n2")))
     np.testing.assert_allclose(probabilities(folder, ids).sum(1), 1, rtol=1e-6)

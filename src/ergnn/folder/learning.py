@@ -24,7 +24,6 @@ from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, 
 from ergnn.folder.versions import Version
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.nn.layers import Propagate
 from ergnn.replay.buffer import ExperienceBuffer
 
 CHUNK = 2048
@@ -198,8 +197,7 @@ class NetworkLearner:
         model = self._layers(2)
         if not isinstance(model, Backbone) or not model.runs_on_fields:
             raise InputError(f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs")
-        layers = [*model.convs, *model.heads[:1]]
-        return sum(layer.hops if isinstance(layer, Propagate) else not isinstance(layer, nn.Linear) for layer in layers)
+        return model.num_hops
 
     def _check_size(self, num_features: int) -> None:
         """Refuse a network that is larger than files may be, before it is made."""
