@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ergnn.callbacks import EpochCallback
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.nn.backbones import GCN
+from ergnn.nn.backbones.gcn import GCN
 from ergnn.observing import observe_together
 from graphs import random_graph
 
@@ -21,7 +22,7 @@ HEADS = ("shared", "per-task", "growing")
 
 @pytest.fixture(scope="module")
 def stream() -> TaskStream:
-    return TaskStream.from_classes(random_graph(n=60, f=6, classes=6, p_edge=0.08, seed=1), inter_task_edges="seen")
+    return TaskStream.from_classes(random_graph(n=60, f=6, classes=6, p_edge=0.08, seed=1), edges="seen")
 
 
 def learn(learner: Learner, tasks: tuple[Task, ...] | TaskStream) -> Learner:
@@ -266,7 +267,7 @@ def test_history_says_what_each_task_was_learnt_from(stream: TaskStream):
 
 def test_every_epoch_is_told(stream: TaskStream):
     ticks: list[None] = []
-    Learner("sgc", epochs=6).observe(stream[0], lambda: ticks.append(None))
+    Learner("sgc", epochs=6).observe(stream[0], callbacks=[EpochCallback(ticks.append)])
     assert len(ticks) == 6
 
 
@@ -276,7 +277,7 @@ def test_tasks_out_of_order_are_refused(stream: TaskStream):
     learner = Learner("sgc", epochs=1).observe(stream[0])
     with pytest.raises(InputError, match="came as number 2"):
         learner.observe(stream[0])
-    with pytest.raises(InputError, match="has not been learnt"):
+    with pytest.raises(InputError, match="has not been learned"):
         learner.evaluate(stream[1])
 
 
@@ -288,7 +289,7 @@ def test_another_number_of_attributes_is_refused(stream: TaskStream, resumed: bo
         learner.load_state_dict(state)
     graph = stream[1].graph
     wider = replace(stream[1], graph=Graph(torch.cat([graph.x, graph.x], 1), graph.edge_index, graph.y))
-    with pytest.raises(InputError, match=r"12 attributes; earlier tasks had 6"):
+    with pytest.raises(InputError, match=r"12 features; earlier tasks had 6"):
         learner.observe(wider)
 
 
@@ -299,7 +300,7 @@ def test_predictions_need_a_task_learnt_its_number_and_nodes_that_are_there(stre
     with pytest.raises(InputError, match="needs to know the task"):
         learner.predict(torch.tensor([0]))
     for number in (1, -1):
-        with pytest.raises(InputError, match=f"task number {number} has not been learnt"):
+        with pytest.raises(InputError, match=f"task number {number} has not been learned"):
             learner.predict(torch.tensor([0]), number)
     for node in (-1, 60):
         with pytest.raises(InputError, match="node ids must be 0 to 59"):
@@ -321,12 +322,12 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
         ({"method": "dream"}, "joint, nearest-mean, replay"),
         ({"head": "none"}, "growing, per-task, shared"),
         ({"optimizer": "newton"}, "adam, adamw, sgd"),
-        ({"epochs": 0}, "at least 1"),
+        ({"epochs": 0}, "epochs is 0; it must be 1 or more"),
         ({"lr": 0.0}, "above 0"),
         ({"weight_decay": -1.0}, "0 or more"),
         ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
         ({"selectr": "mf"}, "no option 'selectr'"),
-        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already made"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already built"),
     ],
 )
 def test_bad_options_are_refused_at_once(options: dict, message: str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,7 +14,7 @@ from ergnn.data import DATASETS
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
-from ergnn.registry import Registry
+from ergnn.registry import REQUIRED, Option, Registry
 from ergnn.replay import SELECTORS
 
 
@@ -180,3 +181,65 @@ def test_the_four_registries_list_what_the_package_brings(registry_: Registry[ty
 def test_the_aliases_that_no_shell_expands_stand_for_the_starred_names() -> None:
     assert SELECTORS.resolve("mf-star") == "mf*"
     assert SELECTORS.resolve("cm-star") == "cm*"
+
+
+def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[type]) -> None:
+    class Base:
+        """A base.
+
+        Args:
+            size, weight: how large, ``0`` or more,
+                and how heavy.
+            colour: overridden below.
+        """
+
+    @registry.register("one")
+    class One(Base):
+        """A thing.
+
+        Args:
+            colour: of the :class:`Thing`.
+
+        Raises:
+            ValueError: never.
+        """
+
+        def __init__(
+            self,
+            size: int,
+            weight: float | None = None,
+            colour: Literal["red", "blue"] = "red",
+            part: "str | Unknown" = "",  # type: ignore[name-defined]  # noqa: F821, UP037
+            **rest: int,
+        ) -> None: ...
+
+    size, weight, colour, part = registry.options("one")
+    text = "how large, 0 or more, and how heavy."
+    assert size == Option("size", "int", REQUIRED, text, None, (int,))
+    assert weight == Option("weight", "float | None", None, text, None, (float, type(None)))
+    assert colour == Option("colour", "str", "red", "of the Thing.", ("red", "blue"), (str,))
+    assert (part.type, part.kinds, part.help) == ("str | Unknown", (), "")
+
+
+def test_a_value_that_is_not_among_the_choices_is_refused_before_the_constructor(registry: Registry[type]) -> None:
+    made = []
+
+    @registry.register("one")
+    class One:
+        def __init__(self, colour: Literal["red", "blue"] | None = None) -> None:
+            made.append(colour)
+
+    registry.create("one", colour="blue")
+    registry.create("one", colour=None)
+    with pytest.raises(UnknownNameError, match=r"unknown colour 'green'; choose one of: blue, red"):
+        registry.create("one", colour="green")
+    with pytest.raises(InputError, match=r"gadget 'one': colour is 3; it must be of type str \| None"):
+        registry.create("one", colour=3)
+    assert made == ["blue", None]
+
+
+@pytest.mark.parametrize("registry_", [METHODS, SELECTORS], ids=lambda r: r.kind)
+def test_every_option_has_a_help_text(registry_: Registry[type]) -> None:
+    for name in registry_:
+        for option in registry_.options(name):
+            assert option.help, f"{name}: {option.name} has no text in the docstring"

@@ -1,4 +1,4 @@
-"""One registry for what can be named on the command line: data sets, backbones, heads, selectors, methods.
+"""One registry for what can be named on the command line: data sets, backbones, selectors, methods.
 
 An entry is one file with one decorator::
 
@@ -7,29 +7,101 @@ An entry is one file with one decorator::
 
 Third-party packages join by entry point (group ``ergnn.selectors``, ``ergnn.backbones``, ``ergnn.methods`` or
 ``ergnn.datasets``): the entry point names a module, or an object in one, whose import runs the decorator.
+
+The options of an entry are the arguments of its constructor. Their types, defaults and choices come from the signature
+(``Literal[…]`` for a fixed set of choices), their help texts from ``Args:`` in the docstring of the class or of a base
+class: see :meth:`Registry.options`.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
-from typing import Any, Generic, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from ergnn.errors import InputError, UnknownNameError
 
 T = TypeVar("T")
 
-SIMPLE_TYPES: dict[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "None": (type(None),),
-}
+REQUIRED: Final = inspect.Parameter.empty
+"""The default of an option that must be given."""
+
+FROM_TASKS = ("in_channels", "out_channels")
+"""Constructor arguments that are no options: they follow from the tasks."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One argument of an entry's constructor.
+
+    Args:
+        name: of the argument.
+        type: the annotation as text, e.g. ``int | None``; ``str`` for a fixed set of strings.
+        default: :data:`REQUIRED` where there is none.
+        help: from the docstring.
+        choices: the allowed strings, where they are fixed.
+        kinds: the types that a value may have; empty where the annotation is not made of ``bool``, ``int``, ``float``,
+            ``str``, ``dict`` and ``None``, so that any value is accepted.
+    """
+
+    name: str
+    type: str
+    default: Any
+    help: str = ""
+    choices: tuple[str, ...] | None = None
+    kinds: tuple[Any, ...] = ()
+
+    def check(self, value: Any, owner: str = "") -> None:
+        """Refuse a value of another type, or one that is not among the choices; ``owner`` is named in the message."""
+        if self.choices is not None and isinstance(value, str):
+            if value not in self.choices:
+                raise UnknownNameError(self.name, value, self.choices)
+            return
+        kinds = (*self.kinds, int) if float in self.kinds else self.kinds
+        if self.kinds and ((type(value) is bool and bool not in kinds) or not isinstance(value, kinds)):
+            raise InputError(f"{owner}{self.name} is {value!r}; it must be of type {self.type}")
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Refuse a value that is not one of a ``Literal``'s; for constructors that are called without the registry."""
+    if value not in get_args(choices):
+        raise UnknownNameError(name, value, get_args(choices))
+
+
+def options_of(factory: Any) -> list[Option]:
+    """The options of a class or function, by its signature and docstring."""
+    parameters = inspect.signature(factory).parameters.values()
+    texts = _texts(factory)
+    kept = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in FROM_TASKS]
+    return [_option(p, _evaluated(factory, p.annotation), texts.get(p.name, "")) for p in kept]
+
+
+def argument_texts(doc: str) -> dict[str, str]:
+    """Argument → text, from the ``Args:`` section of a docstring; ``a, b: text`` documents both."""
+    section = re.split(r"\n(?=\S)", inspect.cleandoc(doc).partition("Args:\n")[2])[0]
+    found = re.findall(r"^ {4}([\w, ]+): (.+(?:\n {8,}.+)*)", section, flags=re.MULTILINE)
+    return {
+        name.strip(): " ".join(re.sub(r":\w+:`~?([^`]+)`", r"\1", text).replace("``", "").split())
+        for names, text in found
+        for name in names.split(",")
+    }
+
+
+def merged_texts(docs: Iterable[str]) -> dict[str, str]:
+    """The texts of several docstrings, base classes first; ``see …`` does not replace the text that it refers to."""
+    found: dict[str, str] = {}
+    for doc in docs:
+        own = argument_texts(doc)
+        found |= {name: text for name, text in own.items() if name not in found or not text.startswith("see ")}
+    return found
 
 
 class Registry(Generic[T]):
@@ -80,17 +152,19 @@ class Registry(Generic[T]):
     def create(self, name: str, **options: Any) -> Any:
         """Instantiate an entry; an unknown option is named with the allowed ones, a wrong type with the right one."""
         factory: Any = self.get(name)
-        parameters = inspect.signature(factory).parameters
-        allowed = {p.name for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-        unknown = sorted(set(options) - allowed)
-        if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
+        allowed = {option.name: option for option in options_of(factory)}
+        unknown = sorted(set(options) - set(allowed) - set(FROM_TASKS))
+        if unknown and not variadic:
             choices = ", ".join(sorted(allowed)) or "none"
             raise InputError(f"{self.kind} {name!r} has no option {unknown[0]!r}; its options: {choices}")
-        for key in sorted(set(options) & allowed):
-            wanted = inspect.formatannotation(parameters[key].annotation).strip("'")
-            if not _fits(options[key], wanted):
-                raise InputError(f"{self.kind} {name!r}: {key} is {options[key]!r}; it must be of type {wanted}")
+        for key in sorted(set(options) & set(allowed)):
+            allowed[key].check(options[key], f"{self.kind} {name!r}: ")
         return factory(**options)
+
+    def options(self, name: str) -> list[Option]:
+        """What an entry can be set to, in the order of its constructor's arguments."""
+        return options_of(self.get(name))
 
     def help(self, name: str) -> str:
         return self._help[self.resolve(name)]
@@ -132,11 +206,53 @@ class Registry(Generic[T]):
                 )
 
 
-def _fits(value: Any, annotation: str) -> bool:
-    """Whether a value is of an annotated type, as far as that is made of simple ones; a bool is no number."""
-    kinds = annotation.split(" | ")
-    if any(kind not in SIMPLE_TYPES for kind in kinds):
-        return True
-    if isinstance(value, bool):
-        return "bool" in kinds
-    return isinstance(value, tuple(kind for name in kinds for kind in SIMPLE_TYPES[name]))
+def _texts(factory: Any) -> dict[str, str]:
+    """Help texts of a class's arguments: its own, then those of its bases."""
+    parts = (
+        [part for part in reversed(inspect.getmro(factory)) if part is not object]
+        if inspect.isclass(factory)
+        else [factory]
+    )
+    docs = [
+        doc
+        for part in parts
+        for doc in (part.__dict__.get("__doc__"), getattr(part.__dict__.get("__init__"), "__doc__", None))
+    ]
+    return merged_texts(doc for doc in docs if isinstance(doc, str))
+
+
+def _evaluated(factory: Any, annotation: Any) -> Any:
+    """The type behind an annotation's text, where its names are those of the constructor's module."""
+    if not isinstance(annotation, str):
+        return annotation
+    for part in inspect.getmro(factory) if inspect.isclass(factory) else (factory,):
+        try:
+            return eval(annotation, vars(sys.modules[part.__module__]))  # as typing.get_type_hints does
+        except (NameError, AttributeError, TypeError, KeyError):  # a name that only a type checker imports
+            continue
+    return annotation
+
+
+def _option(parameter: inspect.Parameter, kind: Any, text: str) -> Option:
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    literals = [get_args(part) for part in parts if get_origin(part) is Literal]
+    choices = tuple(str(value) for values in literals for value in values) or None
+    plain = [str if get_origin(part) is Literal else get_origin(part) or part for part in parts]
+    plain = [NoneType if part is None else part for part in plain]
+    simple = all(part in (bool, int, float, str, dict, NoneType) for part in plain)
+    written = (
+        kind
+        if isinstance(kind, str)
+        else " | ".join(
+            "str"
+            if get_origin(part) is Literal
+            else "None"
+            if part in (None, NoneType)
+            else inspect.formatannotation(part)
+            for part in parts
+        )
+    )
+    default = parameter.default
+    if kind is REQUIRED:
+        written, simple = "", False
+    return Option(parameter.name, written, default, text, choices, tuple(plain) if simple else ())

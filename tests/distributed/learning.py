@@ -13,11 +13,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.distributed import Ranks, current_ranks, digest, joined
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.resumable import TaskKeeper
 from ergnn.experiments.run import make_learner, streams_of
 from ergnn.learner import Learner
+from graphs import random_graph
 
 BASE = RunConfig(dataset="cora", backbone="gcn", split="seeded", seeds=1, epochs=4, backbone_options={"dropout": 0.0})
 
@@ -115,6 +117,21 @@ def disagree(config: RunConfig) -> str:
         learner = make_learner(config, 0)
         Wrong(config, None, ranks, print).learn([(0, 0)], [learner], [preset.stream], None)
     return "no error"
+
+
+def propagate(name: str) -> tuple[list[int], Tensor, Tensor]:
+    """φ of some nodes of a small graph: which columns this rank propagated, the rows, and the norms of all nodes."""
+    graph, own = random_graph(n=30, f=8), []
+
+    class Watching(Inputs):
+        def columns(self, first: int, last: int) -> Tensor:
+            own.extend(range(first, last))
+            return super().columns(first, last)
+
+    with joined(timeout=60) as ranks:
+        features = Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Watching(graph))
+        rows = features.rows(torch.arange(10, 25), ranks)
+    return own, rows, features.norms()
 
 
 def second_comes_late(seconds: float) -> str:

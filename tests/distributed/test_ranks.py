@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from distributed.launch import on_ranks
-from distributed.learning import BASE, Learnt, alone_again, disagree, learn, second_comes_late
+from distributed.learning import BASE, Learnt, alone_again, disagree, learn, propagate, second_comes_late
 from ergnn.distributed import digest, joined
 from ergnn.errors import ErgnnError, InputError
 
@@ -22,7 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "full batch": {"backbone": "gat", "edges": "own"},
     "nothing for rank 1": {"batch_size": 1, "epochs": 1, "method": "finetune"},
     "rows": {"backbone": "mlp", "batch_size": 7, "optimizer": "sgd", "lr": 0.1},
-    "guided": {"method": "gem", "batch_size": 16},
+    "step hook": {"method": "gem", "batch_size": 16},
     "one head": {"protocol": "paper", "method": "ewc"},
 }
 
@@ -45,6 +45,29 @@ def test_two_ranks_learn_what_one_process_learns(case: str) -> None:
     assert digest(first.state) == digest(second.state)
     assert first.matrix == second.matrix
     assert first.state["method"].keys() == alone.state["method"].keys()
+
+
+@pytest.mark.parametrize("name", ["ppr", "hops"])
+def test_each_rank_propagates_its_share_of_the_columns(name: str) -> None:
+    alone, ranks = propagate(name), on_ranks(propagate, name, size=3)
+    assert alone[0] == list(range(8))
+    assert [each[0] for each in ranks] == [[0, 1], [2, 3, 4], [5, 6, 7]]
+    for _, rows, norms in ranks:
+        torch.testing.assert_close(rows, alone[1], rtol=0, atol=1e-12)
+        torch.testing.assert_close(norms, alone[2], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"sketch": 16}, {}])
+def test_ranks_solve_the_head_that_one_process_solves(options: dict[str, Any]) -> None:
+    """With a sketch there are fewer columns than training nodes, and columns are shared; else each works alone."""
+    settings: dict[str, Any] = {"backbone": "sgc", "backbone_options": {}, "method": "analytic", "head": "growing"}
+    config = replace(BASE, **settings, method_options=options).resolved()
+    alone, ranks = learn(config), on_ranks(learn, config)
+    expected, found = (each.state["method"]["solution"] for each in (alone, ranks[0]))
+    torch.testing.assert_close(found["weight"], expected["weight"], rtol=0, atol=1e-9)
+    assert digest(ranks[0].state) == digest(ranks[1].state)
+    assert ranks[0].remembered == ranks[1].remembered
+    assert ranks[0].matrix == ranks[1].matrix == alone.matrix
 
 
 def test_three_ranks_and_a_module_of_ones_own() -> None:

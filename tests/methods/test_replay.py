@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
 from ergnn.methods.replay import Replay, replay_weights
+from ergnn.nn.examples import Examples
 from ergnn.observing import begin
 from ergnn.replay.selectors import SelectionContext, Selector
 from ergnn.training import Training
@@ -80,9 +84,9 @@ def test_bad_weights_are_refused_before_any_training():
     for beta in (0.0, 1.0, -0.1):
         with pytest.raises(InputError, match="between 0 and 1"):
             Replay(beta=beta)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="per_class is 0; it must be 1 or more"):
         Replay(per_class=0)
-    with pytest.raises(InputError, match="already made"):
+    with pytest.raises(InputError, match="an instance already"):
         Replay(Spy(), selector_options={"d": 1.0})
 
 
@@ -132,7 +136,7 @@ def test_copies_are_trained_on_in_place_of_the_nodes_themselves(replay: str):
     learner = Learner("gat", "replay", epochs=2, selector="mf", replay=replay)
     for task in stream[:2]:
         learner.observe(task)
-    examples = learner.method.examples(learner, stream[1], 1)
+    examples = learner.method.examples(learner, stream[1])
     copies = examples.nodes[stream[1].train.numel() :]
     assert bool((copies >= graph.num_nodes).all())
     assert torch.equal(examples.graph.dense_x()[copies], graph.x[learner.method.buffer.nodes])
@@ -201,31 +205,64 @@ def test_joint_starts_somebody_elses_module_anew_as_well():
     assert torch.equal(learner.model.module.linear.weight, fresh)
 
 
+def replay_learner(tasks: TaskStream, **options: Any) -> tuple[Learner, Examples]:
+    """A learner that has two tasks behind it, and the examples of the third."""
+    learner = Learner("gcn", "replay", selector="mf", **options)
+    for task in tasks[:2]:
+        learner.observe(task)
+    return learner, begin(learner, tasks[2])[1]
+
+
 def test_an_epoch_replays_a_bounded_part_of_the_buffer_and_all_parts_in_turn():
     stream = TaskStream.from_classes(random_graph(n=96, classes=6))
-    learner = Learner("gcn", "replay", epochs=48, selector="mf", per_class=3, replay_batch=5)
-    for task in stream[:2]:
-        learner.observe(task)
-    examples, own = begin(learner, stream[2])[1], stream[2].train.numel()
-    rounds = learner.method.rounds(learner, examples, own)
+    task, own = stream[2], stream[2].train.numel()
+    learner, examples = replay_learner(stream, epochs=4, per_class=3, replay_batch=5)
+    rounds = learner.method.rounds(learner, task, examples)
     assert [len(part) - own for part in rounds] == [4, 4, 4]
     replayed = [node for part in rounds for node in part.nodes[own:].tolist()]
     assert sorted(replayed) == sorted(learner.method.buffer.nodes.tolist())
     for part in rounds:
-        assert part.nodes[:own].tolist() == stream[2].train.tolist()
+        assert part.nodes[:own].tolist() == task.train.tolist()
         assert float(part.weights[:own].sum()) == pytest.approx(float(part.weights[own:].sum()), rel=1e-5)
         assert part.weights.tolist() == pytest.approx(replay_weights(own, 4).tolist())
-    learner.training = Training(epochs=40)
-    few = learner.method.rounds(learner, examples, own)
-    assert [len(part) - own for part in few] == [5, 5], "a set for at least 16 epochs"
+    learner.training = Training(epochs=2)
+    few = learner.method.rounds(learner, task, examples)
+    assert [len(part) - own for part in few] == [5, 5], "no more sets than epochs"
     learner.method.replay_batch = 0
-    assert len(learner.method.rounds(learner, examples, own)) == 1
-    in_batches = Learner("gcn", "replay", batch_size=4)
-    assert in_batches.method.replay_batch == 4
-    assert Replay(per_class=3).replay_batch == 12
+    assert len(learner.method.rounds(learner, task, examples)) == 1
     with pytest.raises(InputError, match="replay_batch is -1"):
         Replay(replay_batch=-1)
-    assert len(in_batches.method.rounds(in_batches, examples, own)) == 1, "mini-batches draw their own share"
+    in_batches = Learner("gcn", "replay", batch_size=4, replay_batch=1)
+    assert len(in_batches.method.rounds(in_batches, task, examples)) == 1, "mini-batches draw their own share"
+
+
+def test_by_default_an_epoch_replays_as_many_nodes_as_the_task_has_training_nodes():
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    small = replace(stream[2], train=stream[2].train[::5])
+    own = small.train.numel()
+    learner, _ = replay_learner(stream, epochs=9, per_class=4)
+    examples = learner.method.examples(learner, small)
+    rounds = learner.method.rounds(learner, small, examples)
+    assert own < 16 == len(learner.method.buffer)
+    assert max(len(part) - own for part in rounds) <= own
+    assert sorted(node for part in rounds for node in part.nodes[own:].tolist()) == sorted(
+        learner.method.buffer.nodes.tolist()
+    )
+    assert len(learner.method.rounds(learner, stream[2], examples)) == 1, "all of a buffer that is no larger"
+
+
+def test_the_replayed_sets_are_drawn_by_task_and_cover_the_buffer():
+    """60 remembered nodes, 4 per epoch, 32 epochs: all of them are replayed, in another order for each task."""
+    stream = TaskStream.from_classes(random_graph(n=480, classes=6))
+    learner, examples = replay_learner(stream, epochs=1, per_class=15, replay_batch=4)
+    learner.training = Training(epochs=32)
+    own, orders = stream[2].train.numel(), []
+    for number in (2, 3):
+        task = replace(stream[2], id=number)
+        orders.append([n for part in learner.method.rounds(learner, task, examples) for n in part.nodes[own:].tolist()])
+    assert len(learner.method.buffer) == 60
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(learner.method.buffer.nodes.tolist())
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize("selector", ["mf", "cm", "im", "s2-ridge"])
@@ -257,3 +294,77 @@ def test_a_budget_holds_over_the_stream():
             Replay(**{option: 0})
     with pytest.raises(UnknownNameError, match="unknown scarce 'drop'"):
         Replay(scarce="drop")
+
+
+def balanced(mode: str, head: str = "growing", **options: Any) -> tuple[Learner, TaskStream]:
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    learner = Learner("gcn", "replay", head=head, selector="mf", epochs=3, per_class=3, class_balance=mode, **options)
+    for task in stream[:2]:
+        learner.observe(task)
+    return learner, stream
+
+
+def scores_and_targets(learner: Learner, stream: TaskStream) -> tuple[Examples, Tensor, Tensor]:
+    """The third task's examples, their scores, and their losses as the learner has them."""
+    examples = begin(learner, stream[2])[1]
+    objective = make_objective([learner.model], [examples])
+    logits = objective.logits(objective.parameters())
+    return examples, logits, objective.loss(logits)
+
+
+def test_logit_adjustment_adds_the_log_of_each_class_s_share():
+    learner, stream = balanced("logit-adjustment")
+    examples, logits, losses = scores_and_targets(learner, stream)
+    share = [float(examples.weights[examples.targets == c].sum() / examples.weights.sum()) for c in range(6)]
+    assert sum(share) == pytest.approx(1.0)
+    assert share[4] > share[0]
+    for i in range(len(examples)):
+        adjusted = [float(logits[i, c]) + math.log(share[c]) for c in range(6)]
+        expected = math.log(sum(math.exp(z) for z in adjusted)) - adjusted[int(examples.targets[i])]
+        assert float(losses[i]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_asymmetric_cross_entropy_compares_new_nodes_with_new_classes_only():
+    learner, stream = balanced("ace")
+    examples, logits, losses = scores_and_targets(learner, stream)
+    for i in range(len(examples)):
+        rivals = [4, 5] if i < stream[2].train.numel() else range(6)
+        right = float(logits[i, int(examples.targets[i])])
+        expected = math.log(sum(math.exp(float(logits[i, c])) for c in rivals)) - right
+        assert float(losses[i]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_memory_trains_new_parameters_on_what_is_remembered_afterwards():
+    learner, stream = balanced("memory")
+    examples = begin(learner, stream[2])[1]
+    fresh = learner.new_model(stream.num_features).state_dict()
+    assert all(torch.equal(learner.model.state_dict()[name], value) for name, value in fresh.items())
+    trained_on = examples.nodes[examples.weights > 0]
+    assert examples.weights[examples.weights > 0].tolist() == pytest.approx([1 / 18] * 18)
+    learner, stream = balanced("memory")
+    learner.observe(stream[2])
+    assert sorted(learner.method.buffer.nodes.tolist()) == sorted(trained_on.tolist())
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task"])
+def test_other_heads_are_never_balanced(head: str):
+    states = [balanced(mode, head)[0].model.state_dict() for mode in ("auto", "none")]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    with pytest.raises(InputError, match="class_balance is 'ace', which is for head 'growing'"):
+        balanced("ace", head)
+
+
+@pytest.mark.parametrize("mode", ["logit-adjustment", "ace", "memory"])
+def test_balanced_replay_keeps_the_contract_where_heads_grow(mode: str):
+    runs = []
+    for stop in (False, True):
+        learner, stream = balanced(mode)
+        if stop:
+            other = Learner("gcn", "replay", head="growing", selector="mf", epochs=3, per_class=3, class_balance=mode)
+            other.load_state_dict(learner.state_dict())
+            learner = other
+        runs.append(learner.observe(stream[2]).state_dict())
+    assert str(runs[0]["model"]) == str(runs[1]["model"])
+    assert str(runs[0]["method"]) == str(runs[1]["method"])
+    with pytest.raises(UnknownNameError, match="unknown class_balance 'fair'"):
+        Replay(class_balance="fair")

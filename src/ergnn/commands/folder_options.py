@@ -1,4 +1,4 @@
-"""What the commands on a learner's folder have in common: options, input files, output files."""
+"""Common to the commands on a learner's folder: options, input files, output files."""
 
 from __future__ import annotations
 

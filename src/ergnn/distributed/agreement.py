@@ -22,6 +22,15 @@ def from_first(value: T) -> T:
     return told[0]
 
 
+def add_up(*tensors: Tensor) -> None:
+    """Replace each tensor by its sum over all ranks; the result is the same on each of them."""
+    for tensor in tensors:
+        whole = tensor.contiguous()
+        dist.all_reduce(whole)
+        if whole is not tensor:
+            tensor.copy_(whole)
+
+
 def check_agreement(ranks: Ranks, what: str, value: Any) -> str:
     """The hash of a value that must be the same on all ranks, bit for bit; else an error on each of them."""
     own = digest(value)

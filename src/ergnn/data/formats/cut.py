@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ergnn.config import EDGES
 from ergnn.data import splits
 from ergnn.data.formats.graph import to_graph
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
 from ergnn.data.graph import UNLABELLED, Graph, Split
-from ergnn.data.stream import EDGE_VIEWS, Task, TaskStream, edge_views
+from ergnn.data.stream import Task, TaskStream, edge_views
 from ergnn.errors import InputError, UnknownNameError
 
 WAYS = ("class", "time", "domain")
@@ -63,8 +64,8 @@ def cut(
     """
     if by not in WAYS:
         raise UnknownNameError("way to cut", by, WAYS)
-    if inter_task_edges not in EDGE_VIEWS:
-        raise UnknownNameError("inter_task_edges", inter_task_edges, EDGE_VIEWS)
+    if inter_task_edges not in EDGES:
+        raise UnknownNameError("inter_task_edges", inter_task_edges, EDGES)
     if boundaries is not None and by != "time":
         raise InputError(f"boundaries go with by='time'; by is {by!r}")
     graph, _, class_names = to_graph(nodes, edges, undirected=undirected, name=name)
@@ -76,7 +77,7 @@ def cut(
             num_tasks=num_tasks,
             class_order="natural" if order is None else _places(order, class_names, "class"),
             split=graph.public_split or splits.fractions(graph.y, train=train, val=val, test=test, seed=seed),
-            inter_task_edges=inter_task_edges,
+            edges=inter_task_edges,
             metric=metric,
         )
     task_of_node = _periods(nodes, num_tasks, boundaries) if by == "time" else _domains(nodes, num_tasks, order)

@@ -1,0 +1,259 @@
+"""The closed-form method through the learner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analytic.dense import dense_phi, dense_ridge, dense_s, dense_x, one_hot, weights_of
+from ergnn.data import Graph, Task, TaskStream, make_stream, splits
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.experiments import RunConfig, run
+from ergnn.learner import Learner
+from ergnn.nn.heads import HEADS
+from ergnn.testing import check_method
+from ergnn.testing.examples import example_stream
+from graphs import graphs, random_graph
+
+
+def learned(stream: TaskStream, head: str = "growing", **options: object) -> Learner:
+    learner = Learner("sgc", "analytic", head=head, **options)
+    for task in stream:
+        learner.observe(task)
+    return learner
+
+
+@given(
+    graph=graphs(),
+    head=st.sampled_from(HEADS),
+    name=st.sampled_from(["ppr", "hops"]),
+    edges=st.sampled_from(["own", "seen", "all"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_scores_are_those_of_dense_matrices(graph: Graph, head: str, name: str, edges: str) -> None:
+    stream = TaskStream.from_classes(graph, classes_per_task=2, inter_task_edges=edges)
+    learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3)
+    nodes = torch.empty(0, dtype=torch.long)
+    for task in stream:
+        learner.observe(task)
+        nodes = torch.cat([nodes, task.train])
+        labels = graph.y[nodes].numpy()
+        phi = dense_phi(name, dense_s(task.graph), dense_x(task.graph))
+        weight = dense_ridge(phi[nodes], one_hot(labels), weights_of(labels, torch.ones(len(labels)).numpy()), 0.3)
+        scores = torch.from_numpy(phi @ weight)
+        known = sorted(set(labels.tolist()))
+        tau = learner.history[-1]["selection"]["temperature"]
+        for earlier in stream[: task.id + 1]:
+            columns = [known.index(int(c)) for c in learner.classes(earlier.id)]
+            expected = torch.softmax(tau * scores[earlier.test][:, columns], 1)
+            torch.testing.assert_close(learner.predict_proba(earlier.test, earlier.id), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{"memory": "centroids", "per_class": 2}, {"sketch": 5}, {"feature_map": "hops"}])
+def test_options_keep_the_contract(options: dict[str, object]) -> None:
+    check_method("analytic", **options)
+
+
+@pytest.mark.parametrize("edges", ["all", "seen"])
+def test_the_order_of_tasks_does_not_matter(edges: str) -> None:
+    graph = random_graph(n=80, classes=6, seed=1)
+    everything = torch.arange(80)
+    found = []
+    for order in ([0, 1, 2, 3, 4, 5], [5, 2, 0, 4, 1, 3]):
+        stream = TaskStream.from_classes(graph, class_order=order, inter_task_edges=edges)
+        learner = learned(stream)
+        probability = learner.predict_proba(everything)
+        found.append(probability[:, learner.classes().argsort()])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)
+
+
+def test_cora_reaches_the_accuracy_of_joint_training() -> None:
+    scores = []
+    for seed in range(2):
+        stream = make_stream(
+            "cora",
+            split="seeded",
+            split_seed=seed,
+            class_order="shuffled",
+            order_seed=seed,
+            classes_per_task=1,  # all seven classes
+        ).stream
+        learner = learned(stream)
+        test = torch.cat([task.test for task in stream])
+        scores.append(float((learner.predict(test) == stream[0].graph.y[test]).double().mean()))
+        assert learner.history[-1]["selection"]["map"] == "ppr"
+        assert learner.method.nbytes == 2 * 8 * 140
+    assert 0.80 < sum(scores) / 2 < 0.84
+
+
+def test_probabilities_are_calibrated_on_cora() -> None:
+    stream = make_stream("cora", split="seeded", classes_per_task=7).stream
+    learner = learned(stream)
+    probability = learner.predict_proba(stream[0].test)
+    right = learner.classes()[probability.argmax(1)] == stream[0].graph.y[stream[0].test]
+    assert abs(float(probability.amax(1).mean() - right.double().mean())) < 0.08
+
+
+def test_a_state_goes_on_and_predicts_in_the_given_graph() -> None:
+    stream = TaskStream.from_classes(random_graph(n=80, classes=6), inter_task_edges="seen")
+    first = learned(stream[:2])
+    other = Learner("sgc", "analytic", head="growing")
+    other.load_state_dict(first.state_dict(), stream[1].graph)
+    nodes = stream[0].test
+    torch.testing.assert_close(other.predict_proba(nodes), first.predict_proba(nodes), rtol=0, atol=0)
+    for learner in (first, other):
+        learner.observe(stream[2])
+    torch.testing.assert_close(other.predict_proba(nodes), first.predict_proba(nodes), rtol=0, atol=0)
+    with pytest.raises(InputError, match="feature map 'ppr'"):
+        Learner("sgc", "analytic", head="growing", feature_map="hops").load_state_dict(first.state_dict())
+
+
+def test_forgotten_nodes_leave_no_trace_and_new_ids_change_nothing() -> None:
+    graph = random_graph(n=60, classes=2)
+    task = TaskStream.from_classes(graph)[0]
+    gone = task.train[:3]
+    learner = learned([task])
+    assert learner.forget_nodes(torch.cat([gone, task.test[:1]])) == 3
+    assert not torch.isin(gone, learner.state_dict()["method"]["nodes"]).any()
+    never = learned([replace(task, train=task.train[3:])])
+    everything = torch.arange(60)
+    torch.testing.assert_close(learner.predict_proba(everything), never.predict_proba(everything), rtol=0, atol=0)
+    assert learner.forget_nodes(gone) == 0
+
+    place = torch.randperm(60, generator=torch.Generator().manual_seed(0))  # node v becomes place[v]
+    back = place.argsort()
+    moved = Graph(graph.x[back], place[graph.edge_index], graph.y[back])
+    learner.remap_nodes(lambda nodes: place[nodes])
+    learner.set_graph(moved)
+    learner.forget_nodes(place[task.train[3:4]])
+    never = learned([replace(task, train=task.train[4:])])
+    torch.testing.assert_close(
+        learner.predict_proba(place[everything]), never.predict_proba(everything), rtol=0, atol=1e-9
+    )
+    assert learner.forget_nodes(place[task.train]) == task.train.numel() - 4
+    torch.testing.assert_close(learner.predict_proba(everything), torch.full((60, 2), 0.5, dtype=torch.float64))
+
+
+def test_a_class_that_comes_again_is_learned_from_all_its_nodes() -> None:
+    graph = random_graph(n=60, classes=2)
+    whole = TaskStream.from_classes(graph)[0]
+    halves = [replace(whole, id=i, train=whole.train[i::2]) for i in range(2)]
+    everything = torch.arange(60)
+    torch.testing.assert_close(
+        learned(halves).predict_proba(everything), learned([whole]).predict_proba(everything), rtol=0, atol=0
+    )
+
+
+def domains() -> list[Task]:
+    tasks = []
+    for i in range(3):
+        graph = random_graph(n=50 + i, classes=2, seed=7, p_edge=0.1)
+        graph = replace(graph, x=graph.x + 0.1 * i)
+        split = splits.per_class(graph.y, train=10, val=0, seed=i)
+        tasks.append(Task(i, graph, split.train, split.val, split.test, (0, 1), own_graph=True))
+    return tasks
+
+
+@pytest.mark.parametrize("memory", ["nodes", "centroids"])
+def test_tasks_with_graphs_of_their_own_keep_rows(memory: str) -> None:
+    tasks = domains()
+    learner = learned(tasks, memory=memory)
+    assert all(learner.evaluate(task) > 0.6 for task in tasks)
+    kept = learner.method.nbytes
+    rows = 2 * 3 * 10 if memory == "nodes" else 2 * 5
+    assert kept >= rows * (8 if memory == "nodes" else 4) * 9
+    with pytest.raises(InputError, match="cannot forget"):
+        learner.forget_nodes(tasks[0].train)
+
+
+def test_centroids_are_as_few_as_asked_and_nearly_as_good() -> None:
+    stream = make_stream("cora", split="seeded", classes_per_task=1, class_order="shuffled").stream
+    test = torch.cat([task.test for task in stream])
+    learner = learned(stream, memory="centroids", per_class=5)
+    assert learner.history[-1]["selection"]["lam"] == 0.3
+    rows, labels, counts = learner.method.state_dict()["kept"]["ppr"]
+    assert torch.bincount(labels).tolist() == [5] * 7
+    assert counts.sum() == 140
+    assert learner.method.nbytes == rows.numel() * 4 + 2 * 8 * 35
+    assert float((learner.predict(test) == stream[0].graph.y[test]).double().mean()) > 0.78
+
+
+def test_a_sketch_is_chosen_by_width_and_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ergnn.methods.analytic.SKETCH_SIZE", 16)
+    for width, expected in ((12, None), (20, 16), (90, None)):  # narrow; wide; wide, but fewer nodes than columns
+        stream = TaskStream.from_classes(random_graph(n=80, f=width, classes=2))
+        assert learned(stream).history[-1]["selection"]["sketch"] == expected
+        assert learned(stream, sketch=None).history[-1]["selection"]["sketch"] is None
+        assert learned(stream, sketch=10).history[-1]["selection"]["sketch"] == 10
+
+
+def test_one_node_per_class_and_a_single_class_can_be_learned() -> None:
+    graph = random_graph(n=40, classes=4, isolated=5)
+    stream = TaskStream.from_classes(graph, split=splits.per_class(graph.y, train=1, val=1))
+    assert [learned(stream).evaluate(task) >= 0 for task in stream] == [True, True]
+    one = TaskStream.from_classes(graph, classes_per_task=1)[:1]
+    assert learned(one).evaluate(one[0]) == 1.0
+
+
+def test_a_student_learns_from_the_head() -> None:
+    stream = example_stream()
+    head = learned(stream)
+    student = Learner("gcn", "analytic", head="growing", student=True, epochs=100, lr=0.05)
+    plain = Learner("gcn", "finetune", head="growing", epochs=100, lr=0.05)
+    for task in stream:
+        student.observe(task)
+        plain.observe(task)
+    everything = torch.arange(stream[0].graph.num_nodes)
+    agree = float((student.predict(everything) == head.predict(everything)).double().mean())
+    assert agree > 0.85
+    assert agree > 0.2 + float((plain.predict(everything) == head.predict(everything)).double().mean())
+    assert same_state(student, head)
+    with pytest.raises(InputError, match="head is 'per-task'"):
+        Learner("gcn", "analytic", student=True).observe(stream[0])
+
+
+def same_state(one: Learner, two: Learner) -> bool:
+    a, b = one.method.state_dict(), two.method.state_dict()
+    return torch.equal(a["nodes"], b["nodes"]) and torch.equal(a["solution"]["weight"], b["solution"]["weight"])
+
+
+def test_a_run_reports_bytes_and_fractions_of_each_class() -> None:
+    result = run(RunConfig(dataset="cora", method="analytic", head="growing", seeds=2, split="0.1/0.1/0.8"))
+    assert result["split"] == "0.1/0.1/0.8"
+    assert result["backbone"] == "sgc"
+    assert result["buffer"]["bytes"] > 2 * 8 * 200
+    assert len(result["runs"]) == 2
+    assert result["runs"][0]["matrix"] != result["runs"][1]["matrix"]
+    with pytest.raises(InputError, match="three fractions"):
+        RunConfig(split="0.1/0.9").resolved()
+    with pytest.raises(UnknownNameError, match="train/val/test fractions"):
+        RunConfig(split="thirds").resolved()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lam": 0.0}, "lam is 0"),
+        ({"memory": "rows"}, "memory"),
+        ({"per_class": 0}, "per_class is 0"),
+        ({"sketch": "big"}, "sketch is 'big'"),
+        ({"sketch": 0}, "sketch is 0"),
+        ({"feature_map": "walks"}, "feature map"),
+        ({"feature_map": "ppr", "map_options": {"alpha": 2.0}}, "alpha is 2"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Learner("sgc", "analytic", **options)
+
+
+def test_a_graph_that_lost_labeled_nodes_is_refused() -> None:
+    graph = random_graph(n=40, classes=2)
+    learner = learned(TaskStream.from_classes(graph))
+    small = Graph(graph.x[:5], torch.empty(2, 0, dtype=torch.long), graph.y[:5])
+    with pytest.raises(InputError, match="the graph has 5 nodes"):
+        learner.method.refresh(small)
