@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from ergnn.data.formats import EdgeTable, NodeTable, read_edges, read_nodes, write_edges, write_nodes
+
+READERS: tuple[Callable[..., Any], ...] = (read_edges, read_nodes)
 
 
 def best(runs: list[Callable[[], Any]], repeats: int) -> list[tuple[float, float]]:
@@ -50,8 +53,8 @@ def main() -> None:
             files = Path(folder, f"edges.{kind}"), Path(folder, f"nodes.{kind}")
             write_edges(EdgeTable(*ends), files[0])
             write_nodes(nodes, files[1])
-            for file, mine in zip(files, (read_edges, read_nodes), strict=True):
-                alone, ours = best([lambda f=file, p=peer: p(f), lambda f=file, m=mine: m(f)], args.repeats)
+            for file, mine in zip(files, READERS, strict=True):
+                alone, ours = best([partial(peer, file), partial(mine, file)], args.repeats)
                 print(
                     f"{file.name:14s} pyarrow {alone[0]:.3f} s (processor {alone[1]:.3f}), ergnn {ours[0]:.3f} s "
                     f"({ours[1]:.3f}): {ours[0] / alone[0]:.1f} times ({ours[1] / alone[1]:.1f})"

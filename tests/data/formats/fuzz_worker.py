@@ -17,6 +17,7 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import signal
 import sys
@@ -222,7 +223,7 @@ def truth(path: Path, name: str) -> list[str | None]:
         names = [name.strip().lower() for name in found.column_names]
         return [canonical(value) for value in found.column(names.index(column)).to_pylist()]
     if kind == "edges":
-        words = [line.replace(",", " ").split() for line in data.decode("utf-8-sig").splitlines()]
+        words = [line.replace(",", " ").split() for line in re.split("[\r\n]", data.decode("utf-8-sig"))]
         ends = [end for row in words if row and row[0][0] not in "#%" for end in row[:2]]
         return list(dict.fromkeys(map(canonical, ends)))
     if kind == "npz":

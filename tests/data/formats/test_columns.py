@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from ergnn.commands.folder_options import add_columns, read_tables
 from ergnn.data.formats import (
     Columns,
     EdgeTable,
     FormatError,
+    Limits,
     NodeTable,
     align_features,
     as_edge_table,
@@ -176,3 +179,23 @@ def test_features_are_aligned_by_name() -> None:
     assert align_features(bare, ["u", "v"], "later.csv") is bare
     assert align_features(NodeTable(ids=["a"]), ["u"], "later.csv").num_features == 0
     assert align_features(table, None, "later.csv") is table
+
+
+def test_commands_name_columns(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("paper,y,title,x_0,x_1\n1,0.0,t,1,2\n2,NA,u,3,4\n")
+    (tmp_path / "e.csv").write_text("from,to\n1.0,2\n")
+    parser = argparse.ArgumentParser()
+    for name in ("--nodes", "--edges"):
+        parser.add_argument(name)
+    add_columns(parser)
+    files = ["--nodes", str(tmp_path / "n.csv"), "--edges", str(tmp_path / "e.csv")]
+    named = ["--id-column", "paper", "--label-column", "y", "--source-column", "from", "--target-column", "to"]
+    nodes, edges = read_tables(parser.parse_args([*files, *named, "--feature-columns", "x_1, x_0"]), Limits())
+    assert nodes is not None
+    assert edges is not None
+    assert (nodes.labels.tolist(), nodes.feature_names) == (["0", None], ("x_1", "x_0"))
+    assert (edges.source.tolist(), edges.target.tolist()) == (["1"], ["2"])
+    more = ["--ignore-column", "title", "--ignore-column", "x_0", "--keep-na-labels"]
+    nodes, _ = read_tables(parser.parse_args([*files, *named, *more]), Limits())
+    assert nodes is not None
+    assert (nodes.labels.tolist(), nodes.feature_names) == (["0", "NA"], ("x_1",))
