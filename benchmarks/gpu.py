@@ -27,16 +27,16 @@ import torch.nn.functional as F
 from ergnn.curvature import gauss_newton_product
 from ergnn.data.datasets import load_graph
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.kernels.attention import attention
+from ergnn.engine.objective import Objective, make_objective
 from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
-from ergnn.nn.adjacency import adjacency_of
 from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.examples import Examples
-from ergnn.nn.kernels.attention import attention
-from ergnn.nn.objective import Objective, make_objective
 
 CLASSES = 5
 BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")

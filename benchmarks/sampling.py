@@ -22,9 +22,9 @@ import torch
 
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import stream_key
-from ergnn.nn.adjacency import Adjacency, adjacency_of
+from ergnn.engine.adjacency import Adjacency, adjacency_of
+from ergnn.engine.sampling import Sampling, sampled_block, sampled_field
 from ergnn.nn.backbones import GAT
-from ergnn.nn.sampling import Sampling, sampled_block, sampled_field
 
 Sets = list[np.ndarray]
 

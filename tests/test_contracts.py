@@ -397,37 +397,37 @@ def test_a_backbone_with_a_layer_that_has_no_form_on_fields_keeps_the_contract()
 
 
 class BadWeights(Finetune):
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        return super().examples(learner, task, number).weighted(-1.0)
+    def examples(self, learner: Learner, task: Task) -> Examples:
+        return super().examples(learner, task).weighted(-1.0)
 
 
 class OldFirst(Replay):
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        given = super().examples(learner, task, number)
+    def examples(self, learner: Learner, task: Task) -> Examples:
+        given = super().examples(learner, task)
         return given[torch.arange(len(given)).flip(0)]
 
 
 class LearnsFromVal(Finetune):
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+    def examples(self, learner: Learner, task: Task) -> Examples:
         nodes = torch.cat([task.train, task.val])
-        return learner.examples(task.graph, nodes, number).weighted(1.0 / nodes.numel())
+        return learner.examples(task.graph, nodes, task.id).weighted(1.0 / nodes.numel())
 
 
 class LearnsByTest(Finetune):
     """Weighs training nodes by how many test nodes are of their class."""
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+    def examples(self, learner: Learner, task: Task) -> Examples:
         y = task.graph.y
         near = (y[task.train].unsqueeze(1) == y[task.test[:3]]).float().sum(1) + 1
-        return super().examples(learner, task, number).weighted(near / near.sum())
+        return super().examples(learner, task).weighted(near / near.sum())
 
 
 class SharesMemory(Finetune):
     seen: ClassVar[list[int]] = []
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        self.seen.append(number)
-        return super().examples(learner, task, number).weighted(1.0 / len(self.seen))
+    def examples(self, learner: Learner, task: Task) -> Examples:
+        self.seen.append(task.id)
+        return super().examples(learner, task).weighted(1.0 / len(self.seen))
 
 
 class Counts(Finetune):
@@ -436,9 +436,9 @@ class Counts(Finetune):
     def __init__(self) -> None:
         self.count = 0
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+    def examples(self, learner: Learner, task: Task) -> Examples:
         self.count += 1
-        return super().examples(learner, task, number).weighted(0.1 * self.count)
+        return super().examples(learner, task).weighted(0.1 * self.count)
 
 
 class GivesItsOwnList(Counts):
@@ -448,7 +448,7 @@ class GivesItsOwnList(Counts):
         super().__init__()
         self.counts: list[int] = []
 
-    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+    def after_task(self, learner: Learner, task: Task, trained_on: Examples) -> dict[str, Any]:
         self.counts.append(self.count)
         return {}
 
@@ -466,19 +466,19 @@ class SavesAnObject(Finetune):
 
 
 class Noisy(Finetune):
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        given = super().examples(learner, task, number)
+    def examples(self, learner: Learner, task: Task) -> Examples:
+        given = super().examples(learner, task)
         return given.weighted(torch.rand(len(given)))
 
 
 class SaysTensors(Finetune):
-    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+    def after_task(self, learner: Learner, task: Task, trained_on: Examples) -> dict[str, Any]:
         return {"nodes": trained_on.nodes}
 
 
 class OneHead(Finetune):
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        given = super().examples(learner, task, number)
+    def examples(self, learner: Learner, task: Task) -> Examples:
+        given = super().examples(learner, task)
         return replace(given, heads=given.heads[:, :1])
 
 
@@ -513,10 +513,10 @@ def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
 
         last: ClassVar[list[int]] = [0]
 
-        def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+        def examples(self, learner: Learner, task: Task) -> Examples:
             weight = 1.0 + (self.last[0] != learner.seed)
             self.last[0] = learner.seed
-            return learner.examples(task.graph, task.train, number).weighted(weight)
+            return learner.examples(task.graph, task.train, task.id).weighted(weight)
 
     assert_broken("method", Neighbour, "shares nothing between learners", "when another one learnt beside it")
 

@@ -9,9 +9,9 @@ from scipy.stats import pearsonr, spearmanr
 from torch import Tensor
 
 from ergnn.data import Graph, Task, make_stream
+from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import train
@@ -76,7 +76,7 @@ def test_influence_forecasts_leave_one_out_retraining_of_a_convex_model(task: Ta
     with torch.no_grad():
         head.weight.copy_((basis @ full)[:-1].T)
         head.bias.copy_((basis @ full)[-1])
-    context = learner.selection_context(task, 0, trained_on, 1, False)
+    context = learner.selection_context(task, trained_on, 1, False)
     scores = SELECTORS.create("im", damping=0.0, tolerance=1e-8, max_iterations=1000).score(context)
 
     correlation = pearsonr(scores.numpy(), change).statistic
@@ -116,7 +116,7 @@ def test_the_same_correlation_is_measured_for_gat(task: Task, dropout: float, se
 
     losses = [validation_loss(learner) for learner in learners]
     change = torch.tensor(losses[:n]) - losses[n]
-    scores = SELECTORS.create("im").score(learners[n].selection_context(task, 0, examples[n], 1, False))
+    scores = SELECTORS.create("im").score(learners[n].selection_context(task, examples[n], 1, False))
     pearson, spearman = pearsonr(scores, change).statistic, spearmanr(scores, change).statistic
     record_property("pearson", float(pearson))
     record_property("spearman", float(spearman))

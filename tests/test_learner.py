@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ergnn.callbacks import EpochCallback
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
@@ -266,7 +267,7 @@ def test_history_says_what_each_task_was_learnt_from(stream: TaskStream):
 
 def test_every_epoch_is_told(stream: TaskStream):
     ticks: list[None] = []
-    Learner("sgc", epochs=6).observe(stream[0], lambda: ticks.append(None))
+    Learner("sgc", epochs=6).observe(stream[0], callbacks=[EpochCallback(ticks.append)])
     assert len(ticks) == 6
 
 
@@ -276,7 +277,7 @@ def test_tasks_out_of_order_are_refused(stream: TaskStream):
     learner = Learner("sgc", epochs=1).observe(stream[0])
     with pytest.raises(InputError, match="came as number 2"):
         learner.observe(stream[0])
-    with pytest.raises(InputError, match="has not been learnt"):
+    with pytest.raises(InputError, match="has not been learned"):
         learner.evaluate(stream[1])
 
 
@@ -288,7 +289,7 @@ def test_another_number_of_attributes_is_refused(stream: TaskStream, resumed: bo
         learner.load_state_dict(state)
     graph = stream[1].graph
     wider = replace(stream[1], graph=Graph(torch.cat([graph.x, graph.x], 1), graph.edge_index, graph.y))
-    with pytest.raises(InputError, match=r"12 attributes; earlier tasks had 6"):
+    with pytest.raises(InputError, match=r"12 features; earlier tasks had 6"):
         learner.observe(wider)
 
 
@@ -299,7 +300,7 @@ def test_predictions_need_a_task_learnt_its_number_and_nodes_that_are_there(stre
     with pytest.raises(InputError, match="needs to know the task"):
         learner.predict(torch.tensor([0]))
     for number in (1, -1):
-        with pytest.raises(InputError, match=f"task number {number} has not been learnt"):
+        with pytest.raises(InputError, match=f"task number {number} has not been learned"):
             learner.predict(torch.tensor([0]), number)
     for node in (-1, 60):
         with pytest.raises(InputError, match="node ids must be 0 to 59"):

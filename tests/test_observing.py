@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ergnn.callbacks import Callback
+from ergnn.callbacks import Callback, EpochCallback
 from ergnn.data import TaskStream
 from ergnn.learner import Learner
 from graphs import random_graph
@@ -20,8 +20,8 @@ class Diary(Callback):
     def on_task_begin(self, learner, task):
         self.lines.append(("begin", task.id, learner.num_tasks))
 
-    def on_epoch_end(self, learner, epoch, loss):
-        self.lines.append(("epoch", epoch, float(loss)))
+    def on_epoch_end(self, learner, progress):
+        self.lines.append(("epoch", progress.epoch, float(progress.loss)))
 
     def on_selection(self, learner, task, experience):
         self.lines.append(("selection", experience.nodes.tolist()))
@@ -51,7 +51,7 @@ def test_callbacks_are_told_in_order_and_the_losses_are_those_of_the_objective()
 
 def test_an_error_in_a_callback_leaves_the_learner_as_it_was():
     class Angry(Diary):
-        def on_epoch_end(self, learner, epoch, loss):
+        def on_epoch_end(self, learner, progress):
             raise RuntimeError("no more")
 
     stream = TaskStream.from_classes(random_graph(n=48, classes=4))
@@ -86,7 +86,7 @@ def test_a_task_goes_on_where_it_was_interrupted_to_the_same_bits(method: str, o
 
             if stop is not None:
                 with pytest.raises(KeyboardInterrupt):
-                    learner.observe(task, checkpoint=keep)
+                    learner.observe(task, callbacks=[EpochCallback(keep)])
             learner.observe(task, resume=states[-1] if states else None)
         results.append(learner.state_dict())
     for again in results[1:]:

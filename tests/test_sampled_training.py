@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
+from ergnn.engine import inference
+from ergnn.engine.objective import make_objective
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.learner import Learner
-from ergnn.nn import inference
-from ergnn.nn.objective import make_objective
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
 from ergnn.training import MiniBatches, TaskProgress, Training
 from graphs import random_graph
 
@@ -80,7 +81,7 @@ def test_a_task_that_was_interrupted_goes_on_to_the_same_bits() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        broken.observe(tasks[1], checkpoint=stop)
+        broken.observe(tasks[1], callbacks=[EpochCallback(stop)])
     whole.observe(tasks[1])
     broken.observe(tasks[1], resume=states[4])
     assert equal(whole, broken)

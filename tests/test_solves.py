@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ergnn.curvature import Curvature, conjugate_gradients, flatten, gradient, nystrom_preconditioner
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import CurvatureError, InputError
 from ergnn.learner import Learner
-from ergnn.nn.objective import make_objective
 from ergnn.replay.selectors import SELECTORS, SelectionContext
 from graphs import random_graph
 from nn.cases import labelled, model_of
@@ -118,7 +118,7 @@ def contexts(head: str) -> Iterator[SelectionContext]:
     for task in stream:
         learner.observe(task)
         examples = learner.examples(task.graph, task.train, task.id).weighted(1 / task.train.numel())
-        yield learner.selection_context(task, task.id, examples, 1, False)
+        yield learner.selection_context(task, examples, 1, False)
 
 
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])

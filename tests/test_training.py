@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.models import GCN as PyGGCN
 
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
-from ergnn.training import Guide, MiniBatches, Training, train
+from ergnn.training import MiniBatches, StepHook, Training, train
 from graphs import random_graph
 from nn.cases import assert_near, labelled, model_of
 
@@ -286,11 +286,11 @@ def test_batches_are_for_one_model() -> None:
         Training(batch_size=0)
 
 
-def test_a_guide_comes_before_and_after_every_step() -> None:
+def test_a_hook_is_called_before_and_after_every_step() -> None:
     """It sees the gradient before the step is made, may change it, and sees what the step made of it."""
     events: list[str] = []
 
-    class Halved(Guide):
+    class Halved(StepHook):
         def before_step(self, params: dict[str, Tensor]) -> None:
             events.append("before")
             for value in params.values():
@@ -307,7 +307,7 @@ def test_a_guide_comes_before_and_after_every_step() -> None:
         Training(4, lr=0.2, weight_decay=0.0, optimizer="sgd"),
         [0],
         0,
-        guide=Halved(),
+        hook=Halved(),
     )
     train(make_objective([slow], [examples]), Training(4, lr=0.1, weight_decay=0.0, optimizer="sgd"), [0], 0)
     assert events == ["before", "after"] * 4
@@ -336,7 +336,7 @@ def test_a_state_of_another_training_is_refused() -> None:
     model, examples = example_rows("gat")
     objective = make_objective([model], [examples])
     train(objective, Training(3), [0], 0, lambda now: states.append(now.state_dict()))
-    with pytest.raises(InputError, match="stood at epoch 3; this one has 2"):
+    with pytest.raises(InputError, match="was at epoch 3; this one has 2"):
         train(objective, Training(2), [0], 0, resume=states[-1])
     other, examples = example_rows("gcn")
     with pytest.raises(InputError, match="had other parameters"):

@@ -13,15 +13,15 @@ from benchmarks.measure import Measurement, seconds
 from benchmarks.plain import PlainLearner
 from ergnn.curvature import flatten, gauss_newton_product
 from ergnn.data import Task
+from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
 from ergnn.replay.selectors import SELECTORS, SelectionContext, Selector, best_per_class
 
 
 def context_of(learner: Learner, task: Task, examples: Examples) -> SelectionContext:
     """What a selector is given after a task that was learnt from these examples."""
-    return learner.selection_context(task, task.id, examples, 1, False)
+    return learner.selection_context(task, examples, 1, False)
 
 
 def influence(threads: int, quick: bool) -> list[Measurement]:
@@ -30,7 +30,7 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
     learner = er_gat_im(0, 20 if quick else 200)
     for task in tasks:
         learner.observe(task)
-    context = context_of(learner, tasks[2], learner.method.examples(learner, tasks[2], 2))
+    context = context_of(learner, tasks[2], learner.method.examples(learner, tasks[2]))
     ours = seconds(lambda: SELECTORS.create("im").select(context), 5)
     plain = PlainLearner("gat", tasks.num_features, 2, epochs=2)
     plain.observe(tasks[2], select=False)

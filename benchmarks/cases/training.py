@@ -9,10 +9,10 @@ import torch
 from benchmarks.cases.common import cora, er_gat_im
 from benchmarks.measure import Measurement, seconds
 from benchmarks.plain import plain_model, plain_stream
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.objective import make_objective
 from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
-from ergnn.nn.dropout import dropout_keys
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin, observe_together
 
 

@@ -14,15 +14,17 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import jvp, vjp
+from torch.func import grad, jvp, vjp
 
-from ergnn.errors import CurvatureError, InputError, UnknownNameError
-from ergnn.nn.objective import Objective, ParamDict
+from ergnn.engine.objective import Objective, ParamDict
+from ergnn.errors import CurvatureError, InputError
+from ergnn.registry import check_choice
 
-CURVATURES = ("gauss-newton", "hessian")
+CurvatureKind = Literal["gauss-newton", "hessian"]
 Product = Callable[[Tensor], Tensor]
 LOG = logging.getLogger(__name__)
 """Told of every product, at level INFO."""
@@ -59,10 +61,11 @@ def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: in
 
 
 def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
-    """``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (diag p_i − p_i p_iᵀ) J_i``, ``J_i = ∂ logits_i / ∂ θ``.
+    """``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, ``z_i`` the logits and ``J_i = ∂z_i / ∂θ``.
 
-    G is the Hessian of the weighted loss less the part from the logits' own second derivatives; it is positive
-    semi-definite, which the Hessian of a trained GAT is not.
+    For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
+    part from the logits' own second derivatives. If the loss is convex in the logits, G is positive semi-definite,
+    which the Hessian of a trained GAT is not.
     """
     leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
     points = list(leaves.values())
@@ -71,18 +74,26 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
         probe = torch.zeros_like(logits, requires_grad=True)
         pulled = torch.autograd.grad(logits, points, probe, create_graph=True, materialize_grads=True)
     read = [i for i, part in enumerate(pulled) if part.requires_grad]  # parameters that no score depends on have none
-    p = torch.softmax(logits.detach(), dim=1)
-    weights = objective.weights.to(p.dtype).unsqueeze(1)
+    middle = _loss_curvature(objective, logits.detach())
 
     def product(vector: Tensor) -> Tensor:
         # Jᵀu is linear in u, so that its derivative in u along v is J v; the forward pass is never repeated
         parts = list(unflatten(vector, params).values())
         along = torch.autograd.grad([pulled[i] for i in read], probe, [parts[i] for i in read], retain_graph=True)[0]
-        inner = weights * p * (along - (p * along).sum(1, keepdim=True))
-        grads = torch.autograd.grad(logits, points, inner, retain_graph=True, materialize_grads=True)
+        grads = torch.autograd.grad(logits, points, middle(along), retain_graph=True, materialize_grads=True)
         return torch.cat([g.reshape(-1) for g in grads])
 
     return product
+
+
+def _loss_curvature(objective: Objective, logits: Tensor) -> Product:
+    """``u ↦ w_i ∇²ℓ_i(z_i) u_i``: the second derivative of the losses in the logits."""
+    weights = objective.weights.to(logits.dtype)
+    if objective.has_default_loss:
+        p, w = torch.softmax(logits, dim=1), weights.unsqueeze(1)
+        return lambda along: w * p * (along - (p * along).sum(1, keepdim=True))
+    slope = grad(lambda z: (weights * objective.loss(z)).sum())
+    return lambda along: jvp(slope, (logits,), (along,))[1]
 
 
 def hessian_product(objective: Objective, params: ParamDict) -> Product:
@@ -213,7 +224,7 @@ class Curvature:
 
     objective: Objective
     params: ParamDict
-    kind: str = "gauss-newton"
+    kind: CurvatureKind = "gauss-newton"
     damping: float = 0.01
     l2: float = 0.0
     tolerance: float = 1e-3
@@ -222,8 +233,7 @@ class Curvature:
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in CURVATURES:
-            raise UnknownNameError("curvature", self.kind, CURVATURES)
+        check_choice("curvature", self.kind, CurvatureKind)
         if self.damping < 0:
             raise InputError(f"damping is {self.damping}; it must be 0 or more")
         if self.rank < 0:

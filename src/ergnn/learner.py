@@ -9,23 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ergnn.callbacks.base import Callback, CallbackList
+from ergnn.callbacks.base import Callback
 from ergnn.config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.inference import layerwise_logits, prefers_layers
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods import Method
+from ergnn.methods.base import overrides
 from ergnn.metrics import accuracy, micro_f1
 from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.nn.examples import Examples
+from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.inference import layerwise_logits, prefers_layers
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
-from ergnn.observing import Following, copied, observe_alone
+from ergnn.nn.seeding import seeded
+from ergnn.observing import copied, observe_together, restore, snapshot
 from ergnn.replay.selectors import SelectionContext
 from ergnn.resolve import make_method, make_training, resolve
-from ergnn.training import OnEpoch
 
 SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
@@ -68,36 +69,50 @@ class Learner:
         self.seed = self.config.seed
         self.device = _device(self.config.device)
         self.model: nn.Module | None = None
-        self.graph: Graph | None = None
+        self._graph: Graph | None = None
         self.num_features: int | None = None
         self.history: list[dict[str, Any]] = []
 
     def observe(
-        self,
-        task: Task,
-        on_epoch: Callable[[], None] | None = None,
-        *,
-        callbacks: Iterable[Callback] = (),
-        checkpoint: OnEpoch | None = None,
-        resume: dict[str, Any] | None = None,
+        self, task: Task, *, callbacks: Iterable[Callback] = (), resume: dict[str, Any] | None = None
     ) -> Learner:
         """Learn a task: train on it (and on what the method adds), then let the method remember.
 
-        A task is learnt as a whole or not at all: whatever goes wrong, the learner is then what it was before.
+        A task is learned as a whole or not at all: if anything fails, the learner is restored to what it was before.
 
         Args:
-            on_epoch: called after each epoch.
             callbacks: told of what happens, see :mod:`ergnn.callbacks`.
-            checkpoint: given a :class:`~ergnn.training.TaskProgress` after each epoch; what its ``state_dict`` gives
-                is all that is needed to go on within the task.
-            resume: such a state; the result is the same, bit for bit, as without the interruption.
+            resume: the ``state_dict`` of a :class:`~ergnn.training.TaskProgress`, as callbacks get them after each
+                epoch; the result is the same, bit for bit, as without the interruption.
         """
-        observe_alone(self, task, on_epoch, Following(CallbackList(callbacks), checkpoint, resume))
+        observe_together([self], [task], callbacks, resume=resume)
         return self
 
     @property
+    def graph(self) -> Graph | None:
+        """The graph that predictions are made in unless another is given: that of the latest task."""
+        return self._graph
+
+    def set_graph(self, graph: Graph | None) -> None:
+        """Make predictions in another graph from now on; None drops the graph, and predictions must bring their own."""
+        if graph is not None and self.num_features not in (None, graph.num_features):
+            raise InputError(
+                f"the graph has {graph.num_features} features; this learner's tasks had {self.num_features}"
+            )
+        self._graph = graph if graph is None or graph.device == self.device else graph.to(self.device)
+
+    def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
+        """Give remembered nodes the ids that ``mapping`` returns for theirs: they are moved to another graph."""
+        self.method.remap_nodes(mapping)
+        self.set_graph(None)
+
+    def forget_nodes(self, nodes: Tensor) -> int:
+        """Drop nodes from what the method remembers; returns how many it had. Parameters are not changed."""
+        return self.method.forget_nodes(nodes)
+
+    @property
     def num_tasks(self) -> int:
-        """How many tasks have been learnt."""
+        """The number of tasks that have been learned."""
         return len(self.history)
 
     @property
@@ -141,7 +156,7 @@ class Learner:
     def evaluate(
         self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
     ) -> float:
-        """Score on a task that has been learnt, in the graph of the latest one (or its own, see :class:`Task`).
+        """Score on a task that has been learned, in the graph of the latest one (or its own, see :class:`Task`).
 
         Args:
             split: ``train``, ``val`` or ``test``.
@@ -149,7 +164,7 @@ class Learner:
             task_known: whether only the task's own classes compete; by default so unless the head is ``growing``.
         """
         if task.id >= self.num_tasks:
-            raise InputError(f"{task.name} has not been learnt yet; {self.num_tasks} task(s) have")
+            raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
         if split not in SPLITS:
             raise UnknownNameError("split", split, SPLITS)
         if metric not in SCORES:
@@ -159,30 +174,32 @@ class Learner:
         predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)
         return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
 
-    def examples(self, graph: Graph, nodes: Tensor, number: int) -> Examples:
-        """Nodes of task ``number`` as examples for this learner's heads."""
-        heads = self.heads.heads_of(number, nodes.numel(), nodes.device)
+    def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
+        """Nodes of a task, by its number, as examples for this learner's heads, with its method's loss."""
+        heads = self.heads.heads_of(task, nodes.numel(), nodes.device)
         weights = torch.ones(nodes.numel(), device=nodes.device)
-        return Examples(graph, nodes, heads, self.heads.targets(number, graph.y[nodes]), weights)
+        loss = self.method.loss if overrides(self.method, "loss") else cross_entropy
+        return Examples(graph, nodes, heads, self.heads.targets(task, graph.y[nodes]), weights, {}, loss)
 
-    def selection_context(
-        self, task: Task, number: int, trained_on: Examples, per_class: int, allow_test: bool
-    ) -> SelectionContext:
+    def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
+        """Scores ``[n, outputs]`` of the heads that score a task's examples, by the present model without dropout."""
+        model, graph = self._ready(graph)
+        many = prefers_layers(model, graph, nodes)
+        heads = self.heads.heads_of(task, nodes.numel(), self.device)
+        step = nodes.numel() if many else CHUNK
+        parts = [
+            _logits(model, graph, nodes[i : i + step], heads[i : i + step], many) for i in range(0, len(nodes), step)
+        ]
+        return torch.cat(parts)
+
+    def selection_context(self, task: Task, trained_on: Examples, per_class: int, allow_test: bool) -> SelectionContext:
         assert self.model is not None
         return SelectionContext(
-            task,
-            self.model,
-            self.heads,
-            number,
-            trained_on,
-            self.training.l2,
-            per_class,
-            self.seed,
-            allow_test,
+            task, self.model, self.heads, trained_on, self.training.l2, per_class, self.seed, allow_test
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on: tensors, numbers and strings only."""
+        """All that is needed to continue: tensors, numbers and strings only."""
         return {
             "schema": SCHEMA,
             "num_features": self.num_features,
@@ -197,7 +214,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any], graph: Graph | None = None) -> None:
-        """Go on from a state; ``graph`` is where predictions are made until the next task brings its own."""
+        """Continue from a state; ``graph`` is where predictions are made until the next task brings its own.
+
+        If the state does not fit, the learner is left as it was.
+        """
         if state.get("schema") != SCHEMA:
             raise InputError(f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}")
         backbone = self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__
@@ -207,10 +227,19 @@ class Learner:
                 raise InputError(f"the state's {name} is {state.get(name)!r}; this learner's is {value!r}")
         if state["head"] != self.heads.kind:
             raise InputError(f"the state's head is {state['head']!r}; this learner's is {self.heads.kind!r}")
+        before = snapshot(self)
+        try:
+            self._load(state)
+            self.set_graph(graph)
+        except BaseException:
+            restore(self, before)
+            raise
+
+    def _load(self, state: dict[str, Any]) -> None:
         self.heads.classes = []
         self.model = None
-        self.seed = state["seed"]
-        self.num_features = state["num_features"]
+        self._graph = None
+        self.seed, self.num_features = state["seed"], state["num_features"]
         if self.num_features is not None:
             self.model = self.new_model(self.num_features)
             for classes in state["classes"]:
@@ -218,7 +247,6 @@ class Learner:
             self.model.to(self.device).load_state_dict(state["model"])
         self.method.load_state_dict(copied(state["method"], self.device))
         self.history = deepcopy(state["history"])
-        self.graph = None if graph is None else graph.to(self.device)
 
     def _ready(self, graph: Graph | None) -> tuple[nn.Module, Graph]:
         graph = self.graph if graph is None else graph
@@ -232,7 +260,7 @@ class Learner:
         if self.model is None:
             raise InputError(NOTHING_YET)
         if task is not None and not 0 <= task < len(self.heads.classes):
-            raise InputError(f"task number {task} has not been learnt; {len(self.heads.classes)} task(s) have, from 0")
+            raise InputError(f"task number {task} has not been learned; {len(self.heads.classes)} task(s) have, from 0")
         return self.heads.columns(task, self.device)
 
     def new_model(self, num_features: int) -> nn.Module:
@@ -244,13 +272,11 @@ class Learner:
             if getattr(module, "head_widths", None):
                 raise InputError(f"{type(module).__name__} has a head already; make it without out_channels")
             return module
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
+        with seeded(self.seed):
             return BACKBONES.create(self.backbone, in_channels=num_features, **self.backbone_options)
 
     def add_head(self, classes: tuple[int, ...]) -> int:
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed * 1_000_003 + len(self.heads.classes) + 1)
+        with seeded(self.seed * 1_000_003 + len(self.heads.classes) + 1):
             return self.heads.add_task(self.model, classes)  # type: ignore[arg-type]
 
 

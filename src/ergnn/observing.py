@@ -1,102 +1,91 @@
-"""Learning a task: make ready, train (several learners side by side where they can), let the method remember."""
+"""Learning a task as one transaction: prepare, train (several learners side by side if they can), let the method
+remember. Either all of it happens, or the learners are left as they were before."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ergnn.callbacks.base import CallbackList
+from ergnn.callbacks.base import Callback, CallbackList
+from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import Objective, can_stand_side_by_side, make_objective
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
+from ergnn.methods.base import LearnerView, overrides
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import Objective, can_stand_side_by_side, make_objective
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
 from ergnn.training import OnEpoch, TaskProgress, train
 
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
 
+class TrainableLearner(LearnerView, Protocol):
+    """What learning a task needs of a :class:`ergnn.Learner`, and changes in it."""
 
-@dataclass(frozen=True)
-class Following:
-    """Who looks on while one learner learns, and where an interrupted task goes on.
+    def new_model(self, num_features: int) -> nn.Module: ...
 
-    Args:
-        callbacks: told of tasks, epochs and choices.
-        checkpoint: given the :class:`TaskProgress` after each epoch.
-        resume: the ``state_dict`` of such a progress.
-    """
+    def add_head(self, classes: tuple[int, ...]) -> int: ...
 
-    callbacks: CallbackList = field(default_factory=CallbackList)
-    checkpoint: OnEpoch | None = None
-    resume: dict[str, Any] | None = None
-
-    def on_epoch(self, learner: Learner) -> OnEpoch | None:
-        """What to call after an epoch; None if nobody listens, so that nothing is computed for it."""
-        if self.checkpoint is None and not self.callbacks.wants_epochs:
-            return None
-
-        def call(progress: TaskProgress) -> None:
-            if self.checkpoint is not None:
-                self.checkpoint(progress)
-            if self.callbacks.wants_epochs:
-                self.callbacks.on_epoch_end(learner, progress.epoch, progress.loss)
-
-        return call
-
-
-def observe_alone(learner: Learner, task: Task, on_epoch: Callable[[], None] | None, following: Following) -> None:
-    """Let one learner learn a task, with an audience."""
-    before = _snapshot(learner)
-    callbacks = following.callbacks
-    try:
-        _observe([learner], [task], on_epoch, following)
-        callbacks.on_task_end(learner, task, learner.history[-1])
-    except BaseException as error:  # also Ctrl-C: a task is learnt as a whole or not at all
-        _restore(learner, before)
-        callbacks.on_task_failed(learner, task, error)
-        raise
+    def set_graph(self, graph: Graph | None) -> None: ...
 
 
 def observe_together(
-    learners: Sequence[Learner], tasks: Sequence[Task], on_epoch: Callable[[], None] | None = None
+    learners: Sequence[TrainableLearner],
+    tasks: Sequence[Task],
+    callbacks: Iterable[Callback] = (),
+    *,
+    resume: dict[str, Any] | None = None,
 ) -> None:
-    """Let several learners learn a task each, side by side in one program where their models allow it.
+    """Let several learners learn a task each, side by side in one program if their models allow it.
 
-    Those of one backbone, head, training and number of tasks so far stand side by side; the others, and those that
-    train in mini-batches or whose method guides each step, one after another. Seeds, tasks, selectors and buffers are
-    each one's own, and so is the result: the same as alone. ``on_epoch`` is called once for each learner's epoch.
+    Learners of one backbone, head, training and number of tasks so far are trained side by side; the others, and those
+    that train in mini-batches or whose method adds a penalty or a step hook, one after another. Seeds, tasks, selectors
+    and buffers are separate, and so is the result: the same as alone. If anything goes wrong, every learner is restored
+    to what it was before.
+
+    Args:
+        callbacks: see :mod:`ergnn.callbacks`; the hooks are called for each learner.
+        resume: the ``state_dict`` of a :class:`TaskProgress`, for a single learner.
     """
-    before = [_snapshot(learner) for learner in learners]
+    if resume is not None and len(learners) != 1:
+        raise InputError(f"resume is for one learner; {len(learners)} were given")
+    followers = CallbackList(callbacks)
+    before = [snapshot(learner) for learner in learners]
     try:
-        _observe(learners, tasks, on_epoch, Following())
-    except BaseException:
+        _observe(learners, tasks, followers, resume)
+        for learner, task in zip(learners, tasks, strict=True):
+            followers.on_task_end(learner, task, learner.history[-1])
+    except BaseException as error:  # also Ctrl-C
         for learner, state in zip(learners, before, strict=True):
-            _restore(learner, state)
+            restore(learner, state)
+        for learner, task in zip(learners, tasks, strict=True):
+            followers.on_task_failed(learner, task, error)
         raise
 
 
 def _observe(
-    learners: Sequence[Learner], tasks: Sequence[Task], on_epoch: Callable[[], None] | None, following: Following
+    learners: Sequence[TrainableLearner],
+    tasks: Sequence[Task],
+    callbacks: CallbackList,
+    resume: dict[str, Any] | None,
 ) -> None:
     begun = [begin(learner, task) for learner, task in zip(learners, tasks, strict=True)]
-    following.callbacks.on_task_begin(learners[0], begun[0][0])
+    for learner, (task, _) in zip(learners, begun, strict=True):
+        callbacks.on_task_begin(learner, task)
     models = [learner.model for learner in learners if learner.model is not None]
     rounds = [
-        learner.method.rounds(learner, examples, task.train.numel())
+        learner.method.rounds(learner, task, examples)
         for learner, (task, examples) in zip(learners, begun, strict=True)
     ]
     for i, learner in enumerate(learners):
         if not learner.method.trains:
-            _finish(learner, *begun[i], 0.0, following)
+            _finish(learner, *begun[i], 0.0, callbacks)
     for group in _groups(learners, begun, rounds):
         start = time.perf_counter()
         lead, (task, examples) = learners[group[0]], begun[group[0]]
@@ -110,16 +99,17 @@ def _observe(
             lead.training,
             [learners[i].seed for i in group],
             task.id,
-            _each_epoch(len(group), on_epoch, following.on_epoch(lead)),
+            _on_epoch([learners[i] for i in group], callbacks),
             own=task.train.numel(),
-            guide=lead.method.guide(lead, task, objectives[0]) if lead.method.guided else None,
-            resume=following.resume,
+            hook=lead.method.step_hook(lead, task, objectives[0]) if overrides(lead.method, "step_hook") else None,
+            penalty=lead.method.penalty if overrides(lead.method, "penalty") else None,
+            resume=resume,
         )
         if lead.device.type == "cuda":
             torch.cuda.synchronize(lead.device)
         seconds = (time.perf_counter() - start) / len(group)
         for i in group:
-            _finish(learners[i], *begun[i], seconds, following)
+            _finish(learners[i], *begun[i], seconds, callbacks)
 
 
 def _objective(
@@ -132,15 +122,27 @@ def _objective(
     return SampledObjective(models[0], examples[0], sampling, heads)
 
 
-def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
-    """Make ready for a task: checks, room in the head, and the examples to learn from."""
+def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpoch | None:
+    """What to call after an epoch of learners side by side; None if no callback needs it."""
+    if not callbacks.wants_epochs:
+        return None
+
+    def call(progress: TaskProgress) -> None:
+        for i, learner in enumerate(learners):
+            callbacks.on_epoch_end(learner, progress.of(i))
+
+    return call
+
+
+def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
+    """Prepare for a task: checks, outputs for its classes, and the examples to learn from."""
     if task.id != learner.num_tasks:
-        raise InputError(f"{task.name} came as number {learner.num_tasks + 1}; tasks are learnt in their order")
+        raise InputError(f"{task.name} came as number {learner.num_tasks + 1}; tasks must be learned in order")
     learner.method.check(task)
     task = _on_device(task, learner.device)
     if learner.num_features not in (None, task.graph.num_features):
         raise InputError(
-            f"{task.name}: the graph has {task.graph.num_features} attributes; earlier tasks had {learner.num_features}"
+            f"{task.name}: the graph has {task.graph.num_features} features; earlier tasks had {learner.num_features}"
         )
     earlier = learner.heads.classes
     if learner.model is None or learner.method.from_scratch:
@@ -148,15 +150,19 @@ def begin(learner: Learner, task: Task) -> tuple[Task, Examples]:
         learner.heads.classes = []
         for classes in earlier:
             learner.add_head(classes)
-    number = learner.add_head(task.classes)
+    learner.add_head(task.classes)
     learner.model.to(learner.device)
-    learner.graph, learner.num_features = task.graph, task.graph.num_features
-    return task, learner.method.examples(learner, task, number)
+    learner.num_features = task.graph.num_features
+    learner.set_graph(task.graph)
+    buffer = learner.method.buffer
+    if buffer is not None and buffer.replay == "live":
+        learner.method.forget_nodes(task.train)  # nodes that are learned again may be selected again
+    return task, learner.method.examples(learner, task)
 
 
-def _finish(learner: Learner, task: Task, trained_on: Examples, seconds: float, following: Following) -> None:
+def _finish(learner: LearnerView, task: Task, trained_on: Examples, seconds: float, callbacks: CallbackList) -> None:
     start = time.perf_counter()
-    info = learner.method.after_task(learner, task, task.id, trained_on)
+    info = learner.method.after_task(learner, task, trained_on)
     learner.history.append(
         {
             "task": task.id,
@@ -170,13 +176,13 @@ def _finish(learner: Learner, task: Task, trained_on: Examples, seconds: float, 
     buffer = learner.method.buffer
     for experience in () if buffer is None else buffer.experiences[-1:]:
         if experience.task == task.id:
-            following.callbacks.on_selection(learner, task, experience)
+            callbacks.on_selection(learner, task, experience)
 
 
 def _groups(
-    learners: Sequence[Learner], begun: Sequence[tuple[Task, Examples]], rounds: Sequence[list[Examples]]
+    learners: Sequence[LearnerView], begun: Sequence[tuple[Task, Examples]], rounds: Sequence[list[Examples]]
 ) -> list[list[int]]:
-    """Which learners stand side by side; those that do not train are in none."""
+    """Which learners are trained side by side; those that do not train are in no group."""
     groups: list[list[int]] = []
     shapes = [_shape(learner, *begun[i], len(rounds[i])) for i, learner in enumerate(learners)]
     for i, learner in enumerate(learners):
@@ -185,7 +191,7 @@ def _groups(
         for group in groups:
             lead = learners[group[0]]
             if (
-                not (_goes_alone(lead) or _goes_alone(learner))
+                not (_trains_alone(lead) or _trains_alone(learner))
                 and can_stand_side_by_side([m for m in (lead.model, learner.model) if m is not None])
                 and shapes[group[0]] == shapes[i]
             ):
@@ -196,12 +202,13 @@ def _groups(
     return groups
 
 
-def _goes_alone(learner: Learner) -> bool:
-    return learner.method.guided or learner.training.batch_size is not None
+def _trains_alone(learner: LearnerView) -> bool:
+    hooked = any(overrides(learner.method, name) for name in ("step_hook", "penalty"))
+    return hooked or learner.training.batch_size is not None
 
 
-def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
-    """What learners must have in common to stand side by side in one program."""
+def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
+    """What learners must have in common to be trained side by side in one program."""
     return (
         learner.backbone,
         learner.backbone_options,
@@ -215,21 +222,7 @@ def _shape(learner: Learner, task: Task, trained_on: Examples, rounds: int) -> t
     )
 
 
-def _each_epoch(count: int, on_epoch: Callable[[], None] | None, follow: OnEpoch | None) -> OnEpoch | None:
-    """``on_epoch`` once for each of ``count`` learners, and what follows one learner."""
-    if on_epoch is None:
-        return follow
-
-    def call(progress: TaskProgress) -> None:
-        for _ in range(count):
-            on_epoch()
-        if follow is not None:
-            follow(progress)
-
-    return call
-
-
-def _snapshot(learner: Learner) -> dict[str, Any]:
+def snapshot(learner: TrainableLearner) -> dict[str, Any]:
     """All that learning a task changes."""
     return {
         "model": learner.model,
@@ -237,12 +230,14 @@ def _snapshot(learner: Learner) -> dict[str, Any]:
         "heads": len(getattr(learner.model, "head_widths", ())),
         "classes": list(learner.heads.classes),
         "method": copied(learner.method.state_dict()),
-        "own": {name: getattr(learner, name) for name in ("graph", "num_features")},
+        "own": {name: getattr(learner, name) for name in ("num_features", "seed")},
+        "graph": learner.graph,
         "history": list(learner.history),
     }
 
 
-def _restore(learner: Learner, state: dict[str, Any]) -> None:
+def restore(learner: TrainableLearner, state: dict[str, Any]) -> None:
+    """Put a learner back to a :func:`snapshot`."""
     learner.model, learner.heads.classes, learner.history = state["model"], state["classes"], state["history"]
     if learner.model is not None:
         del learner.model.head_widths[state["heads"] :]  # type: ignore[union-attr, operator]
@@ -251,11 +246,12 @@ def _restore(learner: Learner, state: dict[str, Any]) -> None:
         learner.model.load_state_dict(state["parameters"])
     for name, value in state["own"].items():
         setattr(learner, name, value)
+    learner.set_graph(state["graph"])
     learner.method.load_state_dict(state["method"])
 
 
 def copied(state: Any, device: torch.device | None = None) -> Any:
-    """A state that later learning cannot reach, on a device (``deepcopy`` does not take sparse tensors)."""
+    """A copy of a state, on a device if one is given (``deepcopy`` does not take sparse tensors)."""
     if isinstance(state, Tensor):
         return state.clone().to(state.device if device is None else device)
     if isinstance(state, dict):

@@ -1,9 +1,9 @@
-"""Minimise a weighted sum of losses: the one training loop."""
+"""Minimize a weighted sum of losses: the one training loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from ergnn.config import LearnerConfig, check_training
 from ergnn.data.hashing import stream_key
-from ergnn.distributed import Alone, Team, make_team
+from ergnn.distributed import ProcessGroup, SingleProcess, process_group
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.objective import Objective, ParamDict
+from ergnn.engine.optimizers import make_optimizer
+from ergnn.engine.prefetch import prefetched
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
-from ergnn.nn.dropout import dropout_keys
-from ergnn.nn.objective import Objective, ParamDict
-from ergnn.nn.optimizers import make_optimizer
-from ergnn.nn.prefetch import prefetched
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
 
 GRAPH_FROM = 20
 """On a GPU, steps are recorded as a CUDA graph from this number of epochs on."""
@@ -26,18 +26,18 @@ GRAPH_FROM = 20
 
 @dataclass(frozen=True)
 class Training:
-    """How a task is learnt.
+    """How a task is learned.
 
     Args:
         epochs: passes over the task's training nodes; with full batches, steps.
         lr: learning rate.
         weight_decay: of ``adam`` and ``sgd`` coupled (an L2 term in the gradient), of ``adamw`` decoupled.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state starts afresh with every task.
-        batch_size: of the task's own examples a step, joined by as many of the others (see :class:`MiniBatches`);
+        batch_size: the task's own examples per step, joined by as many of the others (see :class:`MiniBatches`);
             None is all of them.
-        fanout: how many neighbours stand for all of a node's in a batch, hop by hop; see :class:`Sampling`. None is
-            all of them, exactly.
-        with_replacement: whether a neighbour may be drawn more than once.
+        fanout: the number of neighbors drawn per node in a batch, hop by hop; see :class:`Sampling`. None is all of
+            them, exactly.
+        with_replacement: whether a neighbor may be drawn more than once.
     """
 
     epochs: int = LearnerConfig.epochs
@@ -54,23 +54,23 @@ class Training:
 
     @property
     def sampling(self) -> Sampling | None:
-        """How neighbours are drawn, if they are."""
+        """How neighbors are drawn, if they are."""
         return None if self.fanout is None else Sampling(tuple(self.fanout), self.with_replacement)
 
     @property
     def l2(self) -> float:
-        """λ of the term λ/2 ‖θ‖² that is part of the minimised loss (a decoupled decay is not)."""
+        """λ of the term λ/2 ‖θ‖² that is part of the minimized loss (a decoupled decay is not)."""
         return 0.0 if self.optimizer == "adamw" else self.weight_decay
 
 
-class Guide:
+class StepHook:
     """What a method does around every step of one task; the hooks do nothing unless overridden."""
 
     def skip(self, steps: int) -> None:
-        """So many steps were made before training was interrupted; random choices go on after them."""
+        """``steps`` steps were made before training was interrupted; random choices continue after them."""
 
     def before_step(self, params: ParamDict) -> None:
-        """Gradients are there (``params[…].grad``) and may be changed in place."""
+        """Gradients have been computed (``params[…].grad``) and may be changed in place."""
 
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
         """The step has been made; parameters may be changed in place (under ``torch.no_grad``)."""
@@ -78,41 +78,62 @@ class Guide:
 
 @dataclass(frozen=True, eq=False)
 class TaskProgress:
-    """Where training stands after an epoch.
+    """The state of training after an epoch.
 
     Args:
         epoch: epochs that are done.
-        loss: what was minimised in this epoch (the mean over its batches), before its last step; on its device.
-        params, optimizer: the live ones; :meth:`state_dict` copies them.
+        losses: what was minimized in this epoch (the mean over its batches), before its last step, per model, on its
+            device.
+        params, optimizer: the live ones, of all models that are trained side by side; :meth:`state_dict` copies them.
+        buffers: the model's live tensors that are no parameters, e.g. running means.
+        model: which of the models this is about.
     """
 
     epoch: int
-    loss: Tensor
+    losses: Tensor
     params: ParamDict
     optimizer: torch.optim.Optimizer
+    buffers: ParamDict = field(default_factory=dict)
+    model: int = 0
+
+    @property
+    def loss(self) -> Tensor:
+        """The loss of this model, a 0-d tensor on its device."""
+        return self.losses[self.model]
+
+    def of(self, model: int) -> TaskProgress:
+        """The same, of one of the models."""
+        return replace(self, model=model)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the epochs to come depend on: dropout and batches follow from seed, task and epoch."""
+        """A copy of all that the epochs to come depend on: dropout and batches follow from seed, task and epoch."""
         state = self.optimizer.state
         return {
             "epoch": self.epoch,
-            "params": {name: value.detach().clone() for name, value in self.params.items()},
+            "params": {name: self._own(value.detach(), value) for name, value in self.params.items()},
             "optimizer": {
-                name: {key: part.clone() for key, part in state[value].items() if isinstance(part, Tensor)}
+                name: {key: self._own(part, value) for key, part in state[value].items() if isinstance(part, Tensor)}
                 for name, value in self.params.items()
                 if value in state
             },
+            "buffers": {name: value.clone() for name, value in self.buffers.items()},
         }
+
+    def _own(self, value: Tensor, param: Tensor) -> Tensor:
+        """This model's part of a stacked parameter, or of a tensor of its shape."""
+        return (value.chunk(self.losses.numel())[self.model] if value.shape == param.shape else value).clone()
 
 
 OnEpoch = Callable[[TaskProgress], None]
+Penalty = Callable[[ParamDict], Tensor | None]
+"""A term of the loss that depends on the parameters alone, given by their names in the model."""
 
 
 class MiniBatches:
     """The batches of an epoch; they follow from the seed and the epoch's number.
 
-    A batch is ``size`` of the first ``own`` examples, each of which comes up once an epoch in an order drawn by seed,
-    and up to ``size`` of the others, drawn anew for every batch (those of weight 0 are never drawn). With n own and m
+    A batch is ``size`` of the first ``own`` examples, each of which is used once per epoch in an order drawn by seed,
+    and up to ``size`` of the others, drawn for every batch (those of weight 0 are never drawn). With n own and m
     other examples the batch's loss is
 
         n/|batch| Σ_batch weight · loss + m/|drawn| Σ_drawn weight · loss,
@@ -121,20 +142,22 @@ class MiniBatches:
     ranks (:mod:`ergnn.distributed`) each gets its share of every batch.
     """
 
-    def __init__(self, objective: Objective, size: int, own: int, seed: int, team: Alone | None = None) -> None:
+    def __init__(
+        self, objective: Objective, size: int, own: int, seed: int, group: SingleProcess | None = None
+    ) -> None:
         weights = objective.weights
         self.objective = objective
         if not isinstance(objective, SampledObjective):
             self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
         self.size, self.own = size, own
         self.others = own + weights[own:].nonzero().flatten()
-        self.seed, self.team = seed, team or Alone()
+        self.seed, self.group = seed, group or SingleProcess()
 
     def __len__(self) -> int:
         return -(-self.own // self.size)
 
     def of_epoch(self, epoch: int) -> Iterator[Objective]:
-        """Batches over drawn neighbours are made by a thread while the one before is learnt from."""
+        """Batches over drawn neighbors are prepared by a thread during the step before."""
         made = self._made(epoch)
         return prefetched(made, depth=1) if isinstance(self.objective, SampledObjective) else made
 
@@ -148,12 +171,7 @@ class MiniBatches:
                 drawn = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
                 index = torch.cat([index, drawn])
                 scaled = torch.cat([scaled, weights[drawn] * (count / drawn.numel())])
-            yield self._batch(*self.team.pick(index, scaled), key=stream_key(self.seed, epoch, i))
-
-    def _batch(self, index: Tensor, weights: Tensor, key: int) -> Objective:
-        if isinstance(self.objective, SampledObjective):
-            return self.objective.batch(index, weights, key)
-        return self.objective.batch(index, weights)
+            yield self.objective.batch(*self.group.pick(index, scaled), key=stream_key(self.seed, epoch, i))
 
 
 def train(
@@ -164,25 +182,27 @@ def train(
     on_epoch: OnEpoch | None = None,
     *,
     own: int | None = None,
-    guide: Guide | None = None,
+    hook: StepHook | None = None,
+    penalty: Penalty | None = None,
     resume: dict[str, Any] | None = None,
 ) -> None:
-    """Minimise ``Σ weight · loss`` from the models' present parameters, and write the result into them.
+    """Minimize ``Σ weight · loss`` from the models' present parameters, and write the result into them.
 
     Models that stand side by side share no parameter, so that the gradient of the total is each one's own.
 
     Args:
-        objectives: what to minimise; of several, of the same parameters, the epochs take one each in turn.
-        seeds: one a model; with the task's number they decide the dropout masks and the batches.
+        objectives: what to minimize; of several, of the same parameters, the epochs take one each in turn.
+        seeds: one per model; with the task's number they decide the dropout masks and the batches.
         on_epoch: called after each epoch.
         own: how many examples, the first ones, are the task's own (by default all); for batches.
-        guide: what is done around each step.
-        resume: of a :class:`TaskProgress`; training goes on from there, to the same result bit for bit.
+        hook: what is done around each step.
+        penalty: what is added to the loss of each step (of one model).
+        resume: of a :class:`TaskProgress`; training continues from there, to the same result bit for bit.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
-    team = make_team()
-    params = team.parameters(objective)
+    group = process_group()
+    params = group.parameters(objective)
     device = objective.targets.device
     optimizer = make_optimizer(
         training.optimizer,
@@ -191,12 +211,13 @@ def train(
         lr=training.lr,
         weight_decay=training.weight_decay,
     )
-    start = 0 if resume is None else _go_on(params, optimizer, resume, training)
+    start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
     if (
         device.type == "cuda"
-        and not isinstance(team, Team)
+        and not isinstance(group, ProcessGroup)
         and all(part.recordable for part in rounds)
-        and guide is None
+        and hook is None
+        and penalty is None
         and training.batch_size is None
         and training.epochs - start >= GRAPH_FROM
     ):
@@ -209,41 +230,55 @@ def train(
         if len(seeds) != 1:
             raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
         count = objective.weights.numel() if own is None else own
-        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, team)
+        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, group)
     else:
-        rounds = [team.share(part) for part in rounds]
-    a_epoch = 1 if mini is None else len(mini)
-    keys = dropout_keys(seeds, task, training.epochs * a_epoch, objective.dropout_sites, device)
-    if guide is not None:
-        guide.skip(start * a_epoch)
+        rounds = [group.share(part) for part in rounds]
+    per_epoch = 1 if mini is None else len(mini)
+    keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
+    if hook is not None:
+        hook.skip(start * per_epoch)
     for epoch in range(start, training.epochs):
-        total = torch.zeros((), device=device)
+        total = torch.zeros(len(seeds), device=device)
         batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
         for i, batch in enumerate(batches):
             optimizer.zero_grad()
-            loss = team.loss(batch, params, keys[epoch * a_epoch + i])
-            loss.backward()
-            if guide is not None:
-                guide.before_step(params)
+            loss = group.loss(batch, params, keys[epoch * per_epoch + i])
+            if penalty is not None:
+                term = penalty(objective.by_name(params))
+                loss = loss if term is None else loss + term
+            loss.sum().backward()
+            if hook is not None:
+                hook.before_step(params)
             optimizer.step()
-            if guide is not None:
-                guide.after_step(params, optimizer)
+            if hook is not None:
+                hook.after_step(params, optimizer)
             if on_epoch is not None:
-                total += loss.detach() / a_epoch
+                total += loss.detach() / per_epoch
         if on_epoch is not None:
-            on_epoch(TaskProgress(epoch + 1, total, params, optimizer))
+            on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers()))
     _finish(objective, params, training)
 
 
-def _go_on(params: ParamDict, optimizer: torch.optim.Optimizer, state: dict[str, Any], training: Training) -> int:
-    """Put parameters and optimizer where they were; returns the epochs that are done."""
+def _restore(
+    objective: Objective,
+    params: ParamDict,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    training: Training,
+) -> int:
+    """Restore parameters, buffers and optimizer; returns the epochs that are done."""
     epoch = state["epoch"]
     if not isinstance(epoch, int) or not 0 <= epoch <= training.epochs:
-        raise InputError(f"the interrupted training stood at epoch {epoch!r}; this one has {training.epochs}")
+        raise InputError(f"the interrupted training was at epoch {epoch!r}; this one has {training.epochs}")
     shapes = {name: tuple(value.shape) for name, value in state["params"].items()}
-    if shapes != {name: tuple(value.shape) for name, value in params.items()}:
-        raise InputError("the interrupted training had other parameters; it cannot go on with this task and learner")
+    buffers = objective.buffers()
+    if shapes != {name: tuple(value.shape) for name, value in params.items()} or any(
+        name not in buffers or buffers[name].shape != value.shape for name, value in state.get("buffers", {}).items()
+    ):
+        raise InputError("the interrupted training had other parameters; it cannot continue with this task and learner")
     with torch.no_grad():
+        for name, value in state.get("buffers", {}).items():
+            buffers[name].copy_(value)
         for name, value in params.items():
             value.copy_(state["params"][name])
             if name in state["optimizer"]:
@@ -254,7 +289,7 @@ def _go_on(params: ParamDict, optimizer: torch.optim.Optimizer, state: dict[str,
 
 
 def _finish(objective: Objective, params: ParamDict, training: Training) -> None:
-    """Write the parameters into the models, unless they are worthless."""
+    """Write the parameters into the models, unless they are not finite."""
     if not all(bool(torch.isfinite(value).all()) for value in params.values()):
         raise DivergedError(
             f"training diverged: parameters are NaN or infinite after {training.epochs} epoch(s) of "
@@ -272,21 +307,21 @@ def graphed_epochs(
     task: int,
     on_epoch: OnEpoch | None,
 ) -> None:
-    """Full-batch epochs on a GPU as CUDA graphs: a step is recorded once and played back, and the host only counts.
+    """Full-batch epochs on a GPU as CUDA graphs: a step is recorded once and replayed, and the host only counts.
 
     The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording needs a few steps
-    to warm up; parameters and the optimizer's state are put back after them.
+    to warm up; parameters and the optimizer's state are restored after them.
     """
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
-    key, loss = keys[0].clone(), torch.zeros((), device=device)
+    key, loss = keys[0].clone(), torch.zeros(len(seeds), device=device)
     for group in optimizer.param_groups:
         group["capturable"] = True
 
     def step(objective: Objective) -> None:
         optimizer.zero_grad(set_to_none=True)
-        total = (objective.weights * objective.losses(params, key)).sum()
-        total.backward()
+        total = objective.model_losses(params, key)
+        total.sum().backward()
         loss.copy_(total.detach())
         optimizer.step()
 

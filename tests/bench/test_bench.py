@@ -15,9 +15,9 @@ from benchmarks.graphs import bag_of_words_graph, corafull_like, synthetic_strea
 from benchmarks.measure import Measurement, in_fresh_process, seconds
 from benchmarks.plain import PlainLearner, plain_model
 from ergnn.data import make_stream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 
@@ -145,8 +145,8 @@ def test_the_peers_influence_ranks_nodes_as_ours() -> None:
             strict=True,
         ):
             p.copy_(q)
-    examples = learner.method.examples(learner, task, 0)
-    context = learner.selection_context(task, 0, examples, 1, False)
+    examples = learner.method.examples(learner, task)
+    context = learner.selection_context(task, examples, 1, False)
     ours = SELECTORS.create("im", tolerance=1e-6).score(context)
     theirs = peer.influence(task, iterations=200)
     assert torch.corrcoef(torch.stack([ours, theirs]))[0, 1] > 0.999

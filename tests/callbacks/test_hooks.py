@@ -14,6 +14,7 @@ from ergnn.data import Task, TaskStream
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.replay.buffer import Experience
+from ergnn.training import TaskProgress
 from graphs import random_graph
 
 
@@ -27,9 +28,9 @@ class Diary(Callback):
     def on_task_begin(self, learner: Learner, task: Task) -> None:
         self.calls.append(("begin", task.id, learner.num_tasks))
 
-    def on_epoch_end(self, learner: Learner, epoch: int, loss: Tensor) -> None:
-        self.calls.append(("epoch", epoch))
-        self.losses.append(loss)
+    def on_epoch_end(self, learner: Learner, progress: TaskProgress) -> None:
+        self.calls.append(("epoch", progress.epoch))
+        self.losses.append(progress.loss)
 
     def on_selection(self, learner: Learner, task: Task, experience: Experience) -> None:
         self.calls.append(("selection", task.id, experience.nodes.tolist()))
@@ -46,8 +47,8 @@ class Diary(Callback):
 class Stumbles(Callback):
     """Fails after an epoch."""
 
-    def on_epoch_end(self, learner: Learner, epoch: int, loss: Tensor) -> None:
-        if epoch == 2:
+    def on_epoch_end(self, learner: Learner, progress: TaskProgress) -> None:
+        if progress.epoch == 2:
             raise RuntimeError("stumbled")
 
 

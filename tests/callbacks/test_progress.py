@@ -27,8 +27,8 @@ def test_a_terminal_sees_a_line_a_task_and_the_epochs(stream: TaskStream) -> Non
         learner.observe(task, callbacks=[progress])
     said = screen.getvalue()
     assert "5/5" in said
-    assert "task 1 (classes 0, 1): learnt in" in said
-    assert "task 2 (classes 2, 3): learnt in" in said
+    assert "task 1 (classes 0, 1): learned in" in said
+    assert "task 2 (classes 2, 3): learned in" in said
     assert "4 nodes remembered" in said
 
 

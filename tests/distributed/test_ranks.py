@@ -22,7 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "full batch": {"backbone": "gat", "edges": "own"},
     "nothing for rank 1": {"batch_size": 1, "epochs": 1, "method": "finetune"},
     "rows": {"backbone": "mlp", "batch_size": 7, "optimizer": "sgd", "lr": 0.1},
-    "guided": {"method": "gem", "batch_size": 16},
+    "step hook": {"method": "gem", "batch_size": 16},
     "one head": {"protocol": "paper", "method": "ewc"},
 }
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.agem import AGEM, project_on_average
 from ergnn.methods.gem import flat_gradient, mean_gradient, project
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph
@@ -53,9 +53,9 @@ def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     (-objective.losses(params)[task.train.numel() :].sum()).backward()
     before = flat_gradient(params)
-    guide = learner.method.guide(learner, task, objective)
-    assert guide is not None
-    guide.before_step(params)
+    hook = learner.method.step_hook(learner, task, objective)
+    assert hook is not None
+    hook.before_step(params)
     parts = []
     for experience in learner.method.buffer.experiences:  # type: ignore[union-attr]
         for node in experience.nodes:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
+from ergnn.engine.rows import RowObjective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
-from ergnn.methods.ewc import EWC, LambdaSearch, Springs, fisher_diagonal, search_lambda, step_size
+from ergnn.methods.ewc import EWC, EWCPenalty, LambdaSearch, fisher_diagonal, search_lambda, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
-from ergnn.nn.rows import RowObjective
 from ergnn.testing import check_method, example_stream
 from graphs import random_graph
 from nn.cases import assert_near, labelled, model_of, reference_logits
@@ -74,7 +74,7 @@ def test_the_implicit_step_is_the_minimum_of_penalty_and_distance(seed: int, lam
     start = torch.randn(4, generator=generator, dtype=torch.float64)
     value = start.clone().requires_grad_()
     optimizer = torch.optim.SGD([value], lr=lr)
-    Springs(lam, {"w": fishers.sum(0)}, {"w": (fishers * anchors).sum(0)}).after_step({"w": value}, optimizer)
+    EWCPenalty(lam, {"w": fishers.sum(0)}, {"w": (fishers * anchors).sum(0)}).after_step({"w": value}, optimizer)
     moved = value.detach().requires_grad_()
     penalty = 0.5 * lam * (fishers * (moved - anchors) ** 2).sum()
     distance = ((moved - start) ** 2).sum() / (2 * lr)
@@ -206,7 +206,7 @@ def test_lambda_is_searched_on_validation_nodes() -> None:
     assert found.accuracy[found.lam] == max(expected.values())
     assert len(set(expected.values())) > 1
     assert isinstance(found, LambdaSearch)
-    with pytest.raises(InputError, match="no λ"):
+    with pytest.raises(InputError, match="lambdas is empty"):
         search_lambda(make, [tasks], [])
 
 
@@ -232,7 +232,7 @@ def test_ewc_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
 
 
 def test_options_that_cannot_be_are_refused() -> None:
-    with pytest.raises(InputError, match=r"lam \(λ\) is -1"):
+    with pytest.raises(InputError, match=r"lam is -1"):
         EWC(lam=-1.0)
     with pytest.raises(InputError, match="fisher_samples is 0"):
         EWC(fisher_samples=0)

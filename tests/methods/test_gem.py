@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.methods.gem import GEM, Projection, flat_gradient, nonnegative_minimum, project
-from ergnn.nn.objective import make_objective
+from ergnn.methods.gem import GEM, GEMProjection, flat_gradient, nonnegative_minimum, project
 from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph
@@ -118,9 +118,9 @@ def test_the_step_s_gradient_raises_no_earlier_task_s_memory(backbone: str, head
     losses = objective.losses(params)
     (losses[:own].mean() - 3.0 * losses[own:].sum()).backward()
     before = flat_gradient(params)
-    guide = learner.method.guide(learner, task, objective)
-    assert isinstance(guide, Projection)
-    guide.before_step(params)
+    hook = learner.method.step_hook(learner, task, objective)
+    assert isinstance(hook, GEMProjection)
+    hook.before_step(params)
     after = flat_gradient(params)
     rows = []
     for experience in learner.method.buffer.experiences:  # type: ignore[union-attr]
@@ -168,7 +168,7 @@ def test_gem_trains_on_the_task_s_own_nodes_only() -> None:
     tasks = stream()
     learner = Learner("gcn", GEM(per_class=1), epochs=3, head="shared", backbone_options={"hidden": 4, "dropout": 0.0})
     learner.observe(tasks[0])
-    examples = learner.method.examples(learner, tasks[0], 0)
+    examples = learner.method.examples(learner, tasks[0])
     own = tasks[0].train.numel()
     assert examples.weights[:own].tolist() == pytest.approx([1 / own] * own)
     assert set(examples.weights[own:].tolist()) == {0.0}
@@ -201,7 +201,7 @@ def test_gem_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
 def test_options_that_cannot_be_are_refused() -> None:
     with pytest.raises(InputError, match=r"margin is -1\.0"):
         GEM(margin=-1.0)
-    with pytest.raises(InputError, match=r"per_class \(e\) is 0"):
+    with pytest.raises(InputError, match=r"per_class is 0"):
         GEM(per_class=0)
     with pytest.raises(UnknownNameError, match="unknown choose 'first'"):
         GEM(choose="first")

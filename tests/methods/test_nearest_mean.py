@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ergnn.callbacks import EpochCallback
 from ergnn.data import Graph, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.experiments import RunConfig
@@ -69,7 +70,7 @@ def test_nothing_is_trained_and_nothing_forgotten(head: str) -> None:
     learner, steps = Learner("sgc", "nearest-mean", head=head), []
     scores = []
     for task in stream:
-        learner.observe(task, on_epoch=lambda: steps.append(1))
+        learner.observe(task, callbacks=[EpochCallback(steps.append)])
         scores.append(learner.evaluate(task))
     assert not steps
     assert [learner.evaluate(task) for task in stream] == scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from ergnn.data import TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
 from ergnn.methods.replay import Replay, replay_weights
+from ergnn.nn.examples import Examples
 from ergnn.observing import begin
 from ergnn.replay.selectors import SelectionContext, Selector
 from ergnn.training import Training
@@ -80,9 +82,9 @@ def test_bad_weights_are_refused_before_any_training():
     for beta in (0.0, 1.0, -0.1):
         with pytest.raises(InputError, match="between 0 and 1"):
             Replay(beta=beta)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="per_class is 0; it must be 1 or more"):
         Replay(per_class=0)
-    with pytest.raises(InputError, match="already made"):
+    with pytest.raises(InputError, match="an instance already"):
         Replay(Spy(), selector_options={"d": 1.0})
 
 
@@ -132,7 +134,7 @@ def test_copies_are_trained_on_in_place_of_the_nodes_themselves(replay: str):
     learner = Learner("gat", "replay", epochs=2, selector="mf", replay=replay)
     for task in stream[:2]:
         learner.observe(task)
-    examples = learner.method.examples(learner, stream[1], 1)
+    examples = learner.method.examples(learner, stream[1])
     copies = examples.nodes[stream[1].train.numel() :]
     assert bool((copies >= graph.num_nodes).all())
     assert torch.equal(examples.graph.dense_x()[copies], graph.x[learner.method.buffer.nodes])
@@ -201,31 +203,64 @@ def test_joint_starts_somebody_elses_module_anew_as_well():
     assert torch.equal(learner.model.module.linear.weight, fresh)
 
 
+def replay_learner(tasks: TaskStream, **options: Any) -> tuple[Learner, Examples]:
+    """A learner that has two tasks behind it, and the examples of the third."""
+    learner = Learner("gcn", "replay", selector="mf", **options)
+    for task in tasks[:2]:
+        learner.observe(task)
+    return learner, begin(learner, tasks[2])[1]
+
+
 def test_an_epoch_replays_a_bounded_part_of_the_buffer_and_all_parts_in_turn():
     stream = TaskStream.from_classes(random_graph(n=96, classes=6))
-    learner = Learner("gcn", "replay", epochs=48, selector="mf", per_class=3, replay_batch=5)
-    for task in stream[:2]:
-        learner.observe(task)
-    examples, own = begin(learner, stream[2])[1], stream[2].train.numel()
-    rounds = learner.method.rounds(learner, examples, own)
+    task, own = stream[2], stream[2].train.numel()
+    learner, examples = replay_learner(stream, epochs=4, per_class=3, replay_batch=5)
+    rounds = learner.method.rounds(learner, task, examples)
     assert [len(part) - own for part in rounds] == [4, 4, 4]
     replayed = [node for part in rounds for node in part.nodes[own:].tolist()]
     assert sorted(replayed) == sorted(learner.method.buffer.nodes.tolist())
     for part in rounds:
-        assert part.nodes[:own].tolist() == stream[2].train.tolist()
+        assert part.nodes[:own].tolist() == task.train.tolist()
         assert float(part.weights[:own].sum()) == pytest.approx(float(part.weights[own:].sum()), rel=1e-5)
         assert part.weights.tolist() == pytest.approx(replay_weights(own, 4).tolist())
-    learner.training = Training(epochs=40)
-    few = learner.method.rounds(learner, examples, own)
-    assert [len(part) - own for part in few] == [5, 5], "a set for at least 16 epochs"
+    learner.training = Training(epochs=2)
+    few = learner.method.rounds(learner, task, examples)
+    assert [len(part) - own for part in few] == [5, 5], "no more sets than epochs"
     learner.method.replay_batch = 0
-    assert len(learner.method.rounds(learner, examples, own)) == 1
-    in_batches = Learner("gcn", "replay", batch_size=4)
-    assert in_batches.method.replay_batch == 4
-    assert Replay(per_class=3).replay_batch == 12
+    assert len(learner.method.rounds(learner, task, examples)) == 1
     with pytest.raises(InputError, match="replay_batch is -1"):
         Replay(replay_batch=-1)
-    assert len(in_batches.method.rounds(in_batches, examples, own)) == 1, "mini-batches draw their own share"
+    in_batches = Learner("gcn", "replay", batch_size=4, replay_batch=1)
+    assert len(in_batches.method.rounds(in_batches, task, examples)) == 1, "mini-batches draw their own share"
+
+
+def test_by_default_an_epoch_replays_as_many_nodes_as_the_task_has_training_nodes():
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    small = replace(stream[2], train=stream[2].train[::5])
+    own = small.train.numel()
+    learner, _ = replay_learner(stream, epochs=9, per_class=4)
+    examples = learner.method.examples(learner, small)
+    rounds = learner.method.rounds(learner, small, examples)
+    assert own < 16 == len(learner.method.buffer)
+    assert max(len(part) - own for part in rounds) <= own
+    assert sorted(node for part in rounds for node in part.nodes[own:].tolist()) == sorted(
+        learner.method.buffer.nodes.tolist()
+    )
+    assert len(learner.method.rounds(learner, stream[2], examples)) == 1, "all of a buffer that is no larger"
+
+
+def test_the_replayed_sets_are_drawn_by_task_and_cover_the_buffer():
+    """60 remembered nodes, 4 per epoch, 32 epochs: all of them are replayed, in another order for each task."""
+    stream = TaskStream.from_classes(random_graph(n=480, classes=6))
+    learner, examples = replay_learner(stream, epochs=1, per_class=15, replay_batch=4)
+    learner.training = Training(epochs=32)
+    own, orders = stream[2].train.numel(), []
+    for number in (2, 3):
+        task = replace(stream[2], id=number)
+        orders.append([n for part in learner.method.rounds(learner, task, examples) for n in part.nodes[own:].tolist()])
+    assert len(learner.method.buffer) == 60
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(learner.method.buffer.nodes.tolist())
+    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize("selector", ["mf", "cm", "im", "s2-ridge"])

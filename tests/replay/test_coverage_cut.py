@@ -23,7 +23,7 @@ def context_of(places: list[list[float]], labels: list[int], per_class: int, see
     learner = Learner("sgc", "finetune", epochs=1, seed=seed)
     learner.observe(task)
     examples = learner.examples(graph, task.train, 0)
-    return replace(learner.selection_context(task, 0, examples, per_class, False))
+    return replace(learner.selection_context(task, examples, per_class, False))
 
 
 @st.composite
@@ -79,7 +79,7 @@ def test_a_large_task_is_not_counted_to_the_end_and_a_small_one_is() -> None:
         assert ("tie_rate" in info) is not large
         if large:
             assert info["counted"] < 0.5
-            context = learner.selection_context(task, 0, learner.examples(graph, task.train, 0), 1, False)
+            context = learner.selection_context(task, learner.examples(graph, task.train, 0), 1, False)
             selector = SELECTORS.create("cm*", d=info["d"])
             expected = best_per_class(selector.score(context), context)
             assert torch.equal(learner.method.buffer.nodes, expected.nodes)

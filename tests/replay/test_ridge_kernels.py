@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from ergnn.data import Graph
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.nn.backbones import GIN, Backbone
-from ergnn.nn.objective import make_objective
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors.first_layer import first_layer_names
 from ergnn.replay.selectors.la_ridge import LinearisedRidge
@@ -128,7 +128,7 @@ def learnt(
     learner = Learner(backbone, "finetune", head=head, epochs=3, seed=1, backbone_options=options)
     for task in example_stream(sparse=True, classes_per_task=classes)[:2]:
         learner.observe(task)
-    context = learner.selection_context(task, task.id, learner.method.examples(learner, task, task.id), 1, False)
+    context = learner.selection_context(task, learner.method.examples(learner, task), 1, False)
     context.model.double()
     return context
 

@@ -50,7 +50,7 @@ def make_context(
     for task in stream[: tasks - 1]:
         learner.observe(task)
     task, examples = begin(learner, stream[tasks - 1])
-    return learner.selection_context(task, tasks - 1, examples, per_class, False)
+    return learner.selection_context(task, examples, per_class, False)
 
 
 def vectors(context: SelectionContext, space: str) -> list[list[float]]:

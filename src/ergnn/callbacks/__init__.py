@@ -1,6 +1,6 @@
-"""Following a learner at work: the interface, and ready-made callbacks."""
+"""Callbacks: the hooks of learning a task, and ready-made ones."""
 
-from ergnn.callbacks.base import Callback, CallbackList
+from ergnn.callbacks.base import Callback, CallbackList, EpochCallback
 from ergnn.callbacks.history import History
 from ergnn.callbacks.mlflow import MLflow
 from ergnn.callbacks.progress import Progress
@@ -8,4 +8,14 @@ from ergnn.callbacks.recorder import Recorder
 from ergnn.callbacks.tensorboard import TensorBoard
 from ergnn.callbacks.wandb import WandB
 
-__all__ = ["Callback", "CallbackList", "History", "MLflow", "Progress", "Recorder", "TensorBoard", "WandB"]
+__all__ = [
+    "Callback",
+    "CallbackList",
+    "EpochCallback",
+    "History",
+    "MLflow",
+    "Progress",
+    "Recorder",
+    "TensorBoard",
+    "WandB",
+]

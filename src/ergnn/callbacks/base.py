@@ -1,61 +1,74 @@
-"""The hooks of a callback, and who calls them when.
+"""The hooks of a callback, and when they are called.
 
-``Learner.observe(task, callbacks=[…])`` makes a :class:`CallbackList` and calls, in this order:
+``Learner.observe(task, callbacks=[…])`` and ``observe_together(…, callbacks=[…])`` call, in this order and for each
+learner:
 
-1. ``on_task_begin(learner, task)`` once the task has been accepted: every check has passed, the heads have room for
-   its classes, and the task stands on the learner's device. No step has been made.
-2. ``on_epoch_end(learner, epoch, loss)`` after every epoch, *only if* :attr:`CallbackList.wants_epochs`; otherwise
-   nothing is computed for it. ``epoch`` counts the epochs of the task that are done, from 1 (a resumed task goes on
-   counting from where it was). ``loss`` is the loss that was minimised in this epoch (with mini-batches the mean over
-   them), before the epoch's last step: a detached 0-d tensor on the learner's device, which nobody writes to
-   afterwards. Nothing waits for the device unless a callback reads its value (``float(loss)``).
+1. ``on_task_begin(learner, task)`` once the task has been accepted: every check has passed, the model has outputs for
+   its classes, and the task is on the learner's device. No step has been made.
+2. ``on_epoch_end(learner, progress)`` after every epoch, *only if* :attr:`CallbackList.wants_epochs`; otherwise
+   nothing is computed for it. ``progress`` is a :class:`~ergnn.training.TaskProgress`. Its ``epoch`` counts the epochs
+   of the task that are done, from 1 (a resumed task continues the count). Its ``loss`` is what was minimized in this
+   epoch (with mini-batches the mean over them), before the epoch's last step: a detached 0-d tensor on the learner's
+   device, which is not written to afterwards. Nothing waits for the device unless a callback reads its value
+   (``float(progress.loss)``). ``progress.state_dict()`` is a checkpoint: ``Learner.observe(task, resume=…)`` continues
+   from it.
 3. ``on_selection(learner, task, experience)`` after the method's ``after_task``, if the method has a buffer and it
    remembers nodes of this task: ``experience`` is what was added.
-4. ``on_task_end(learner, task, record)`` last of all: the model has the new parameters, ``learner.history[-1]`` is
-   ``record``, and the learner may be asked for predictions.
+4. ``on_task_end(learner, task, record)`` last: the model has the new parameters, ``learner.history[-1]`` is
+   ``record``, and the learner can make predictions.
 
-If anything goes wrong on the way, a callback's own error and Ctrl-C included, the learner is put back to what it was
-before the task, ``on_task_failed(learner, task, error)`` is called, and the error is raised again. A method that does
-not train (nearest mean) has no epochs. The parameters that ``learner.model`` has in hooks 1 and 2 are those before the
-task.
+If anything fails, a callback's own error and Ctrl-C included, the learner is restored to what it was before the task,
+``on_task_failed(learner, task, error)`` is called, and the error is raised again. A method that does not train (nearest
+mean) has no epochs. In hooks 1 and 2, ``learner.model`` has the parameters from before the task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
+from ergnn.methods.base import LearnerView
 from ergnn.replay.buffer import Experience
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.training import TaskProgress
 
 
 class Callback:
-    """Something that follows a learner at work. Every hook does nothing unless it is overridden.
+    """Something that is told what a learner does. Every hook does nothing unless it is overridden.
 
-    A callback looks on: it must not change the learner, the task or the global random state, so that what is learnt is
-    the same with and without it.
+    A callback must not change the learner, the task or the global random state, so that what is learned is the same
+    with and without it.
     """
 
-    def on_task_begin(self, learner: Learner, task: Task) -> None:
-        """A task is about to be learnt."""
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
+        """A task is about to be learned."""
 
-    def on_epoch_end(self, learner: Learner, epoch: int, loss: Tensor) -> None:
-        """``epoch`` epochs of the task are done; ``loss`` stays on its device until somebody reads it."""
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
+        """``progress.epoch`` epochs of the task are done."""
 
-    def on_selection(self, learner: Learner, task: Task, experience: Experience) -> None:
-        """Nodes of the task have been chosen and remembered."""
+    def on_selection(self, learner: LearnerView, task: Task, experience: Experience) -> None:
+        """Nodes of the task have been selected and remembered."""
 
-    def on_task_end(self, learner: Learner, task: Task, record: dict[str, Any]) -> None:
-        """The task has been learnt; ``record`` is what ``learner.history`` keeps of it."""
+    def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
+        """The task has been learned; ``record`` is what ``learner.history`` keeps of it."""
 
-    def on_task_failed(self, learner: Learner, task: Task, error: BaseException) -> None:
-        """The task was given up, and the learner is what it was before."""
+    def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
+        """The task failed, and the learner is what it was before."""
+
+
+class EpochCallback(Callback):
+    """Calls a function after every epoch of every learner.
+
+    Args:
+        call: given the :class:`~ergnn.training.TaskProgress`.
+    """
+
+    def __init__(self, call: Callable[[TaskProgress], object]) -> None:
+        self.call = call
+
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
+        self.call(progress)
 
 
 class CallbackList(Callback):
@@ -74,28 +87,28 @@ class CallbackList(Callback):
 
     @property
     def wants_epochs(self) -> bool:
-        """Whether anybody listens to epochs, so that their losses are worth keeping."""
+        """Whether any callback overrides ``on_epoch_end``."""
         return any(
             one.wants_epochs if isinstance(one, CallbackList) else type(one).on_epoch_end is not Callback.on_epoch_end
             for one in self.callbacks
         )
 
-    def on_task_begin(self, learner: Learner, task: Task) -> None:
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         for callback in self.callbacks:
             callback.on_task_begin(learner, task)
 
-    def on_epoch_end(self, learner: Learner, epoch: int, loss: Tensor) -> None:
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
         for callback in self.callbacks:
-            callback.on_epoch_end(learner, epoch, loss)
+            callback.on_epoch_end(learner, progress)
 
-    def on_selection(self, learner: Learner, task: Task, experience: Experience) -> None:
+    def on_selection(self, learner: LearnerView, task: Task, experience: Experience) -> None:
         for callback in self.callbacks:
             callback.on_selection(learner, task, experience)
 
-    def on_task_end(self, learner: Learner, task: Task, record: dict[str, Any]) -> None:
+    def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
         for callback in self.callbacks:
             callback.on_task_end(learner, task, record)
 
-    def on_task_failed(self, learner: Learner, task: Task, error: BaseException) -> None:
+    def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
         for callback in self.callbacks:
             callback.on_task_failed(learner, task, error)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ergnn.callbacks.recorder import Recorder
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.methods.base import LearnerView
 
 
 class History(Recorder):
     """Keeps every loss and every task's figures (see :class:`Recorder`).
 
     Attributes:
-        tasks: one dict of figures a task, in the order in which they were learnt.
+        tasks: one dict of figures per task, in the order in which they were learned.
     """
 
     def __init__(self, *, split: str | None = "test") -> None:
@@ -37,8 +33,8 @@ class History(Recorder):
             raise InputError(f"no task has a figure {name!r}; there are: {', '.join(known)}")
         return [figures.get(name) for figures in self.tasks]
 
-    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+    def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
         self._curves[task] = losses
 
-    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
         self.tasks.append({"task": float(task.id), **figures})

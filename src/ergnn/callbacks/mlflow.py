@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ergnn.callbacks.recorder import Recorder, settings
 from ergnn.data.formats.boundary import extra
 from ergnn.data.stream import Task
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.methods.base import LearnerView
 
 AT_ONCE = 1000
 """Metrics that MLflow takes in one batch."""
@@ -44,7 +42,7 @@ class MLflow(Recorder):
         self.run_id: str | None = None
         self._client: Any = None
 
-    def on_task_begin(self, learner: Learner, task: Task) -> None:
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         if self.run_id is None:
             from mlflow import MlflowClient
 
@@ -56,11 +54,11 @@ class MLflow(Recorder):
                 self._client.log_param(self.run_id, key, value)
         super().on_task_begin(learner, task)
 
-    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+    def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
         before = task * learner.training.epochs
         self._log([("loss", loss, before + epoch) for epoch, loss in losses])
 
-    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
         self._log([(name, value, task.id + 1) for name, value in figures.items()])
 
     def _log(self, values: list[tuple[str, float, int]]) -> None:

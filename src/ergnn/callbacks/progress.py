@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from ergnn.callbacks.base import Callback
 from ergnn.data.stream import Task
+from ergnn.methods.base import LearnerView
+from ergnn.training import TaskProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from ergnn.learner import Learner
-
 
 class Progress(Callback):
-    """A bar of a task's epochs, which goes when the task is done; one line a task stays.
+    """A bar of a task's epochs, which is removed when the task is done; one line per task stays.
 
-    Nothing is shown where nobody would see it (standard error is not a terminal), and losses are never waited for.
+    Nothing is shown if standard error is not a terminal, and losses are never waited for.
 
     Args:
         console: a rich console to draw on; by default standard error.
@@ -29,7 +27,7 @@ class Progress(Callback):
         self.console = console
         self._bar: Bar | None = None
 
-    def on_task_begin(self, learner: Learner, task: Task) -> None:
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
@@ -49,19 +47,19 @@ class Progress(Callback):
         self._bar.add_task(task.name, total=learner.training.epochs)
         self._bar.start()
 
-    def on_epoch_end(self, learner: Learner, epoch: int, loss: Tensor) -> None:
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=epoch)
+            self._bar.update(self._bar.task_ids[0], completed=progress.epoch)
 
-    def on_task_end(self, learner: Learner, task: Task, record: dict[str, Any]) -> None:
+    def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
         if self._bar is not None:
             buffer = learner.method.buffer
             remembered = "" if buffer is None else f", {len(buffer)} nodes remembered"
-            line = f"{task.name}: learnt in {record['train_seconds']:.1f} s{remembered}"
+            line = f"{task.name}: learned in {record['train_seconds']:.1f} s{remembered}"
             self._bar.console.print(line, markup=False, highlight=False)
         self._stop()
 
-    def on_task_failed(self, learner: Learner, task: Task, error: BaseException) -> None:
+    def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
         self._stop()
 
     def _stop(self) -> None:

@@ -1,10 +1,10 @@
-"""What is worth writing down of a task, whoever keeps it."""
+"""The figures of a task, for callbacks that record them."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,8 @@ from torch import Tensor
 from ergnn.callbacks.base import Callback
 from ergnn.data.stream import Task
 from ergnn.errors import InputError, UnknownNameError
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.methods.base import LearnerView
+from ergnn.training import TaskProgress
 
 SPLITS = ("train", "val", "test")
 
@@ -31,7 +30,7 @@ class Recorder(Callback):
     Args:
         split: the nodes that tasks are scored on: ``test``, ``val`` or ``train``; None leaves scores out. A task
             without such nodes is not scored.
-        every: epochs between two looks at the losses; None looks at the end of a task only.
+        every: epochs between two reads of the losses; None reads at the end of a task only.
     """
 
     def __init__(self, *, split: str | None = "test", every: int | None = 50) -> None:
@@ -46,12 +45,12 @@ class Recorder(Callback):
         self._losses: list[tuple[int, Tensor]] = []
 
     @abstractmethod
-    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+    def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
         """Keep ``(epoch, loss)`` pairs of a task, epochs counted from 1 within it."""
 
     @abstractmethod
-    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
-        """Keep the figures of a task that has been learnt."""
+    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
+        """Keep the figures of a task that has been learned."""
 
     def close(self) -> None:
         """Nothing more will come; by default there is nothing to close."""
@@ -64,29 +63,29 @@ class Recorder(Callback):
     ) -> None:
         self.close()
 
-    def on_task_begin(self, learner: Learner, task: Task) -> None:
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         self._task, self._losses = task.id, []
 
-    def on_epoch_end(self, learner: Learner, epoch: int, loss: Tensor) -> None:
-        self._losses.append((epoch, loss))
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
+        self._losses.append((progress.epoch, progress.loss))
         if self.every is not None and len(self._losses) >= self.every:
             self._fetch(learner)
 
-    def on_task_end(self, learner: Learner, task: Task, record: dict[str, Any]) -> None:
+    def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
         self._fetch(learner)
         self._tasks[task.id] = task
         self.write_task(learner, task, {**_numbers(record), **_buffer(learner), **self._scores(learner, task.id)})
 
-    def on_task_failed(self, learner: Learner, task: Task, error: BaseException) -> None:
+    def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
         self._losses = []
 
-    def _fetch(self, learner: Learner) -> None:
+    def _fetch(self, learner: LearnerView) -> None:
         if self._losses:
             epochs, losses = zip(*self._losses, strict=True)
             self._losses = []
             self.write_losses(learner, self._task, list(zip(epochs, torch.stack(losses).tolist(), strict=True)))
 
-    def _scores(self, learner: Learner, last: int) -> dict[str, float]:
+    def _scores(self, learner: LearnerView, last: int) -> dict[str, float]:
         split = self.split
         if split is None:
             return {}
@@ -106,7 +105,7 @@ class Recorder(Callback):
         return out
 
 
-def settings(learner: Learner) -> dict[str, Any]:
+def settings(learner: LearnerView) -> dict[str, Any]:
     """How a learner learns, as plain values."""
     backbone = learner.backbone if isinstance(learner.backbone, str) else type(learner.backbone).__name__
     training = {name: getattr(learner.training, name) for name in ("epochs", "lr", "weight_decay", "optimizer")}
@@ -123,6 +122,6 @@ def _numbers(record: dict[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in flat.items() if isinstance(value, int | float)}
 
 
-def _buffer(learner: Learner) -> dict[str, float]:
+def _buffer(learner: LearnerView) -> dict[str, float]:
     buffer = learner.method.buffer
     return {} if buffer is None else {"buffer/nodes": float(len(buffer)), "buffer/bytes": float(buffer.nbytes)}

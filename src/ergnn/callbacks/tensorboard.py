@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ergnn.callbacks.recorder import Recorder, settings
 from ergnn.data.formats.boundary import extra
 from ergnn.data.stream import Task
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.methods.base import LearnerView
 
 
 class TensorBoard(Recorder):
@@ -30,7 +28,7 @@ class TensorBoard(Recorder):
         self.folder = Path(folder)
         self._writer: Any = None
 
-    def on_task_begin(self, learner: Learner, task: Task) -> None:
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -39,12 +37,12 @@ class TensorBoard(Recorder):
             self._writer.add_text("settings", "  \n".join(lines))
         super().on_task_begin(learner, task)
 
-    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+    def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
         before = task * learner.training.epochs
         for epoch, loss in losses:
             self._writer.add_scalar("loss", loss, before + epoch)
 
-    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
         for name, value in figures.items():
             self._writer.add_scalar(name, value, task.id + 1)
         self._writer.flush()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ergnn.callbacks.recorder import Recorder, settings
 from ergnn.data.formats.boundary import extra
 from ergnn.data.stream import Task
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.methods.base import LearnerView
 
 
 class WandB(Recorder):
@@ -34,7 +32,7 @@ class WandB(Recorder):
         self.run: Any = None
         self._defined: set[str] = set()
 
-    def on_task_begin(self, learner: Learner, task: Task) -> None:
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
         if self.run is None:
             import wandb
 
@@ -44,12 +42,12 @@ class WandB(Recorder):
             self._defined = set()
         super().on_task_begin(learner, task)
 
-    def write_losses(self, learner: Learner, task: int, losses: list[tuple[int, float]]) -> None:
+    def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
         before = task * learner.training.epochs
         for epoch, loss in losses:
             self.run.log({"epoch": before + epoch, "loss": loss})
 
-    def write_task(self, learner: Learner, task: Task, figures: dict[str, float]) -> None:
+    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
         for name in figures.keys() - self._defined:
             self.run.define_metric(name, step_metric="task")
         self._defined |= figures.keys()

@@ -89,11 +89,11 @@ def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
     for row, stop, first, last in row_chunks(rowptr):
         target = targets(rowptr[row : stop + 1]) + row
         source = col[first:last].long()
-        there, back = there + _hash(source, target).sum(), back + _hash(target, source).sum()
+        there, back = there + pair_hash(source, target).sum(), back + pair_hash(target, source).sum()
     return bool(there == back)
 
 
-def _hash(a: Tensor, b: Tensor) -> Tensor:
+def pair_hash(a: Tensor, b: Tensor) -> Tensor:
     """SplitMix64's finaliser of a pair."""
     x = a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ergnn.data import splits
 from ergnn.data.datasets import DATASETS, load_graph
 from ergnn.data.datasets.base import PublicSplitUnavailable, StreamDataset
 from ergnn.data.stream import TaskStream
@@ -13,7 +14,7 @@ from ergnn.errors import InputError
 
 
 class PresetStream(NamedTuple):
-    """A stream, the split it really uses (``public`` or ``seeded``), and notes to show with results."""
+    """A stream, the split it really uses (``public``, ``seeded`` or fractions), and notes to show with results."""
 
     stream: TaskStream
     split: str
@@ -41,7 +42,8 @@ def make_stream(
         dataset: a name that ``ergnn datasets`` lists.
         split: ``auto`` (the public split, or a seeded one and a note where it cannot be had), ``public`` (or
             an error), ``seeded`` (for Planetoid's graphs 20 training nodes a class, 500 validation and
-            1,000 test nodes; for others 20 and 30 a class and the rest). For a split of your own, give
+            1,000 test nodes; for others 20 and 30 a class and the rest), or fractions of each class, as in
+            ``0.1/0.1/0.8``, drawn by ``split_seed`` as well. For a split of your own, give
             :func:`load_graph`'s graph to :meth:`TaskStream.from_classes`.
         split_seed: of the seeded split.
         class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
@@ -57,11 +59,17 @@ def make_stream(
                 f"class_order, classes_per_task and normalize are for graphs cut into tasks by class; {spec.name}'s "
                 "tasks are not"
             )
-        if split == "public":
+        if split == "public" or "/" in split:
             raise PublicSplitUnavailable(f"{spec.name}: its tasks are drawn by seed; use split='seeded'")
         stream, notes = spec.stream(split_seed, num_tasks, None if root is None else Path(root))
         return PresetStream(stream, "seeded", notes)
-    graph, used, note = load_graph(dataset, split=split, root=root, dataset_options=dataset_options)
+    shares = splits.parse_fractions(split)
+    wanted = split if shares is None else "seeded"
+    graph, used, note = load_graph(dataset, split=wanted, root=root, dataset_options=dataset_options)
+    drawn = spec.seeded_split(graph, split_seed) if used == "seeded" and shares is None else None
+    if shares is not None:
+        train, val, test = shares
+        used, drawn = split, splits.fractions(graph.y, train=train, val=val, test=test, seed=split_seed)
     if spec.bag_of_words if normalize is None else normalize:
         graph = graph.row_normalized()
     stream = TaskStream.from_classes(
@@ -70,7 +78,7 @@ def make_stream(
         num_tasks=num_tasks,
         class_order=class_order,
         order_seed=order_seed,
-        split=spec.seeded_split(graph, split_seed) if used == "seeded" else "public",
+        split="public" if drawn is None else drawn,
         edges=edges,
         leftover=leftover,
         metric=spec.metric,

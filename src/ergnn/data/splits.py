@@ -140,6 +140,17 @@ def fractions(
     return _split(*parts)
 
 
+def parse_fractions(text: str) -> tuple[float, float, float] | None:
+    """Read ``train/val/test`` fractions such as ``0.1/0.1/0.8`` for :func:`fractions`; None for any other word."""
+    if "/" not in text:
+        return None
+    try:
+        train, val, test = (float(part) for part in text.split("/"))
+    except ValueError:
+        raise InputError(f"split is {text!r}; give three fractions, train/val/test, as in 0.1/0.1/0.8") from None
+    return train, val, test
+
+
 def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:
     """A split from your own node ids or boolean masks (tensors, arrays or lists), checked."""
     return check_split(Split(*(_ids(part, num_nodes) for part in (train, val, test))), num_nodes)

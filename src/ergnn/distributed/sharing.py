@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ergnn.distributed.ranks import Ranks, current_ranks
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.nn.plain import PlainObjective
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.plain import PlainObjective
 
 _MASK_STEP = 0x9E3779B9
 
 
-class Alone:
-    """A single process: every share is the whole."""
+class SingleProcess:
+    """Training in one process: every share is the whole."""
 
     def parameters(self, objective: Objective) -> ParamDict:
-        """What is trained, with room for gradients."""
+        """What is trained, as leaves that collect gradients."""
         return {name: value.requires_grad_() for name, value in objective.parameters().items()}
 
     def share(self, objective: Objective) -> Objective:
-        """The examples of an objective that this rank looks at."""
+        """The examples of an objective that this rank computes."""
         return objective
 
     def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,12 +38,12 @@ class Alone:
         return index, weights
 
     def loss(self, batch: Objective, params: ParamDict, keys: Tensor) -> Tensor:
-        """``Σ weight · loss`` of a share, whose gradients are the batch's."""
-        return (batch.weights * batch.losses(params, keys)).sum()
+        """``Σ weight · loss`` of a share, per model ``[models]``; gradients of their sum are the batch's."""
+        return batch.model_losses(params, keys)
 
 
-class Team(Alone):
-    """One of several ranks, through the training on one task."""
+class ProcessGroup(SingleProcess):
+    """Training as one of several ranks, for one task."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -62,7 +62,7 @@ class Team(Alone):
 
     def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         rank, size = self.ranks.rank, self.ranks.size
-        if index.numel() <= rank:  # nothing left for this rank, which must keep step all the same
+        if index.numel() <= rank:  # nothing left for this rank, which must take part in the step all the same
             return index[:1], torch.zeros_like(weights[:1])
         return index[rank::size], weights[rank::size]
 
@@ -72,14 +72,14 @@ class Team(Alone):
         return self._shared(batch, keys.bitwise_xor(mask))
 
 
-def make_team() -> Alone:
-    """How this process takes part in training: alone, or as one of the ranks it has joined."""
+def process_group() -> SingleProcess:
+    """How this process takes part in training: on its own, or as one of the ranks it has joined."""
     ranks = current_ranks()
-    return Alone() if ranks is None else Team(ranks)
+    return SingleProcess() if ranks is None else ProcessGroup(ranks)
 
 
 class _ShareLoss(nn.Module):
-    """A share's loss as a module of its parameters, as DistributedDataParallel has it."""
+    """A share's loss as a module of its parameters, which DistributedDataParallel needs."""
 
     def __init__(self, params: ParamDict, size: int) -> None:
         super().__init__()
@@ -90,4 +90,4 @@ class _ShareLoss(nn.Module):
         return dict(zip(self.names, self.values, strict=True))
 
     def forward(self, batch: Objective, keys: Tensor) -> Tensor:
-        return self.size * (batch.weights * batch.losses(self.named(), keys)).sum()
+        return self.size * batch.model_losses(self.named(), keys)

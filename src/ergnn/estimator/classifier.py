@@ -176,17 +176,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         labels = (Labels() if first else self._labels).with_more(allowed)
         learner = self._new_learner(is_matrix(X)) if first else self.learner_
         task = self._task(learner, graph, chosen, labels, given, is_matrix(X))
-        buffer = learner.method.buffer
-        assert buffer is not None
-        remembered = list(buffer.experiences)
-        if buffer.replay == "live":
-            buffer.remove(chosen)  # what is learnt again may be chosen again
-        try:
-            learner.observe(task, callbacks=self.callbacks or ())
-        except BaseException:
-            buffer.experiences = remembered
-            raise
-        learner.graph = None  # every call brings its own
+        learner.observe(task, callbacks=self.callbacks or ())
+        learner.set_graph(None)  # every call brings its own
         self.learner_, self._labels, self.classes_ = learner, labels, labels.classes
         return self
 

@@ -42,7 +42,8 @@ class RunConfig:
         protocol: clean or paper: a named set of values for edges, head and weight_decay.
         seeds: number of seeds, counted from first_seed.
         first_seed: the first seed.
-        split: auto (public, or seeded where no public split is available), public or seeded (drawn by each seed).
+        split: auto (public, or seeded where no public split is available), public, seeded (drawn by each seed), or
+            fractions of each class for training, validation and test, as in 0.1/0.1/0.8 (drawn by each seed).
         class_order: natural, shuffled (by order number), or every class once, as in 3,1,0,2.
         orders: number of shuffled class orders, crossed with the seeds.
         edges: edges visible while a task is learned: all, seen or own; by default the protocol's.
@@ -92,15 +93,15 @@ class RunConfig:
         """The same run with every name in full, every default filled in, and every value checked."""
         learner = self.check()
         from ergnn.data.datasets import DATASETS
-        from ergnn.methods import METHODS
+        from ergnn.data.splits import parse_fractions
         from ergnn.resolve import make_method, resolve
         from ergnn.walks import walk_settings
 
         full = resolve(learner)
-        make_method(full)  # refuses wrong options
-        method = METHODS.get(str(full.method))
+        method = make_method(full)  # refuses wrong options
+        parse_fractions(self.split)  # refuses wrong fractions
         if not method.trains and learner.backbone not in ("auto", method.backbone):
-            raise InputError(f"backbone is {learner.backbone!r}; {full.method} only works with {method.backbone}")
+            raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; leave it out")
         if self.input != "features":
             walk_settings(self.input, **self.input_options)
         return replace(
@@ -125,12 +126,13 @@ class RunConfig:
         for name, choices in (
             ("leftover", LEFTOVERS),
             ("input", INPUTS),
-            ("split", SPLITS),
             ("denominator", DENOMINATORS),
             ("edges", (*EDGES, None)),
         ):
             if getattr(self, name) not in choices:
                 check_choice(name, getattr(self, name), tuple(choice for choice in choices if choice))
+        if "/" not in self.split:  # fractions are read along with the data
+            check_choice("split", self.split, SPLITS)
         for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:

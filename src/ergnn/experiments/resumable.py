@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
 from ergnn.distributed import Ranks, RanksError, check_agreement, from_first, joined
 from ergnn.errors import InputError
@@ -87,7 +88,8 @@ class TaskKeeper:
         if progress is not None:
             progress(learner.training.epochs * len(rows))
         for i in range(len(rows), len(stream)):
-            learner.observe(stream[i], None if progress is None else (lambda: progress(1)))
+            counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
+            learner.observe(stream[i], callbacks=counter)
             rows.append(self._settled(stream[i].name, learner, scores_so_far(learner, stream)))
             if path is not None and (self.ranks is None or self.ranks.is_first):
                 _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})

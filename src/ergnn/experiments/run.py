@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from ergnn.callbacks import EpochCallback
 from ergnn.config import LearnerConfig
 from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.errors import InputError
@@ -40,7 +41,7 @@ def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[Pr
     for seed, order in members:
         probe = made.get((0, order)) or make_config_stream(config, 0, order)
         made[0, order] = probe
-        key = (seed if probe.split == "seeded" else 0, order)
+        key = (seed if probe.split != "public" else 0, order)
         if key not in made:
             made[key] = make_config_stream(config, *key)
         streams.append(made[key])
@@ -79,7 +80,8 @@ def learn_streams(
     progress: Progress | None = None,
 ) -> list[AccuracyMatrix]:
     """Let every learner learn its stream, side by side."""
-    return evaluate_streams(learners, streams, on_epoch=None if progress is None else lambda: progress(1))
+    counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
+    return evaluate_streams(learners, streams, callbacks=counter)
 
 
 def run_members(
@@ -146,7 +148,7 @@ def _seed_result(
         classes=[list(task.classes) for task in preset.stream],
         matrix=matrix,
         buffer_ids=buffer.nodes.tolist() if buffer else [],
-        buffer_bytes=buffer.nbytes if buffer else 0,
+        buffer_bytes=learner.method.nbytes,
         history=learner.history,
         split=preset.split,
         notes=preset.notes,

@@ -1,10 +1,10 @@
-"""How a learner resists forgetting: one file a method."""
+"""How a learner resists forgetting: one file per method."""
 
 from __future__ import annotations
 
-from ergnn.methods.base import Method
+from ergnn.methods.base import LearnerView, Method
 from ergnn.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry("method", "ergnn.methods")
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["METHODS", "LearnerView", "Method"]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ergnn.data.stream import Task
-from ergnn.errors import InputError
+from ergnn.data.hashing import stream_key
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
-from ergnn.methods.gem import EpisodicMemory, flat_gradient, mean_gradient, set_gradient
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.training import Guide
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.methods.gem import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
+from ergnn.methods.memory import check_at_least
+from ergnn.replay.buffer import ReplayMode
+from ergnn.training import StepHook
 
 
 def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
@@ -27,54 +25,67 @@ def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
     return gradient - (product / (reference @ reference)) * reference
 
 
-class AverageConstraint(Guide):
+class AverageConstraint(StepHook):
     """A-GEM's step.
 
     Args:
-        memory: all remembered examples.
-        sample: how many of them, drawn for each step, the reference gradient is the mean over.
-        seed: of the draws.
+        objective: that the task is learned with.
+        memory: the positions of all remembered examples in it.
+        sample: the number of them, drawn for each step, that the reference gradient is the mean over.
+        seed: of the draws; of neighbors too, where the task's own batches draw theirs.
     """
 
-    def __init__(self, memory: Objective, sample: int, seed: int) -> None:
-        self.memory, self.sample = memory, sample
+    def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
+        self.objective, self.positions, self.sample, self.seed = objective, memory, sample, seed
+        self.sampled = isinstance(objective, SampledObjective)
+        self.memory = objective if self.sampled else objective.batch(memory)
         self.generator = torch.Generator().manual_seed(seed % 2**63)
+        self._step = 0
 
     def skip(self, steps: int) -> None:
         for _ in range(steps):
             self._draw()
+        self._step += steps
 
     def before_step(self, params: ParamDict) -> None:
-        memory = self.memory
-        if self.sample < memory.targets.numel():
-            memory = memory.batch(self._draw().to(memory.targets.device))
         gradient = flat_gradient(params)
-        projected = project_on_average(gradient, mean_gradient(memory, params))
+        projected = project_on_average(gradient, mean_gradient(self._reference(), params))
+        self._step += 1
         if projected is not gradient:
             set_gradient(params, projected)
 
+    def _reference(self) -> Objective:
+        whole = self.sample >= self.positions.numel()
+        if not self.sampled:
+            return self.memory if whole else self.memory.batch(self._draw())
+        drawn = self.positions if whole else self.positions[self._draw()]
+        return self.objective.batch(drawn, key=stream_key(self.seed, self._step))
+
     def _draw(self) -> Tensor:
-        return torch.randperm(self.memory.targets.numel(), generator=self.generator)[: self.sample]
+        drawn = torch.randperm(self.positions.numel(), generator=self.generator)[: self.sample]
+        return drawn.to(self.positions.device)
 
 
 @METHODS.register("agem", aliases=("a-gem",), help="no step may raise the memory's mean loss (averaged GEM)")
 class AGEM(EpisodicMemory):
-    """Averaged gradient episodic memory (Chaudhry et al., 2019): one constraint in place of one a task.
+    """Averaged gradient episodic memory (Chaudhry et al., 2019): one constraint in place of one per task.
 
     Args:
-        sample: how many remembered nodes, drawn for each step, the constraint is made of (256 as in the paper's
-            experiments); a smaller memory is used whole.
-        per_class, choose, replay, hops: see :class:`EpisodicMemory`.
+        sample: the number of remembered nodes, drawn for each step, that the constraint is made of (256 as in the
+            paper's experiments); a smaller memory is used whole.
     """
 
     def __init__(
-        self, per_class: int = 1, sample: int = 256, choose: str = "random", replay: str = "live", hops: int = 2
+        self,
+        per_class: int = 1,
+        sample: int = 256,
+        choose: Choose = "random",
+        replay: ReplayMode = "live",
+        hops: int = 2,
     ) -> None:
-        if sample < 1:
-            raise InputError(f"sample is {sample}; it must be 1 or more")
+        check_at_least(1, sample=sample)
         super().__init__(per_class, choose, replay, hops)
         self.sample = sample
 
-    def constraint(self, objective: Objective, memories: Sequence[Tensor], learner: Learner, task: Task) -> Guide:
-        seed = learner.seed * 1_000_003 + task.id * 7919 + 47
-        return AverageConstraint(objective.batch(torch.cat(list(memories))), self.sample, seed)
+    def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
+        return AverageConstraint(objective, torch.cat(list(memories)), self.sample, seed)

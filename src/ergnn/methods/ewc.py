@@ -1,28 +1,26 @@
-"""Elastic weight consolidation (EWC): parameters that earlier tasks lean on are held by springs."""
+"""Elastic weight consolidation (EWC): a quadratic penalty on parameters that matter to earlier tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import Method
+from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.nn.objective import make_objective
-from ergnn.training import Guide
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
+from ergnn.training import StepHook
 
 LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)
-"""Where :func:`search_lambda` looks by default."""
+"""The default grid of :func:`search_lambda`."""
 
 
 def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
@@ -31,16 +29,17 @@ def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
     return {name: value.detach() / objective.targets.numel() for name, value in total.items()}
 
 
-class Springs(Guide):
-    """The penalty ``λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` as an implicit (proximal) step after each step of the optimiser.
+class EWCPenalty(StepHook):
+    """The penalty ``λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` as an implicit (proximal) step after each step of the optimizer.
 
-    Where the optimiser has come to θ with step sizes s, the step goes to the minimum of the penalty plus
+    If the optimizer has reached θ with step sizes s, the step goes to the minimum of the penalty plus
     ``Σ_j (θ'_j − θ_j)² / 2 s_j``, which is
 
         θ' = (θ + s λ ΣF θ*) / (1 + s λ ΣF) .
 
-    An explicit step diverges where ``s λ ΣF > 2``, as it is after a few tasks; this one never does. With SGD s is the
-    learning rate, with Adam each parameter's own, ``lr / (√v̂ + ε)``: the metric that Adam itself steps in.
+    An explicit step, as with :meth:`Method.penalty`, diverges if ``s λ ΣF > 2``, which happens after a few tasks; this
+    one never does. With SGD s is the learning rate, with Adam each parameter's own, ``lr / (√v̂ + ε)``: the metric of
+    Adam's own steps.
 
     Args:
         lam: λ.
@@ -60,7 +59,7 @@ class Springs(Guide):
 
 
 def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float:
-    """What the optimiser multiplies a gradient with: the learning rate, for Adam divided by ``√v̂ + ε``."""
+    """The factor of a gradient in the optimizer's step: the learning rate, for Adam divided by ``√v̂ + ε``."""
     group = optimizer.param_groups[0]
     state = optimizer.state.get(value, {})
     if "exp_avg_sq" not in state:
@@ -69,43 +68,39 @@ def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float
     return group["lr"] / (debiased.sqrt() + group["eps"])
 
 
-@METHODS.register("ewc", help="parameters that earlier tasks lean on are held back (elastic weight consolidation)")
+@METHODS.register("ewc", help="a penalty holds parameters that matter to earlier tasks (elastic weight consolidation)")
 class EWC(Method):
-    """Finetuning with a spring on each parameter, as stiff as its Fisher information in all earlier tasks.
+    """Finetuning with a quadratic penalty on each parameter, weighted by its Fisher information in earlier tasks.
 
     The sum of all tasks' penalties is kept as two vectors, ΣF and ΣFθ*, so that neither time nor memory grows with
     the tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments).
 
     Args:
-        lam: λ; see :func:`search_lambda`.
-        fisher_samples: how many of a task's training nodes, drawn by seed, F is the mean over; by default all.
+        lam: λ, the weight of the penalty; see :func:`search_lambda`.
+        fisher_samples: the number of a task's training nodes, drawn by seed, that F is the mean over; by default all.
     """
 
-    guided = True
-
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
-        if not lam >= 0:
-            raise InputError(f"lam (λ) is {lam}; it must be 0 or more")
-        if fisher_samples is not None and fisher_samples < 1:
-            raise InputError(f"fisher_samples is {fisher_samples}; it must be 1 or more")
+        check_at_least(0, lam=lam)
+        check_at_least(1, fisher_samples=fisher_samples)
         self.lam, self.fisher_samples = float(lam), fisher_samples
         self.fisher: ParamDict = {}
         self.pull: ParamDict = {}
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        own = learner.examples(task.graph, task.train, number)
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        own = learner.examples(task.graph, task.train, task.id)
         return own.weighted(1.0 / len(own))
 
-    def guide(self, learner: Learner, task: Task, objective: Objective) -> Guide | None:
+    def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
         if not self.fisher or self.lam == 0:
             return None
-        return Springs(self.lam, objective.from_names(self.fisher), objective.from_names(self.pull))
+        return EWCPenalty(self.lam, objective.from_names(self.fisher), objective.from_names(self.pull))
 
-    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         assert learner.model is not None
         chosen = torch.arange(len(trained_on), device=trained_on.nodes.device)
         if self.fisher_samples is not None:
-            generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + number * 7919 + 31) % 2**63)
+            generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 31) % 2**63)
             chosen = torch.randperm(len(trained_on), generator=generator)[: self.fisher_samples].to(chosen.device)
         objective = make_objective([learner.model], [trained_on]).batch(chosen)
         params = objective.parameters()
@@ -136,15 +131,21 @@ class LambdaSearch:
     accuracy: dict[float, float]
 
 
+class Observer(LearnerView, Protocol):
+    """A learner that can be given tasks."""
+
+    def observe(self, task: Task) -> Any: ...
+
+
 def search_lambda(
-    make_learner: Callable[[float], Learner], streams: Sequence[Iterable[Task]], lambdas: Sequence[float] = LAMBDAS
+    make_learner: Callable[[float], Observer], streams: Sequence[Iterable[Task]], lambdas: Sequence[float] = LAMBDAS
 ) -> LambdaSearch:
-    """Choose λ by the accuracy on all tasks' validation nodes after the last task; test nodes have no say.
+    """Choose λ by the accuracy on all tasks' validation nodes after the last task; test nodes are not used.
 
     Args:
-        make_learner: a new learner with ``method="ewc"`` and the λ it is given.
-        streams: of one seed or of several; seeds that the results are shown for should not be among them.
-        lambdas: the grid; ties go to the smaller one.
+        make_learner: makes a new learner with ``method="ewc"`` and the given λ.
+        streams: of one or several seeds; seeds that results are reported for should not be among them.
+        lambdas: the grid; ties go to the smaller λ.
     """
     accuracy = {}
     for lam in sorted(lambdas):
@@ -156,5 +157,5 @@ def search_lambda(
             scores += [learner.evaluate(task, split="val") for task in stream]
         accuracy[lam] = sum(scores) / len(scores)
     if not accuracy:
-        raise InputError("search_lambda was given no λ to try")
+        raise InputError("lambdas is empty; search_lambda needs at least one λ to try")
     return LambdaSearch(max(accuracy, key=lambda lam: accuracy[lam]), accuracy)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
-from ergnn.methods.base import Method
+from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
 
 
 @METHODS.register("finetune", help="each task from where the last one ended, nothing remembered")
 class Finetune(Method):
     """The mean loss of the task's own training nodes, nothing else."""
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        own = learner.examples(task.graph, task.train, number)
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        own = learner.examples(task.graph, task.train, task.id)
         return own.weighted(1.0 / len(own))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ergnn.data.hashing import stream_key
 from ergnn.data.stream import Task
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
-from ergnn.methods.base import Method
+from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.replay.buffer import ExperienceBuffer
+from ergnn.registry import check_choice
+from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
 from ergnn.replay.selectors import check_per_class
-from ergnn.training import Guide
+from ergnn.training import StepHook
 
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
-
-CHOICES = ("random", "last")
+Choose = Literal["random", "last"]
 
 
 def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -58,12 +58,12 @@ def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def project(gradient: Tensor, memories: Tensor, margin: float = 0.0) -> Tensor:
     """The vector nearest to ``gradient`` that has no negative product with any row of ``memories``.
 
-    With g the gradient and G the memories, the dual of ``min ½‖z − g‖² s.t. Gz ≥ 0`` has one variable a task:
+    With g the gradient and G the memories, the dual of ``min ½‖z − g‖² s.t. Gz ≥ 0`` has one variable per task:
 
         min_{v ≥ γ} ½ vᵀGGᵀv + gᵀGᵀv,    z = Gᵀv + g .
 
-    γ is the margin, a lower bound of v as in the authors' program: it pulls towards the memories' own descent, and
-    ``Gz ≥ 0`` holds as before. A gradient that breaks no constraint is left as it is.
+    γ is the margin, a lower bound of v as in the authors' code: it pulls toward the memories' own descent, and
+    ``Gz ≥ 0`` still holds. A gradient that breaks no constraint is left as it is.
     """
     products = memories @ gradient
     if bool((products >= 0).all()):
@@ -93,25 +93,25 @@ def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = 
 
 
 class EpisodicMemory(Method):
-    """A method that learns the task alone, and keeps some of its training nodes to compare gradients with.
+    """Learns the task alone, and keeps some of its training nodes to compare gradients with.
 
-    Remembered nodes are among the examples with weight 0: nothing is learnt from them, but the parameters of all
+    Remembered nodes are among the examples with weight 0: nothing is learned from them, but the parameters of all
     heads that score them are there to be stepped on.
 
     Args:
-        per_class: e; the memory of a task is e times its classes, as large as replay's.
-        choose: ``random``, e training nodes of each class drawn by seed, as replay's selector of that name; or the
+        per_class: e; the memory of a task is e times its number of classes, as large as replay's.
+        choose: e training nodes per class drawn by seed (``random``), as replay's selector of that name; or the
             ``last`` training nodes of the task, whatever their classes, as in GEM's paper.
-        replay, hops: see :class:`ExperienceBuffer`.
+        replay: how a remembered node is shown again: where it is in the graph (``live``), without edges
+            (``isolated``), or with the neighborhood it had when it was stored (``ego``).
+        hops: radius of a stored neighborhood.
     """
 
-    guided = True
-
-    def __init__(self, per_class: int = 1, choose: str = "random", replay: str = "live", hops: int = 2) -> None:
-        if per_class < 1:
-            raise InputError(f"per_class (e) is {per_class}; at least 1 node a class must be remembered")
-        if choose not in CHOICES:
-            raise UnknownNameError("choose", choose, CHOICES)
+    def __init__(
+        self, per_class: int = 1, choose: Choose = "random", replay: ReplayMode = "live", hops: int = 2
+    ) -> None:
+        check_at_least(1, per_class=per_class)
+        check_choice("choose", choose, Choose)
         self.per_class, self.choose = per_class, choose
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
 
@@ -119,84 +119,95 @@ class EpisodicMemory(Method):
         check_per_class(task, self.per_class)
         self.buffer.check(task)
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
         graph, remembered = self.buffer.attach(task.graph)
-        own = learner.examples(graph, task.train, number)
+        own = learner.examples(graph, task.train, task.id)
         parts = [own.weighted(1.0 / len(own))]
         for experience, nodes in zip(self.buffer.experiences, remembered, strict=True):
             parts.append(learner.examples(graph, nodes, experience.task).weighted(0.0))
         return Examples.join(parts)
 
-    def guide(self, learner: Learner, task: Task, objective: Objective) -> Guide | None:
+    def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
         if not self.buffer.experiences:
             return None
         places = torch.arange(task.train.numel(), objective.targets.numel(), device=objective.targets.device)
-        return self.constraint(objective, places.split([len(part) for part in self.buffer.experiences]), learner, task)
+        memories = places.split([len(part) for part in self.buffer.experiences])
+        return self.constraint(objective, memories, learner.seed * 1_000_003 + task.id * 7919 + 47)
 
     @abstractmethod
-    def constraint(self, objective: Objective, memories: Sequence[Tensor], learner: Learner, task: Task) -> Guide:
-        """What changes gradients; ``memories`` are the places of each earlier task's nodes among the examples."""
+    def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
+        """The hook that changes gradients; ``memories`` are the positions of each earlier task's examples."""
 
-    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         count = self.per_class * task.num_classes
-        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + number * 7919 + 37) % 2**63)
+        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 37) % 2**63)
         places = torch.arange(task.train.numel())[-count:]
         if self.choose == "random":
             shuffled = torch.randperm(task.train.numel(), generator=generator)
             labels = task.graph.y[task.train].cpu()[shuffled]
             places = torch.cat([shuffled[labels == c][: self.per_class] for c in task.classes])
         nodes = task.train[places.to(task.train.device)]
-        self.buffer.add(task.graph, number, nodes, torch.zeros(count, device=nodes.device))
+        self.buffer.add(task.graph, task.id, nodes, torch.zeros(count, device=nodes.device))
         return {}
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"buffer": self.buffer.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.buffer.load_state_dict(state["buffer"])
-
-
-class Projection(Guide):
+class GEMProjection(StepHook):
     """GEM's step: the gradient is projected where it would raise the loss of a memory.
 
     Args:
-        memories: one objective an earlier task.
+        objective: that the task is learned with.
+        memories: the positions of each earlier task's examples in it.
         margin: γ.
+        seed: of the neighbors, which are drawn for each step where the task's own batches draw theirs.
     """
 
-    def __init__(self, memories: list[Objective], margin: float) -> None:
-        self.memories, self.margin = memories, margin
+    def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
+        self.objective, self.positions, self.margin, self.seed = objective, list(memories), margin, seed
+        self.sampled = isinstance(objective, SampledObjective)
+        self.memories = [] if self.sampled else [objective.batch(places) for places in memories]
+        self._step = 0
         self._rows: Tensor | None = None
+
+    def skip(self, steps: int) -> None:
+        self._step += steps
 
     def before_step(self, params: ParamDict) -> None:
         gradient = flat_gradient(params)
-        if self._rows is None:  # filled anew at each step, never made anew
-            self._rows = gradient.new_empty(len(self.memories), gradient.numel())
-        for row, memory in zip(self._rows, self.memories, strict=True):
+        if self._rows is None:  # one tensor for all steps
+            self._rows = gradient.new_empty(len(self.positions), gradient.numel())
+        for i, row in enumerate(self._rows):
+            memory = self._drawn(i) if self.sampled else self.memories[i]
             mean_gradient(memory, params, out=row)
+        self._step += 1
         projected = project(gradient, self._rows, self.margin)
         if projected is not gradient:
             set_gradient(params, projected)
 
+    def _drawn(self, i: int) -> Objective:
+        return self.objective.batch(self.positions[i], key=stream_key(self.seed, self._step, i))
+
 
 @METHODS.register("gem", help="no step may raise the loss of an earlier task's memory (gradient episodic memory)")
 class GEM(EpisodicMemory):
-    """Gradient episodic memory (Lopez-Paz and Ranzato, 2017), its quadratic programme solved exactly.
+    """Gradient episodic memory (Lopez-Paz and Ranzato, 2017), its quadratic program solved exactly.
 
-    Each step costs one gradient an earlier task, and a programme with as many variables.
+    Each step costs one gradient per earlier task, and a program with as many variables.
 
     Args:
         margin: γ, 0 or more; the paper's experiments use 0.5.
-        per_class, choose, replay, hops: see :class:`EpisodicMemory`.
     """
 
     def __init__(
-        self, per_class: int = 1, margin: float = 0.0, choose: str = "random", replay: str = "live", hops: int = 2
+        self,
+        per_class: int = 1,
+        margin: float = 0.0,
+        choose: Choose = "random",
+        replay: ReplayMode = "live",
+        hops: int = 2,
     ) -> None:
-        if not margin >= 0:
-            raise InputError(f"margin is {margin}; it must be 0 or more")
+        check_at_least(0, margin=margin)
         super().__init__(per_class, choose, replay, hops)
         self.margin = float(margin)
 
-    def constraint(self, objective: Objective, memories: Sequence[Tensor], learner: Learner, task: Task) -> Guide:
-        return Projection([objective.batch(places) for places in memories], self.margin)
+    def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
+        return GEMProjection(objective, memories, self.margin, seed)

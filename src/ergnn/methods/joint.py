@@ -1,19 +1,18 @@
-"""Joint: learn all tasks seen so far anew, together. What replay is a cheap stand-in for."""
+"""Joint: learn all tasks seen so far from scratch, together. The upper bound that replay approximates."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import Method
+from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples
-
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
 
 
 @METHODS.register("joint", help="all training nodes seen so far, from scratch at every task: the upper bound")
@@ -29,17 +28,25 @@ class Joint(Method):
         if task.own_graph:
             raise InputError(f"{task.name} has a graph of its own; joint training needs all tasks in one graph")
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        parts = [(number, task.train), *self._seen]
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        parts = [(task.id, task.train), *self._seen]
         joined = Examples.join([learner.examples(task.graph, nodes, of) for of, nodes in parts])
         return joined.weighted(1.0 / len(joined))
 
-    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
-        self._seen.append((number, task.train))
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+        self._seen.append((task.id, task.train))
         return {}
 
+    def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
+        self._seen = [(of, mapping(nodes)) for of, nodes in self._seen]
+
+    def forget_nodes(self, nodes: Tensor) -> int:
+        before = sum(part.numel() for _, part in self._seen)
+        self._seen = [(of, part[~torch.isin(part, nodes.to(part.device))]) for of, part in self._seen]
+        return before - sum(part.numel() for _, part in self._seen)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"tasks": [number for number, _ in self._seen], "nodes": [nodes for _, nodes in self._seen]}
+        return {"tasks": [of for of, _ in self._seen], "nodes": [nodes for _, nodes in self._seen]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._seen = list(zip(state["tasks"], state["nodes"], strict=True))

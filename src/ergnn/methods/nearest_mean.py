@@ -1,8 +1,8 @@
-"""Nearest class mean in S²X: nothing is trained, nothing is forgotten. What every claim has to stand beside."""
+"""Nearest class mean in S²X: nothing is trained, nothing is forgotten. The baseline for every comparison."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -10,17 +10,14 @@ from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.engine.propagation import propagate
+from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import Method
-from ergnn.nn.backbones import SGC
+from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import embed
+from ergnn.registry import check_choice
 
-if TYPE_CHECKING:
-    from ergnn.learner import Learner
-
-DISTANCES = ("euclidean", "cosine")
+Distance = Literal["euclidean", "cosine"]
 
 
 @METHODS.register("nearest-mean", aliases=("ncm",), help="the nearest class mean in S²X, no training at all")
@@ -29,31 +26,30 @@ class NearestMean(Method):
 
     ``z_v`` is v's row of ``S^K X`` with ``S = D̃^−½ (A + I) D̃^−½``, and ``μ_c`` the mean of z over the training nodes of
     class c, taken in the graph of c's task (where a class comes again, over all its tasks). The score of c is
-    ``−‖z_v − μ_c‖²``, or ``cos(z_v, μ_c)``; which classes compete (the task's own, or all so far) is the head's to
-    say. The backbone plays no part.
+    ``−‖z_v − μ_c‖²``, or ``cos(z_v, μ_c)``; which classes compete (the task's own, or all so far) is up to
+    the head. The backbone is not used.
 
     Args:
-        hops: K; 0 compares the attributes themselves.
-        distance: ``euclidean`` or ``cosine``.
+        hops: K; 0 compares the features themselves.
+        distance: of a node to a class mean.
     """
 
     trains = False
     backbone = "sgc"
 
-    def __init__(self, hops: int = 2, distance: str = "euclidean") -> None:
+    def __init__(self, hops: int = 2, distance: Distance = "euclidean") -> None:
         if hops < 0:
             raise InputError(f"hops is {hops}; it must be 0 or more")
-        if distance not in DISTANCES:
-            raise UnknownNameError("distance", distance, DISTANCES)
+        check_choice("distance", distance, Distance)
         self.hops, self.distance = hops, distance
         self._sums: dict[int, Tensor] = {}
         self._counts: dict[int, int] = {}
 
-    def examples(self, learner: Learner, task: Task, number: int) -> Examples:
-        own = learner.examples(task.graph, task.train, number)
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        own = learner.examples(task.graph, task.train, task.id)
         return own.weighted(1.0 / len(own))
 
-    def after_task(self, learner: Learner, task: Task, number: int, trained_on: Examples) -> dict[str, Any]:
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         z, labels = self._space(task.graph, task.train), task.graph.y[task.train]
         for c in task.classes:
             rows = z[labels == c]
@@ -70,8 +66,7 @@ class NearestMean(Method):
 
     def _space(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Rows of ``S^K X``, in double precision as means are compared."""
-        rows = embed(SGC(graph.num_features, hops=self.hops), graph, nodes) if self.hops else graph.rows(nodes)
-        return rows.double()
+        return propagate(graph, self.hops, nodes=nodes).double()
 
     def state_dict(self) -> dict[str, Any]:
         sums = [value.clone() for value in self._sums.values()]

@@ -1,19 +1,30 @@
-"""Nodes to be scored: where they are, which heads score them, and which output is right."""
+"""Nodes to be scored: where they are, which heads score them, which output is right, and what an error costs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.errors import InputError
 
+LossFunction = Callable[[Tensor, Tensor, Mapping[str, Tensor]], Tensor]
+"""``(logits [n, outputs], targets [n], extras) -> losses [n]``, one loss per example."""
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
+    """The default loss: ``−log softmax(logits)[target]`` (one term of Eq. 1 per node)."""
+    return F.cross_entropy(logits, targets, reduction="none")
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """A set of labelled nodes.
+    """A set of labeled nodes, and the loss of each as a function of its scores.
 
     Args:
         graph: the graph they live in.
@@ -21,6 +32,8 @@ class Examples:
         heads: ``[n, r]``, the heads that score each node; their outputs stand side by side.
         targets: ``[n]``, the right output among those (in heads of equal, largest width).
         weights: ``[n]``, what each example's loss is multiplied with in training.
+        extras: further values per example, ``[n, …]`` each, e.g. a teacher's outputs; the loss reads them.
+        loss: the losses ``[n]`` of scores ``[n, outputs]``; see :meth:`ergnn.methods.Method.loss`.
     """
 
     graph: Graph
@@ -28,22 +41,37 @@ class Examples:
     heads: Tensor
     targets: Tensor
     weights: Tensor
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    loss: LossFunction = cross_entropy
 
     def __len__(self) -> int:
         return int(self.nodes.numel())
 
     def __getitem__(self, index: Tensor) -> Examples:
         """Some of the examples, by position."""
-        return Examples(self.graph, self.nodes[index], self.heads[index], self.targets[index], self.weights[index])
+        extras = {name: value[index] for name, value in self.extras.items()}
+        values = (self.nodes[index], self.heads[index], self.targets[index], self.weights[index])
+        return Examples(self.graph, *values, extras, self.loss)
 
     def weighted(self, weights: Tensor | float) -> Examples:
         value = torch.as_tensor(weights, dtype=torch.float32, device=self.nodes.device).expand(len(self))
-        return Examples(self.graph, self.nodes, self.heads, self.targets, value)
+        return replace(self, weights=value)
+
+    def losses(self, logits: Tensor) -> Tensor:
+        """The loss of each example, ``[n]``, given its scores."""
+        return self.loss(logits, self.targets, self.extras)
 
     @staticmethod
     def join(parts: list[Examples]) -> Examples:
-        """Several sets in one; all must live in one graph and be scored by equally many heads."""
+        """Several sets in one; all must live in one graph, be scored by equally many heads and have one loss."""
         if any(part.graph is not parts[0].graph for part in parts):
             raise InputError("examples of different graphs cannot be joined")
-        stack = [torch.cat([getattr(part, key) for part in parts]) for key in ("nodes", "heads", "targets", "weights")]
-        return Examples(parts[0].graph, *stack)
+        if any(part.loss != parts[0].loss for part in parts):
+            raise InputError("examples with different losses cannot be joined")
+        names = list(parts[0].extras)
+        if any(set(part.extras) != set(names) for part in parts):
+            raise InputError(f"examples must have the same extras to be joined; the first set has: {names}")
+        extras = {name: torch.cat([part.extras[name] for part in parts]) for name in names}
+        columns = ("nodes", "heads", "targets", "weights")
+        stacked: dict[str, Any] = {key: torch.cat([getattr(part, key) for part in parts]) for key in columns}
+        return replace(parts[0], **stacked, extras=extras)

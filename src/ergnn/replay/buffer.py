@@ -1,21 +1,26 @@
-"""What is remembered of past tasks, and how it is shown to the model again."""
+"""The experience buffer: what is remembered of past tasks, and how it is shown to the model again."""
 
 from __future__ import annotations
 
+import heapq
 import zlib
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ergnn.data.graph import UNLABELLED, Graph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.nn.adjacency import adjacency_of
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.errors import InputError
+from ergnn.registry import check_choice
 
-REPLAYS = ("live", "isolated", "ego")
+ReplayMode = Literal["live", "isolated", "ego"]
+COLUMNS = ("nodes", "labels", "scores")
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +31,9 @@ class Experience:
         task: the task's number.
         nodes: node ids, class by class.
         labels: their classes.
-        scores: what the selector thought of each (larger is better).
-        copy: what was stored beside the ids: attributes, and edges among them, with the remembered nodes first.
+        scores: the selector's score of each (larger is better).
+        copy: what was stored beside the ids: features, and edges among them, with the remembered nodes first.
+        extras: further values per node, ``[n, …]`` each, e.g. the scores that a model gave it.
     """
 
     task: int
@@ -35,13 +41,14 @@ class Experience:
     labels: Tensor
     scores: Tensor
     copy: Graph | None = None
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.nodes.numel())
 
     @property
     def nbytes(self) -> int:
-        tensors = [self.nodes, self.labels]
+        tensors = [self.nodes, self.labels, *self.extras.values()]
         if self.copy is not None:
             x = self.copy.x
             tensors += [x.crow_indices(), x.col_indices(), x.values()] if self.copy.is_sparse else [x]
@@ -49,34 +56,38 @@ class Experience:
         return sum(t.numel() * t.element_size() for t in tensors)
 
     def keep(self, mask: Tensor, hops: int) -> Experience:
-        """Only some of the nodes; of a stored neighbourhood, what lies within ``hops`` of them."""
+        """Only some of the nodes; of a stored neighborhood, what lies within ``hops`` of them."""
         copy = None if self.copy is None else _ego(self.copy, mask.nonzero().flatten(), hops)
-        return Experience(self.task, self.nodes[mask], self.labels[mask], self.scores[mask], copy)
+        extras = {name: value[mask] for name, value in self.extras.items()}
+        return Experience(self.task, self.nodes[mask], self.labels[mask], self.scores[mask], copy, extras)
 
     @property
     def ranks(self) -> Tensor:
         """The place of each node among those of its class, the best being 0."""
-        same = self.labels.unsqueeze(0) == self.labels.unsqueeze(1)
-        return same.tril(-1).sum(1)
+        order = torch.argsort(self.labels, stable=True)
+        counts = torch.unique_consecutive(self.labels[order], return_counts=True)[1]
+        starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
+        ranks = torch.empty_like(order)
+        ranks[order] = torch.arange(order.numel(), device=order.device) - starts
+        return ranks
 
 
 @dataclass
 class ExperienceBuffer:
-    """The experience buffer 𝔹 of Algorithm 1: it grows by e nodes a class, unless it is kept within a budget.
+    """The experience buffer 𝔹 of Algorithm 1: it grows by e nodes per class, unless it is kept within a budget.
 
     Args:
-        replay: how a remembered node is shown again: ``live``, where it stands in the graph, with the neighbours it
-            has now; ``isolated``, its attributes alone; ``ego``, with the neighbourhood it had when it was stored.
-        hops: radius of a stored neighbourhood.
+        replay: how a remembered node is shown again: ``live``, where it is in the graph, with its present neighbors;
+            ``isolated``, its features alone; ``ego``, with the neighborhood it had when it was stored.
+        hops: radius of a stored neighborhood.
     """
 
-    replay: str = "live"
+    replay: ReplayMode = "live"
     hops: int = 2
     experiences: list[Experience] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.replay not in REPLAYS:
-            raise UnknownNameError("replay", self.replay, REPLAYS)
+        check_choice("replay", self.replay, ReplayMode)
         if self.hops < 1:
             raise InputError(f"hops is {self.hops}; an ego graph needs at least 1")
 
@@ -88,15 +99,17 @@ class ExperienceBuffer:
         return sum(part.nbytes for part in self.experiences)
 
     def check(self, task: Task) -> None:
-        """Refuse a task whose nodes could not be shown again."""
+        """Refuse a task whose nodes could not be replayed."""
         if task.own_graph and self.replay == "live":
             raise InputError(
                 f"{task.name} has a graph of its own, which later tasks do not see; replay is 'live', but its nodes "
                 "must be stored: use 'isolated' or 'ego'"
             )
 
-    def add(self, graph: Graph, task: int, nodes: Tensor, scores: Tensor) -> None:
-        """𝔹 ← 𝔹 ∪ ℰ; a node once only, but where copies are stored another task's graph may have the same ids."""
+    def add(
+        self, graph: Graph, task: int, nodes: Tensor, scores: Tensor, extras: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """𝔹 ← 𝔹 ∪ ℰ; each node once, but if copies are stored another task's graph may have the same ids."""
         rivals = [part.nodes for part in self.experiences if self.replay == "live" or part.task == task]
         again = nodes[torch.isin(nodes, torch.cat(rivals))] if rivals else nodes[:0]
         if again.numel() or nodes.unique().numel() < nodes.numel():
@@ -104,54 +117,104 @@ class ExperienceBuffer:
                 f"node {int(again[0]) if again.numel() else int(nodes.mode().values)} is remembered already"
             )
         copy = None if self.replay == "live" else _ego(graph, nodes, self._radius)
-        self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], scores.clone(), copy))
+        kept = scores.to(nodes.device, copy=True)
+        self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], kept, copy, dict(extras or {})))
+
+    def insert(self, task: int, nodes: Tensor, labels: Tensor, scores: Tensor) -> None:
+        """Put nodes of an earlier task behind those of their class (of a ``live`` buffer without extras)."""
+        new = Experience(task, nodes, labels, scores)
+        for i, part in enumerate(self.experiences):
+            if part.task == task:
+                values: dict[str, Any] = {key: torch.cat([getattr(old, key) for old in (part, new)]) for key in COLUMNS}
+                order = torch.argsort(values["labels"], stable=True)
+                self.experiences[i] = replace(part, **{key: value[order] for key, value in values.items()})
+                return
+        self.experiences.append(new)
+
+    def remap(self, mapping: Callable[[Tensor], Tensor]) -> None:
+        """Give the remembered nodes other ids."""
+        self.experiences = [replace(part, nodes=mapping(part.nodes)) for part in self.experiences]
 
     def remove(self, nodes: Tensor, task: int | None = None) -> int:
-        """Forget nodes by id (where copies are stored, of one task, as ids may repeat); returns how many there were."""
+        """Forget nodes by id (if copies are stored, of one task, as ids may repeat); returns how many there were."""
         before = len(self)
-        for i, part in enumerate(self.experiences):
-            if task is None or part.task == task:
-                gone = torch.isin(part.nodes, nodes.to(part.nodes.device))
-                if bool(gone.any()):
-                    self.experiences[i] = part.keep(~gone, self._radius)
-        self.experiences = [part for part in self.experiences if len(part)]
+        gone = [torch.isin(part.nodes, nodes.to(part.nodes.device)) for part in self.experiences]
+        self._keep(
+            [
+                mask.logical_not_() if task in (None, part.task) else torch.ones_like(mask)
+                for part, mask in zip(self.experiences, gone, strict=True)
+            ]
+        )
         return before - len(self)
 
     def trim(self, budget_nodes: int | None = None, budget_bytes: int | None = None) -> int:
         """Forget as few nodes as bring the buffer within a budget; returns how many.
 
-        Who gives way is decided fairly: the class with the most nodes, in it the task with the most, there the lowest
-        rank. Among equals a hash of node and task decides, so that no age is favoured (as in reservoir sampling).
+        Evicted first is a node of the class with the most nodes, in it of the task with the most, there the one with
+        the lowest rank. A hash of node and task breaks ties, so that no age is favored (as in reservoir sampling).
         """
         before = len(self)
-        while len(self) and (
-            (budget_nodes is not None and len(self) > budget_nodes)
-            or (budget_bytes is not None and self.nbytes > budget_bytes)
-        ):
-            i, place = self._least_needed()
-            mask = torch.ones(len(self.experiences[i]), dtype=torch.bool, device=self.experiences[i].nodes.device)
-            mask[place] = False
-            self.experiences[i] = self.experiences[i].keep(mask, self._radius)
-            self.experiences = [part for part in self.experiences if len(part)]
+        least = 0 if budget_nodes is None else max(0, before - budget_nodes)
+        if least or (budget_bytes is not None and self.nbytes > budget_bytes):
+            order = self._eviction_order()
+            if budget_bytes is not None:  # bytes never grow with the number of evicted nodes
+                least = bisect_left(
+                    range(before + 1),
+                    True,
+                    lo=least,
+                    key=lambda count: self._without(order[:count]).nbytes <= budget_bytes,
+                )
+            self.experiences = self._without(order[:least]).experiences
         return before - len(self)
 
-    def _least_needed(self) -> tuple[int, int]:
-        """Experience and place of the node that gives way first."""
-        of_class: Counter[int] = Counter()
-        of_both: Counter[tuple[int, int]] = Counter()
-        for part in self.experiences:
-            for label in part.labels.tolist():
-                of_class[label] += 1
-                of_both[label, part.task] += 1
-        worst, found = None, (0, 0)
+    def _without(self, places: list[tuple[int, int]]) -> ExperienceBuffer:
+        """A copy without some nodes, given by experience and position."""
+        masks = [torch.ones(len(part), dtype=torch.bool) for part in self.experiences]
+        for i, place in places:
+            masks[i][place] = False
+        smaller = ExperienceBuffer(self.replay, self.hops, list(self.experiences))
+        smaller._keep([mask.to(part.nodes.device) for mask, part in zip(masks, self.experiences, strict=True)])
+        return smaller
+
+    def _keep(self, masks: list[Tensor]) -> None:
+        pairs = [(part, mask) for part, mask in zip(self.experiences, masks, strict=True) if bool(mask.any())]
+        self.experiences = [part if bool(mask.all()) else part.keep(mask, self._radius) for part, mask in pairs]
+
+    def _eviction_order(self) -> list[tuple[int, int]]:
+        """Experience and position of every node, in the order in which a shrinking budget evicts them.
+
+        A heap has one entry per class and task, for its next node. Counts only fall, and so do the keys: an entry
+        whose key is out of date goes back with the present one.
+        """
+        stacks: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
         for i, part in enumerate(self.experiences):
             listed = zip(part.nodes.tolist(), part.labels.tolist(), part.ranks.tolist(), strict=True)
             for place, (node, label, rank) in enumerate(listed):
-                luck = zlib.crc32(f"{node},{part.task}".encode())
-                need = (of_class[label], of_both[label, part.task], rank, luck)
-                if worst is None or need > worst:
-                    worst, found = need, (i, place)
-        return found
+                tie_breaker = zlib.crc32(f"{node},{part.task}".encode())
+                stacks.setdefault((label, part.task), []).append((rank, tie_breaker, -i, -place))
+        of_class: Counter[int] = Counter()
+        for (label, _), stack in stacks.items():
+            stack.sort()
+            of_class[label] += len(stack)
+
+        def key(group: tuple[int, int]) -> tuple[int, ...]:
+            stack = stacks[group]
+            return tuple(-value for value in (of_class[group[0]], len(stack), *stack[-1]))
+
+        heap = [(key(group), group) for group in stacks]
+        heapq.heapify(heap)
+        order = []
+        while heap:
+            found, group = heapq.heappop(heap)
+            if found != key(group):
+                heapq.heappush(heap, (key(group), group))
+                continue
+            i, place = stacks[group].pop()[2:]
+            order.append((-i, -place))
+            of_class[group[0]] -= 1
+            if stacks[group]:
+                heapq.heappush(heap, (key(group), group))
+        return order
 
     @property
     def _radius(self) -> int:
@@ -165,7 +228,7 @@ class ExperienceBuffer:
     def attach(self, graph: Graph) -> tuple[Graph, list[Tensor]]:
         """The graph to train on, and in it the ids of each experience's nodes.
 
-        ``live`` leaves the graph as it is; the other ways append what was stored as nodes of their own.
+        ``live`` leaves the graph as it is; the other modes append what was stored as further nodes.
         """
         if self.replay == "live":
             return graph, [part.nodes for part in self.experiences]
@@ -201,7 +264,7 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     edges = place[graph.edge_index]
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
     x = graph.rows(kept)
-    y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELLED)])  # neighbours' labels are nobody's business
+    y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELLED)])  # neighbors' labels are not stored
     return replace(
         graph,
         x=x.to_sparse_csr() if graph.is_sparse else x,
@@ -236,6 +299,8 @@ def _experience_state(part: Experience) -> dict[str, Any]:
         "labels": part.labels,
         "scores": part.scores,
     }
+    if part.extras:
+        state["extras"] = dict(part.extras)
     if part.copy is not None:
         state["copy"] = {"x": part.copy.x, "edge_index": part.copy.edge_index, "y": part.copy.y}
     return state
@@ -243,4 +308,5 @@ def _experience_state(part: Experience) -> dict[str, Any]:
 
 def _experience(state: dict[str, Any]) -> Experience:
     copy = Graph(**state["copy"], name="experience") if "copy" in state else None
-    return Experience(state["task"], state["nodes"], state["labels"], state["scores"], copy)
+    columns = {key: state[key] for key in COLUMNS}
+    return Experience(state["task"], **columns, copy=copy, extras=state.get("extras", {}))

@@ -224,7 +224,7 @@ def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
         return None
     try:
         config = RunConfig(**{**row.config, "split": run.split})
-        preset = make_config_stream(config, seed if run.split == "seeded" else 0, order)
+        preset = make_config_stream(config, seed if run.split != "public" else 0, order)
     except ErgnnError:
         return None
     return preset.stream if preset.split == run.split else None

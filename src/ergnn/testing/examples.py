@@ -56,8 +56,8 @@ def example_context(
     learner = Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
     for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
         learner.observe(task)
-    trained_on = learner.method.examples(learner, task, task.id)
-    return learner.selection_context(task, task.id, trained_on, per_class, allow_test)
+    trained_on = learner.method.examples(learner, task)
+    return learner.selection_context(task, trained_on, per_class, allow_test)
 
 
 def scrambled(stream: TaskStream) -> TaskStream:

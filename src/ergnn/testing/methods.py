@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.data import Task, TaskStream
 from ergnn.learner import Learner
-from ergnn.methods import Method
+from ergnn.methods import LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
 from ergnn.replay import ExperienceBuffer
@@ -65,8 +65,8 @@ def _method_examples(subject: Subject) -> None:
     learner, given = _learner(method), method.examples
     seen = torch.empty(0, dtype=torch.long)
 
-    def watched(learner: Learner, task: Task, number: int) -> Examples:
-        examples = given(learner, task, number)
+    def watched(learner: LearnerView, task: Task) -> Examples:
+        examples = given(learner, task)
         _check_examples(examples, task, torch.cat([seen, task.train]))
         return examples
 

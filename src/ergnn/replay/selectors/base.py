@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError, LeakageError, UnknownNameError
+from ergnn.engine.objective import embed
+from ergnn.errors import InputError, LeakageError
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.objective import embed
+from ergnn.registry import check_choice
 
-TARGETS = ("train", "val", "test")
+Target = Literal["train", "val", "test"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,6 @@ class SelectionContext:
         task: the task; its test nodes' labels are only reached through :meth:`split`, which refuses them.
         model: the trained model.
         heads: which outputs stand for which classes.
-        number: the task's number for ``heads``.
         trained_on: the examples that were trained on, the task's own training nodes first, then replayed ones.
         l2: λ of the λ/2 ‖θ‖² in the minimised loss.
         per_class: e, how many nodes to choose a class; all of a class that has fewer.
@@ -38,7 +38,6 @@ class SelectionContext:
     task: Task
     model: nn.Module
     heads: HeadPolicy
-    number: int
     trained_on: Examples
     l2: float
     per_class: int
@@ -60,26 +59,28 @@ class SelectionContext:
 
     def generator(self) -> torch.Generator:
         """A fresh random source; the same one at each call."""
-        return torch.Generator().manual_seed((self.seed * 1_000_003 + self.number * 7919 + 17) % 2**63)
+        return torch.Generator().manual_seed((self.seed * 1_000_003 + self.task.id * 7919 + 17) % 2**63)
 
     def split(self, name: str) -> Tensor:
         """The task's nodes of a split, if the selector may see their labels."""
-        if name not in TARGETS:
-            raise UnknownNameError("target", name, TARGETS)
+        check_choice("target", name, Target)
         if name == "test" and not self.allow_test:
             raise LeakageError("a selector asked for test labels without declaring itself leaky")
         nodes = getattr(self.task, name)
         if not nodes.numel():
-            raise InputError(f"{self.task.name} has no {name} nodes; choose another target: {', '.join(TARGETS)}")
+            raise InputError(
+                f"{self.task.name} has no {name} nodes; choose another target: {', '.join(get_args(Target))}"
+            )
         return nodes
 
     def examples(self, split: str) -> Examples:
-        """A split of the task as examples."""
+        """A split of the task as examples, with the loss that was trained with."""
         nodes = self.split(split)
         labels = self.graph.y[nodes]
-        heads = self.heads.heads_of(self.number, nodes.numel(), nodes.device)
+        heads = self.heads.heads_of(self.task.id, nodes.numel(), nodes.device)
         weights = torch.ones(nodes.numel(), device=nodes.device)
-        return Examples(self.graph, nodes, heads, self.heads.targets(self.number, labels), weights)
+        targets = self.heads.targets(self.task.id, labels)
+        return Examples(self.graph, nodes, heads, targets, weights, {}, self.trained_on.loss)
 
     def embed(self, nodes: Tensor) -> Tensor:
         """What the output layer reads at these nodes."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from ergnn.errors import InputError
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, best_per_class
-from ergnn.replay.selectors.spaces import Space
+from ergnn.replay.selectors.spaces import Distance, Space, SpaceName
 
 SAMPLE = 2000
 """Nodes a side from which the quantile of distances is estimated where there are more."""
@@ -36,10 +36,10 @@ class Coverage(Selector):
 
     def __init__(
         self,
-        space: str = "attribute",
+        space: SpaceName = "attribute",
         d: float | None = None,
         quantile: float = 0.5,
-        distance: str = "euclidean",
+        distance: Distance = "euclidean",
         normalize: bool = False,
     ) -> None:
         if not 0.0 < quantile < 1.0:
@@ -126,7 +126,7 @@ class AttributeCoverage(Coverage):
         self,
         d: float | None = None,
         quantile: float = 0.5,
-        distance: str = "euclidean",
+        distance: Distance = "euclidean",
         normalize: bool = False,
     ) -> None:
         super().__init__("attribute", d, quantile, distance, normalize)
@@ -140,7 +140,7 @@ class EmbeddingCoverage(Coverage):
         self,
         d: float | None = None,
         quantile: float = 0.5,
-        distance: str = "euclidean",
+        distance: Distance = "euclidean",
         normalize: bool = False,
     ) -> None:
         super().__init__("embedding", d, quantile, distance, normalize)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
+from ergnn.engine.objective import FieldObjective, Objective, make_objective
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import FieldObjective, Objective, make_objective
 
 CHUNK = 64
 """Examples whose receptive fields are joined into one."""

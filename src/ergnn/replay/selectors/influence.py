@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from ergnn.curvature import CURVATURES, Curvature, flatten, gradient, unflatten
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.nn.objective import Objective, ParamDict, make_objective
+from ergnn.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
+from ergnn.engine.objective import Objective, ParamDict, make_objective
+from ergnn.errors import InputError
+from ergnn.registry import check_choice
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.base import TARGETS, Selection, SelectionContext, Selector, best_per_class
+from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
 
-SIGNS = ("helpful", "harmful", "magnitude")
+Sign = Literal["helpful", "harmful", "magnitude"]
 
 
 @SELECTORS.register("im", help="largest influence on the loss of a target set (influence maximisation)")
@@ -38,9 +41,9 @@ class Influence(Selector):
 
     def __init__(
         self,
-        target: str = "val",
-        sign: str = "helpful",
-        curvature: str = "gauss-newton",
+        target: Target = "val",
+        sign: Sign = "helpful",
+        curvature: CurvatureKind = "gauss-newton",
         damping: float = 0.01,
         normalize: bool = False,
         tolerance: float = 1e-3,
@@ -49,12 +52,9 @@ class Influence(Selector):
         warm_start: bool = False,
         batch: int | None = None,
     ) -> None:
-        if target not in TARGETS:
-            raise UnknownNameError("target", target, TARGETS)
-        if sign not in SIGNS:
-            raise UnknownNameError("sign", sign, SIGNS)
-        if curvature not in CURVATURES:
-            raise UnknownNameError("curvature", curvature, CURVATURES)
+        check_choice("target", target, Target)
+        check_choice("sign", sign, Sign)
+        check_choice("curvature", curvature, CurvatureKind)
         if not 0 <= damping < float("inf"):
             raise InputError(f"damping is {damping}; it must be 0 or more")
         if not 0 < tolerance < 1:

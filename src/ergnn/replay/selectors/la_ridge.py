@@ -56,7 +56,7 @@ class LinearisedRidge(Ridge):
         self.memory = memory
 
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
-        columns = context.heads.columns(context.number, candidates.device)[0]
+        columns = context.heads.columns(context.task.id, candidates.device)[0]
         size = first_layer_size(context.model, _examples(context, candidates[:1]))
         blocks = candidates.split(max(1, self.memory * 2**20 // (8 * size)))
         functions = range(columns.numel()) if columns.numel() > 2 else [columns.numel() - 1]
@@ -89,6 +89,6 @@ def _products(
 
 
 def _examples(context: SelectionContext, nodes: Tensor) -> Examples:
-    heads = context.heads.heads_of(context.number, nodes.numel(), nodes.device)
+    heads = context.heads.heads_of(context.task.id, nodes.numel(), nodes.device)
     blank = torch.zeros_like(nodes)
     return Examples(context.graph, nodes, heads, blank, blank.float())

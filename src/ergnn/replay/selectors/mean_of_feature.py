@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
-from ergnn.replay.selectors.spaces import Space
+from ergnn.replay.selectors.spaces import Distance, Space, SpaceName
 
 CHUNK = 8192
 """Nodes whose vectors are held at a time."""
@@ -22,7 +22,9 @@ class MeanOfFeature(Selector):
         normalize: divide each vector by its length before the mean is taken.
     """
 
-    def __init__(self, space: str = "attribute", distance: str = "euclidean", normalize: bool = False) -> None:
+    def __init__(
+        self, space: SpaceName = "attribute", distance: Distance = "euclidean", normalize: bool = False
+    ) -> None:
         self.space = Space(space, distance, normalize)
 
     def score(self, context: SelectionContext) -> Tensor:
@@ -46,7 +48,7 @@ class AttributeMean(MeanOfFeature):
     Attribute vectors are brought to length 1 first: of raw bags of words, the nearest to the mean are the shortest.
     """
 
-    def __init__(self, distance: str = "euclidean", normalize: bool = True) -> None:
+    def __init__(self, distance: Distance = "euclidean", normalize: bool = True) -> None:
         super().__init__("attribute", distance, normalize)
 
 
@@ -54,5 +56,5 @@ class AttributeMean(MeanOfFeature):
 class EmbeddingMean(MeanOfFeature):
     """MF*: nearest to the class mean of embeddings."""
 
-    def __init__(self, distance: str = "euclidean", normalize: bool = False) -> None:
+    def __init__(self, distance: Distance = "euclidean", normalize: bool = False) -> None:
         super().__init__("embedding", distance, normalize)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.errors import UnknownNameError
+from ergnn.registry import check_choice
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
 from ergnn.replay.selectors.first_layer import gradients, summed_gradient
 
-TARGETS = ("val", "train")
+Target = Literal["val", "train"]
 
 
 @SELECTORS.register("rim", help="gradient most in line with a target set's, in the first layer (repaired influence)")
@@ -26,9 +28,8 @@ class RepairedInfluence(Selector):
         target: ``val`` or ``train``.
     """
 
-    def __init__(self, target: str = "val") -> None:
-        if target not in TARGETS:
-            raise UnknownNameError("target", target, TARGETS)
+    def __init__(self, target: Target = "val") -> None:
+        check_choice("target", target, Target)
         self.target = target
 
     def score(self, context: SelectionContext) -> Tensor:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.errors import UnknownNameError
+from ergnn.registry import check_choice
 from ergnn.replay.selectors.base import SelectionContext
 
-SPACES = ("attribute", "embedding")
-DISTANCES = ("euclidean", "cosine")
+SpaceName = Literal["attribute", "embedding"]
+Distance = Literal["euclidean", "cosine"]
 
 
 class Space:
@@ -24,11 +25,9 @@ class Space:
         normalize: divide each vector by its length first.
     """
 
-    def __init__(self, space: str, distance: str, normalize: bool) -> None:
-        if space not in SPACES:
-            raise UnknownNameError("space", space, SPACES)
-        if distance not in DISTANCES:
-            raise UnknownNameError("distance", distance, DISTANCES)
+    def __init__(self, space: SpaceName, distance: Distance, normalize: bool) -> None:
+        check_choice("space", space, SpaceName)
+        check_choice("distance", distance, Distance)
         self.space, self.distance, self.normalize = space, distance, normalize
 
     def vectors(self, context: SelectionContext, nodes: Tensor) -> Tensor:

@@ -1,0 +1,121 @@
+"""A graph's features as the maps read them: rows scaled, wide ones sketched, a few columns at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ergnn.data.csr import targets
+from ergnn.data.graph import Graph
+
+NONZEROS = 3
+"""Entries per row of a sketch."""
+
+SKETCH_SEED = 7
+COPIED_BYTES = 1 << 28
+"""Dense features are converted once if they take no more memory than this; else by each product."""
+
+ROW_BLOCK = 1 << 16
+"""Rows of dense features that are converted at a time."""
+
+
+class Sketch:
+    """A sparse sign matrix P ``[width, size]``: three entries of ±1/√3 per row, in columns drawn at random.
+
+    ``E[P Pᵀ] = I``, so that ``X P`` keeps the inner products of rows in expectation (Kane and Nelson, 2014). Since P
+    acts on columns and S on rows, ``S (X P) = (S X) P``. All learners draw the same P for the same width and size.
+    """
+
+    def __init__(self, width: int, size: int, device: torch.device | str = "cpu") -> None:
+        generator = torch.Generator().manual_seed(SKETCH_SEED)
+        column = torch.randint(size, (width, NONZEROS), generator=generator)
+        sign = torch.randint(2, (width, NONZEROS), generator=generator).double().mul_(2).sub_(1)
+        self.width, self.size = width, size
+        self._column, self._sign = column.to(device), (sign / NONZEROS**0.5).to(device)
+
+    def columns(self, first: int, last: int, dtype: torch.dtype) -> Tensor:
+        """``P[:, first:last]``, dense."""
+        row = torch.arange(self.width, device=self._column.device).unsqueeze(1).expand_as(self._column)
+        inside = (self._column >= first) & (self._column < last)
+        out = torch.zeros(self.width, last - first, dtype=dtype, device=self._column.device)
+        index = (row[inside], self._column[inside] - first)
+        return out.index_put_(index, self._sign[inside].to(dtype), accumulate=True)
+
+    def matmul(self, w: Tensor) -> Tensor:
+        """``P w``."""
+        return (self._sign.to(w.dtype).unsqueeze(2) * w[self._column]).sum(1)
+
+    def t_matmul(self, q: Tensor) -> Tensor:
+        """``Pᵀ q``."""
+        out = q.new_zeros(self.size, q.size(1))
+        for j in range(NONZEROS):
+            out.index_add_(0, self._column[:, j], self._sign[:, j, None].to(q.dtype) * q)
+        return out
+
+
+class Inputs:
+    """The features of a graph, each row divided by the sum of its absolute values.
+
+    For bags of words that is the share of each word; for dense features of any sign it makes nodes weigh about the
+    same in what their neighbors sum. A row of zeros stays zero.
+
+    Args:
+        graph: whose features are read; large dense ones are not copied.
+        sketch: how many columns to sketch the features to; None keeps them.
+        dtype: what to compute in.
+    """
+
+    def __init__(self, graph: Graph, sketch: int | None = None, dtype: torch.dtype = torch.float64) -> None:
+        self.dtype = dtype
+        self._x = graph.x
+        if graph.is_sparse:
+            value = graph.x.values().to(dtype)
+            row = targets(graph.x.crow_indices())
+            total = value.new_zeros(graph.num_nodes).index_add_(0, row, value.abs())
+            value = value / total.clamp(min=torch.finfo(dtype).tiny)[row]
+            shape = (graph.num_nodes, graph.num_features)
+            parts = (graph.x.crow_indices(), graph.x.col_indices().long(), value)
+            self._x = torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
+            order = torch.argsort(parts[1], stable=True)
+            count = torch.bincount(parts[1], minlength=graph.num_features)
+            pointer = torch.cat([count.new_zeros(1), count.cumsum(0)])
+            self._t = torch.sparse_csr_tensor(pointer, row[order], value[order], shape[::-1], check_invariants=False)
+        else:
+            total = torch.cat([part.to(dtype).abs().sum(1) for part in graph.x.split(ROW_BLOCK)])
+            if graph.x.numel() * dtype.itemsize <= COPIED_BYTES:
+                self._x = graph.x.to(dtype)
+            self._scale = total.clamp(min=torch.finfo(dtype).tiny).reciprocal_().unsqueeze(1)
+        self.sketch = None if sketch is None else Sketch(graph.num_features, sketch, graph.device)
+        self.width = graph.num_features if sketch is None else sketch
+        self.num_nodes = graph.num_nodes
+
+    def columns(self, first: int, last: int) -> Tensor:
+        """Some columns, dense: ``[nodes, last − first]``."""
+        if self.sketch is not None:
+            return self._matmul(self.sketch.columns(first, last, self.dtype))
+        if self._x.layout != torch.sparse_csr:
+            return self._x[:, first:last].to(self.dtype) * self._scale
+        start = self._t.crow_indices()[first : last + 1]
+        begin, end = int(start[0]), int(start[-1])
+        out = torch.zeros(self.num_nodes, last - first, dtype=self.dtype, device=start.device)
+        index = (self._t.col_indices()[begin:end], targets(start - begin))
+        return out.index_put_(index, self._t.values()[begin:end], accumulate=True)
+
+    def matmul(self, w: Tensor) -> Tensor:
+        """``X w`` for a dense ``[width, columns]``."""
+        return self._matmul(w if self.sketch is None else self.sketch.matmul(w))
+
+    def t_matmul(self, q: Tensor) -> Tensor:
+        """``Xᵀ q`` for a dense ``[nodes, columns]``."""
+        if self._x.layout == torch.sparse_csr:
+            out = self._t @ q
+        else:
+            out = q.new_zeros(self._x.size(1), q.size(1))
+            for part, scaled in zip(self._x.split(ROW_BLOCK), (self._scale * q).split(ROW_BLOCK), strict=True):
+                out += (scaled.T @ part.to(self.dtype)).T
+        return out if self.sketch is None else self.sketch.t_matmul(out)
+
+    def _matmul(self, w: Tensor) -> Tensor:
+        if self._x.layout == torch.sparse_csr:
+            return self._x @ w
+        return torch.cat([part.to(self.dtype) @ w for part in self._x.split(ROW_BLOCK)]) * self._scale

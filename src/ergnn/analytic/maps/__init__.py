@@ -1,0 +1,10 @@
+"""Feature maps: one file each."""
+
+from __future__ import annotations
+
+from ergnn.analytic.maps.base import FeatureMap
+from ergnn.registry import Registry
+
+FEATURE_MAPS: Registry[type[FeatureMap]] = Registry("feature map", "ergnn.analytic.maps")
+
+__all__ = ["FEATURE_MAPS", "FeatureMap"]

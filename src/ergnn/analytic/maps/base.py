@@ -1,0 +1,39 @@
+"""The interface of a feature map."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Operator(Protocol):
+    """A square matrix over the nodes."""
+
+    def matmul(self, x: Tensor) -> Tensor: ...
+
+
+class FeatureMap(ABC):
+    """Polynomials ``p_k`` of the normalized adjacency; the blocks of φ are ``p_k(S) X``.
+
+    Since each block is a polynomial of S times X, columns of X can be propagated in any grouping, a sketch of the
+    columns commutes with the map, and ``p_k(S) X W = p_k(S) (X W)``.
+
+    Attributes:
+        name: the name that results report.
+        num_blocks: how many polynomials there are.
+        num_hops: their highest degree; an edge changes φ only within so many hops.
+    """
+
+    name: str
+    num_blocks: int
+    num_hops: int
+
+    @abstractmethod
+    def blocks(self, operator: Operator, x: Tensor) -> list[Tensor]:
+        """``p_k(S) x`` for each k; ``x`` is ``[nodes, columns]``."""
+
+    def candidates(self) -> tuple[FeatureMap, ...]:
+        """The maps that compete by leave-one-out error; by default only this one."""
+        return (self,)

@@ -1,0 +1,31 @@
+"""Features of the node and of its neighborhoods, side by side."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ergnn.analytic.maps import FEATURE_MAPS
+from ergnn.analytic.maps.base import FeatureMap, Operator
+from ergnn.errors import InputError
+
+
+@FEATURE_MAPS.register("hops", help="the powers X, SX, S²X and S³X side by side")
+class Hops(FeatureMap):
+    """``[X, SX, …, S^K X]`` (SIGN; Frasca et al., 2020, without the network).
+
+    Args:
+        num_hops: K.
+    """
+
+    name = "hops"
+
+    def __init__(self, num_hops: int = 3) -> None:
+        if num_hops < 0:
+            raise InputError(f"num_hops is {num_hops}; it must be 0 or more")
+        self.num_hops, self.num_blocks = num_hops, num_hops + 1
+
+    def blocks(self, operator: Operator, x: Tensor) -> list[Tensor]:
+        found = [x]
+        for _ in range(self.num_hops):
+            found.append(operator.matmul(found[-1]))
+        return found

@@ -1,0 +1,35 @@
+"""Personalized PageRank of the features."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ergnn.analytic.maps import FEATURE_MAPS
+from ergnn.analytic.maps.base import FeatureMap, Operator
+from ergnn.errors import InputError
+
+
+@FEATURE_MAPS.register("ppr", help="personalized PageRank: Z ← (1 − α) S Z + α X")
+class PersonalizedPageRank(FeatureMap):
+    """``Z ← (1 − α) S Z + α X`` from ``Z = X`` (APPNP; Gasteiger et al., 2019, without the network).
+
+    Args:
+        alpha: α, the teleport probability.
+        num_steps: how many iterations.
+    """
+
+    name = "ppr"
+    num_blocks = 1
+
+    def __init__(self, alpha: float = 0.1, num_steps: int = 10) -> None:
+        if not 0 < alpha <= 1:
+            raise InputError(f"alpha is {alpha}; it must be above 0 and at most 1")
+        if num_steps < 0:
+            raise InputError(f"num_steps is {num_steps}; it must be 0 or more")
+        self.alpha, self.num_hops = alpha, num_steps
+
+    def blocks(self, operator: Operator, x: Tensor) -> list[Tensor]:
+        z = x
+        for _ in range(self.num_hops):
+            z = operator.matmul(z).mul_(1 - self.alpha).add_(x, alpha=self.alpha)
+        return [z]

@@ -1,0 +1,155 @@
+"""Training nodes and their labels; rows of φ are a cache, so that every change of the data is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ergnn.analytic.features import Features
+from ergnn.analytic.kept import KeptRows
+from ergnn.analytic.maps import FeatureMap
+from ergnn.analytic.propagation import NormalizedAdjacency
+from ergnn.analytic.ridge import LAMBDAS, RidgeSolution, fit_ridge, least
+from ergnn.data.csr import pair_hash, row_chunks, targets
+from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.errors import InputError
+
+
+class AnalyticState:
+    """Which nodes are labeled, and how; in the order of their ids.
+
+    The head is a function of these and of the graph. However labels came, were corrected or removed, the head is the
+    one that the final data give at once.
+
+    Attributes:
+        nodes: ids, ascending.
+        labels: their labels.
+        kept: labeled rows whose nodes are not kept.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.nodes = torch.empty(0, dtype=torch.long, device=device)
+        self.labels = torch.empty(0, dtype=torch.long, device=device)
+        self.kept = KeptRows()
+        self._rows: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of ids, labels and kept rows."""
+        return (self.nodes.numel() + self.labels.numel()) * 8 + self.kept.nbytes
+
+    def update(self, nodes: Tensor, labels: Tensor) -> None:
+        """Add labels; a node that has one gets the new one."""
+        if nodes.shape != labels.shape or nodes.unique().numel() < nodes.numel():
+            raise InputError(
+                f"{nodes.numel()} node(s) and {labels.numel()} label(s); give one label per node, each once"
+            )
+        old = ~torch.isin(self.nodes.to(nodes.device), nodes)
+        joined = torch.cat([self.nodes.to(nodes.device)[old], nodes])
+        order = torch.argsort(joined)
+        self.labels = torch.cat([self.labels.to(nodes.device)[old], labels])[order]
+        self.nodes = joined[order]
+
+    def remove(self, nodes: Tensor) -> None:
+        """Remove labels, and all that was computed for their nodes."""
+        nodes = nodes.to(self.nodes.device)
+        missing = nodes[~torch.isin(nodes, self.nodes)]
+        if missing.numel():
+            raise InputError(f"node {int(missing[0])} has no label to remove")
+        keep = ~torch.isin(self.nodes, nodes)
+        self.nodes, self.labels = self.nodes[keep], self.labels[keep]
+        self.forget_rows(nodes)
+
+    def forget_rows(self, nodes: Tensor | None = None) -> None:
+        """Drop cached rows of φ, of some nodes or of all; they are computed again when they are needed."""
+        if nodes is None:
+            self._rows.clear()
+            return
+        for name, (ids, rows) in self._rows.items():
+            keep = ~torch.isin(ids, nodes)
+            self._rows[name] = ids[keep], rows[keep]
+
+    def move(self, before: Graph, after: Graph, maps: Sequence[FeatureMap]) -> None:
+        """Drop the cached rows that a change of the graph can have changed."""
+        changed = changed_nodes(before, after)
+        for each in maps:
+            if each.name in self._rows:
+                ids, rows = self._rows[each.name]
+                keep = ~reached(after, changed, each.num_hops)[ids]
+                self._rows[each.name] = ids[keep], rows[keep]
+
+    def rows(self, features: Features) -> Tensor:
+        """φ of the labeled nodes; only rows that are not cached are computed."""
+        name, width = features.feature_map.name, features.width
+        ids, rows = self._rows.get(name, (self.nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
+        new = self.nodes[~torch.isin(self.nodes, ids)]
+        if new.numel() or ids.numel() > self.nodes.numel():
+            keep = torch.isin(ids, self.nodes)
+            ids = torch.cat([ids[keep], new])
+            rows = torch.cat([rows.to(new.device)[keep], features.rows(new)])
+            order = torch.argsort(ids)
+            ids, rows = ids[order], rows[order]
+            self._rows[name] = ids, rows
+        return rows
+
+    def solve(
+        self, features: Sequence[Features], lambdas: Sequence[float] = LAMBDAS
+    ) -> tuple[int, RidgeSolution] | None:
+        """The head with the least leave-one-out error, and which of the features it is for; None without a label."""
+        solutions = []
+        for each in features:
+            parts = []
+            if self.nodes.numel():
+                parts.append((self.rows(each), self.labels, torch.ones_like(self.labels, dtype=torch.float64)))
+            kept = self.kept.get(each.feature_map.name)
+            if kept is not None:
+                parts.append(kept)
+            if parts:
+                rows, labels, counts = map(torch.cat, zip(*parts, strict=True))
+                solutions.append(fit_ridge(rows, labels, counts, lambdas))
+        return choose(solutions) if solutions else None
+
+
+def choose(solutions: Sequence[RidgeSolution]) -> tuple[int, RidgeSolution]:
+    """The solution with the least leave-one-out error; the first where leave-one-out cannot tell."""
+    errors = [each.loo_error for each in solutions]
+    best = least([error for error in errors if error is not None]) if None not in errors else 0
+    return best, solutions[best]
+
+
+def changed_nodes(before: Graph, after: Graph) -> Tensor:
+    """Nodes of ``after`` whose features or in-neighbors are not those of ``before``, as a mask."""
+    common = min(before.num_nodes, after.num_nodes)
+    changed = torch.ones(after.num_nodes, dtype=torch.bool, device=after.device)
+    if before.x is after.x:
+        changed[:common] = False
+    elif not (before.is_sparse or after.is_sparse) and before.num_features == after.num_features:
+        changed[:common] = (before.x[:common] != after.x[:common]).any(1)
+    if before.edge_index is not after.edge_index:
+        one, two = (_list_hashes(graph) for graph in (before, after))
+        changed[:common] |= (one[:common] != two[:common]).any(1)
+    return changed
+
+
+def reached(graph: Graph, start: Tensor, num_hops: int) -> Tensor:
+    """Nodes that can be reached from ``start`` along at most ``num_hops`` edges, as a mask."""
+    operator, mask = NormalizedAdjacency(graph), start
+    for _ in range(num_hops):
+        further = operator.matmul(mask.double().unsqueeze(1)).flatten() > 0
+        if torch.equal(further, mask):
+            break
+        mask = further
+    return mask
+
+
+def _list_hashes(graph: Graph) -> Tensor:
+    """Degree and a 64-bit hash of the list of in-neighbors of each node, whatever their order."""
+    adj = adjacency_of(graph)
+    total = torch.zeros(graph.num_nodes, dtype=torch.long, device=graph.device)
+    for row, stop, first, last in row_chunks(adj.rowptr):
+        target = targets(adj.rowptr[row : stop + 1]) + row
+        total.index_add_(0, target, pair_hash(adj.col[first:last].long(), target))
+    return torch.stack([adj.degree, total], 1)

@@ -1,0 +1,46 @@
+"""Losses over sampled neighbours: of a batch, drawn anew for each key."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ergnn.engine.losses import ParamDict
+from ergnn.engine.objective import FieldObjective
+from ergnn.engine.sampling import Sampling, sampled_field
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
+
+
+class SampledObjective(FieldObjective):
+    """Examples of one model whose batches look at drawn neighbours only; of the whole set no field is ever made.
+
+    Args:
+        sampling: how many neighbours.
+        heads: as for :class:`FieldObjective`.
+        key: decides what is drawn where all examples are scored at once.
+    """
+
+    def __init__(
+        self, model: Backbone, examples: Examples, sampling: Sampling, heads: list[int] | None = None, key: int = 0
+    ) -> None:
+        sampling.check(model)
+        heads = torch.unique(examples.heads).tolist() if heads is None else heads
+        none = examples[examples.nodes.new_empty(0)]
+        super().__init__([model], [none], heads, partial(sampled_field, sampling=sampling))
+        self.examples, self.recordable = [examples], False
+        self.targets, self.weights = examples.targets, examples.weights
+        self.sampling, self.key = sampling, key
+
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> FieldObjective:
+        """Some of the examples, by position; ``key`` decides their neighbours."""
+        part = self.examples[0][index]
+        part = part if weights is None else part.weighted(weights)
+        make = partial(sampled_field, sampling=self.sampling, key=self.key if key is None else key)
+        return FieldObjective([self._only], [part], self.heads, make)
+
+    def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
+        every = torch.arange(len(self.examples[0]), device=self.targets.device)
+        return self.batch(every).logits(params, keys)

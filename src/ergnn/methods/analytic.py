@@ -1,0 +1,288 @@
+"""A ridge head on propagated features, solved in closed form: nothing is trained, and no order of tasks matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from ergnn.analytic import (
+    FEATURE_MAPS,
+    AnalyticState,
+    FeatureMap,
+    Features,
+    Inputs,
+    NormalizedAdjacency,
+    RidgeSolution,
+    fit_ridge,
+)
+from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS
+from ergnn.analytic.state import choose
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.errors import InputError
+from ergnn.methods import METHODS
+from ergnn.methods.base import LearnerView, Method
+from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.registry import check_choice
+
+Memory = Literal["nodes", "centroids"]
+
+SKETCH_SIZE = 2048
+"""Columns of a sketch that is chosen automatically, for features that are wider."""
+
+FLOAT64_ENTRIES = 1 << 26
+"""Graphs with more feature entries (nodes × features) are propagated in float32."""
+
+NO_SCORE = -1e9
+"""Score of a class without a labeled node."""
+
+
+@METHODS.register("analytic", aliases=("ridge",), help="a closed-form ridge head on propagated features, no training")
+class Analytic(Method):
+    """Ridge regression on propagated features, from all labels seen so far.
+
+    After each task the head is solved from the ids and labels of all training nodes so far, in the graph of that task.
+    It is the head that all labels at once would give, in whatever order they came. λ and the feature map have the
+    least leave-one-out error on the training nodes; no validation label is used. Which classes compete (the task's
+    own, or all so far) is decided by the learner's head. The backbone is not used, unless there is a student.
+
+    Args:
+        feature_map: a name in :data:`ergnn.analytic.FEATURE_MAPS`, e.g. ``auto``, ``ppr`` or ``hops``.
+        map_options: options of the feature map.
+        lam: a fixed λ; by default the best of ``LAMBDAS`` by leave-one-out (0.3 with centroids).
+        memory: ``nodes`` keeps ids and labels, and is exact; ``centroids`` keeps ``per_class`` k-means centroids of φ
+            for each class, and needs no earlier node. Of a task with a graph of its own, rows of φ are kept in place
+            of ids.
+        per_class: centroids per class.
+        sketch: number of columns to sketch the features to; ``auto`` sketches features of more than 2,048 columns
+            to 2,048 once there are as many training nodes as columns; None never does.
+        student: train the learner's backbone, from scratch at each task, and predict with it: by cross-entropy to the
+            head's probabilities on all nodes of the graph, and to the labels of the task's training nodes. It needs
+            ``head="growing"``.
+    """
+
+    backbone = "gcn"
+
+    def __init__(
+        self,
+        feature_map: str = "auto",
+        map_options: dict[str, Any] | None = None,
+        lam: float | None = None,
+        memory: Memory = "nodes",
+        per_class: int = 5,
+        sketch: int | str | None = "auto",
+        student: bool = False,
+    ) -> None:
+        check_choice("memory", memory, Memory)
+        if lam is not None and not 0 < lam < float("inf"):
+            raise InputError(f"lam is {lam}; it must be above 0, or None for the best by leave-one-out")
+        if per_class < 1:
+            raise InputError(f"per_class is {per_class}; at least 1 centroid per class is needed")
+        if sketch is not None and sketch != "auto" and (isinstance(sketch, str) or sketch < 1):
+            raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
+        self._candidates = self.maps = FEATURE_MAPS.create(feature_map, **(map_options or {})).candidates()
+        self.lam, self.memory, self.per_class, self.sketch = lam, memory, per_class, sketch
+        self.trains = self.from_scratch = self.student = student
+        self.state = AnalyticState()
+        self.solution: RidgeSolution | None = None
+        self._chosen = 0
+        self._sketched: int | None = None
+        self._graph: Graph | None = None
+        self._features: WeakKeyDictionary[Graph, tuple[int | None, dict[str, Features]]] = WeakKeyDictionary()
+        self._scores: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+
+    @property
+    def nbytes(self) -> int:
+        """Ids and labels, or the rows that stand for them."""
+        return self.state.nbytes
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        if self.student:
+            if learner.heads.kind != "growing":
+                raise InputError(f"head is {learner.heads.kind!r}; a student learns all classes: use head='growing'")
+            self._learn_task(task, learner.seed)
+        own = learner.examples(task.graph, task.train, task.id)
+        return own.weighted(1.0 / len(own))
+
+    def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
+        """For a student: the labels of the task, and the head's probabilities for all nodes."""
+        if not self.student:
+            return [examples]
+        place, classes = learner.heads.columns(None, examples.nodes.device)
+        outputs = int(place.max()) + 1
+        nodes = torch.arange(task.graph.num_nodes, device=examples.nodes.device)
+        soft = torch.zeros(nodes.numel(), outputs, device=nodes.device)
+        soft[:, place] = torch.softmax(self._head_scores(task.graph, nodes, classes), 1).to(soft.dtype)
+        hard = torch.nn.functional.one_hot(examples.targets, outputs).to(soft.dtype)
+        heads = learner.heads.heads_of(task.id, nodes.numel(), nodes.device)
+        weights = torch.full((nodes.numel(),), 1.0 / nodes.numel(), device=nodes.device)
+        taught = Examples(task.graph, nodes, heads, soft.argmax(1), weights, {"soft": soft}, examples.loss)
+        return [Examples.join([replace(examples, extras={"soft": hard}), taught])]
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
+        """``−Σ_c p_c log softmax(logits)_c`` for the probabilities p of a taught example (Hinton et al., 2015)."""
+        if "soft" not in extras:
+            return cross_entropy(logits, targets, extras)
+        soft = torch.nn.functional.pad(extras["soft"], (0, logits.size(1) - extras["soft"].size(1)))
+        return -(soft * torch.log_softmax(logits, 1)).sum(1)
+
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+        if not self.student:
+            self._learn_task(task, learner.seed)
+        solution = self.solution
+        assert solution is not None
+        return {
+            "map": self.maps[self._chosen].name,
+            "lam": solution.lam,
+            "temperature": solution.temperature,
+            "loo_error": solution.loo_error,
+            "sketch": self._sketched,
+        }
+
+    def _learn_task(self, task: Task, seed: int) -> None:
+        labels = task.graph.y[task.train]
+        if self.memory == "nodes" and not task.own_graph:
+            self.learn(task.graph, task.train, labels)
+        else:
+            self._keep(task.graph, task.train, labels, seed)
+
+    def learn(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
+        """Add or correct labels, and solve the head in ``graph``."""
+        self.state.update(nodes, labels)
+        self.refresh(graph)
+
+    def forget_nodes(self, nodes: Tensor) -> int:
+        """Remove labels, and the head; the next prediction solves it as if they had never been there.
+
+        The features of a node stay in the φ of its neighbors as long as the graph has its edges. A student is not
+        changed until the next task.
+        """
+        if self.state.kept:
+            raise InputError("kept rows and centroids cannot forget single nodes; use memory='nodes'")
+        nodes = nodes.to(self.state.nodes.device)
+        known = nodes[torch.isin(nodes, self.state.nodes)]
+        if known.numel():
+            self.state.remove(known)
+            self.solution, self._scores = None, WeakKeyDictionary()
+        return known.numel()
+
+    def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
+        state = AnalyticState()
+        state.kept = self.state.kept
+        state.update(mapping(self.state.nodes), self.state.labels)
+        self.state, self._graph, self._scores = state, None, WeakKeyDictionary()
+
+    def refresh(self, graph: Graph) -> None:
+        """Solve the head in ``graph``; of one with other edges or features, only rows in their reach are recomputed."""
+        nodes = self.state.nodes
+        if nodes.numel() and int(nodes[-1]) >= graph.num_nodes:
+            raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
+        sketched = self._sketch_size(graph, nodes.numel())
+        if self._graph is None or sketched != self._sketched:
+            self.state.forget_rows()
+        elif graph is not self._graph:
+            self.state.move(self._graph, graph, self.maps)
+            self._features = WeakKeyDictionary()  # a stream may hold its graphs for long
+        self._graph, self._sketched = graph, sketched
+        self._solve(graph)
+
+    def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
+        """``τ φW``, whose softmax over all classes is calibrated by leave-one-out; None if a student predicts."""
+        return None if self.student else self._head_scores(graph, nodes, classes)
+
+    def _head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
+        if self.solution is None and self.state.nodes.numel():
+            self.refresh(graph)
+        if self.solution is None:
+            return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
+        if graph not in self._scores:
+            features = self._features_of(graph, self.maps[self._chosen])
+            self._scores[graph] = features.scores(self.solution.weight) * self.solution.temperature
+        all_scores, known = self._scores[graph], self.solution.classes
+        place = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
+        return torch.where(known[place] == classes, all_scores[nodes][:, place], NO_SCORE)
+
+    def _solve(self, graph: Graph) -> None:
+        """Solve the head for each map and take the best."""
+        lambdas: tuple[float, ...] = LAMBDAS if self.lam is None else (self.lam,)
+        if self.memory == "centroids" and self.lam is None:
+            lambdas = (DEFAULT_LAMBDA,)
+        found = self.state.solve([self._features_of(graph, each) for each in self.maps], lambdas)
+        self._scores, self.solution = WeakKeyDictionary(), None
+        if found is not None:
+            self._chosen, best = found
+            self.solution = replace(best, loo=best.loo[:0])
+
+    def _keep(self, graph: Graph, nodes: Tensor, labels: Tensor, seed: int) -> None:
+        """Keep rows of φ, or their centroids, in place of ids, and solve the head."""
+        kept = self.state.kept
+        if self._graph is None and not kept:
+            self._sketched = self._sketch_size(graph, nodes.numel())
+        if self.memory == "centroids" and not kept:  # one map from here on, as its centroids are all that is kept
+            best, _ = choose([fit_ridge(self._features_of(graph, each).rows(nodes), labels) for each in self.maps])
+            self.maps = self.maps[best : best + 1]
+        for each in self.maps:
+            kept.add(each.name, self._features_of(graph, each).rows(nodes), labels)
+        if self.memory == "centroids":
+            kept.compress(self.per_class, seed)
+        self._graph = graph
+        self._solve(graph)
+
+    def _sketch_size(self, graph: Graph, count: int) -> int | None:
+        """Columns to sketch to; while there are fewer rows than columns the dual system is small without it."""
+        if self.state.kept:
+            return self._sketched
+        if self.sketch == "auto":
+            return SKETCH_SIZE if graph.num_features > SKETCH_SIZE and count >= graph.num_features else None
+        return None if self.sketch is None or int(self.sketch) >= graph.num_features else int(self.sketch)
+
+    def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
+        """φ under a map in a graph; kept as long as the graph is."""
+        sketched, made = self._features.get(graph, (self._sketched, {}))
+        if not made or sketched != self._sketched:
+            dtype = torch.float32 if graph.num_nodes * graph.num_features > FLOAT64_ENTRIES else torch.float64
+            operator, inputs = NormalizedAdjacency(graph), Inputs(graph, self._sketched, dtype)
+            made = {each.name: Features(each, operator, inputs) for each in self._candidates}
+            self._features[graph] = self._sketched, made
+        return made[feature_map.name]
+
+    def state_dict(self) -> dict[str, Any]:
+        solution = self.solution
+        return {
+            "nodes": self.state.nodes.clone(),
+            "labels": self.state.labels.clone(),
+            "kept": self.state.kept.state_dict(),
+            "maps": [each.name for each in self.maps],
+            "chosen": self._chosen,
+            "sketch": self._sketched,
+            "solution": None
+            if solution is None
+            else {
+                "weight": solution.weight.clone(),
+                "classes": solution.classes.clone(),
+                "lam": solution.lam,
+                "temperature": solution.temperature,
+                "loo_error": solution.loo_error,
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        names = state["maps"]
+        unknown = sorted(set(names) - {each.name for each in self._candidates})
+        if unknown:
+            raise InputError(f"the state's feature map {unknown[0]!r} is not one of this method's")
+        self.maps = tuple(each for each in self._candidates if each.name in names)
+        self.state = AnalyticState()
+        self.state.nodes, self.state.labels = state["nodes"].clone(), state["labels"].clone()
+        self.state.kept.load_state_dict(state["kept"])
+        self._chosen, self._sketched, self._graph = state["chosen"], state["sketch"], None
+        solution = state["solution"]
+        self.solution = None
+        if solution is not None:
+            self.solution = RidgeSolution(**solution, loo=solution["weight"][:0])
+        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()

@@ -1,0 +1,83 @@
+"""Methods that remember nodes: a buffer, what joins it after a task, and the examples that it gives."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ergnn.data.stream import Task
+from ergnn.errors import InputError
+from ergnn.methods.base import LearnerView, Method
+from ergnn.nn.examples import Examples
+from ergnn.registry import check_choice
+from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
+from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
+
+Scarce = Literal["error", "keep"]
+
+
+def check_at_least(least: float, **options: float | None) -> None:
+    """Refuse an option below ``least``; None is always allowed."""
+    for name, value in options.items():
+        if value is not None and not least <= value < float("inf"):
+            raise InputError(f"{name} is {value}; it must be {least:g} or more")
+
+
+class MemoryMethod(Method):
+    """Keeps e nodes per class of every task in a buffer.
+
+    Args:
+        selector: which nodes are remembered; a registered name or a :class:`Selector`.
+        per_class: e, the number of nodes remembered per class.
+        selector_options: options of a selector given by name, e.g. ``target=test``.
+        replay: how a remembered node is shown again: where it is in the graph (``live``), without edges
+            (``isolated``), or with the neighborhood it had when it was stored (``ego``).
+        hops: radius of a stored neighborhood.
+        budget_nodes: the most nodes that are remembered over all classes.
+        budget_bytes: the most memory that the buffer takes.
+        scarce: what to do with a class of fewer than e training nodes: stop with an error, or keep all it has.
+    """
+
+    def __init__(
+        self,
+        selector: str | Selector = "mf*",
+        per_class: int = 1,
+        selector_options: dict[str, Any] | None = None,
+        replay: ReplayMode = "live",
+        hops: int = 2,
+        budget_nodes: int | None = None,
+        budget_bytes: int | None = None,
+        scarce: Scarce = "error",
+    ) -> None:
+        check_at_least(1, per_class=per_class, budget_nodes=budget_nodes, budget_bytes=budget_bytes)
+        check_choice("scarce", scarce, Scarce)
+        if isinstance(selector, str):
+            self.selector: Selector = SELECTORS.create(selector, **(selector_options or {}))
+        elif selector_options:
+            raise InputError("selector_options need a selector's name; this selector is an instance already")
+        else:
+            self.selector = selector
+        self.per_class, self.scarce = per_class, scarce
+        self.budget_nodes, self.budget_bytes = budget_nodes, budget_bytes
+        self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
+
+    @property
+    def leaky(self) -> bool:  # type: ignore[override]
+        return self.selector.leaky
+
+    def check(self, task: Task) -> None:
+        check_per_class(task, 1 if self.scarce == "keep" else self.per_class)
+        self.buffer.check(task)
+
+    def parts(self, learner: LearnerView, task: Task) -> list[Examples]:
+        """The task's own examples, then those of each experience in the buffer, in one graph."""
+        graph, remembered = self.buffer.attach(task.graph)
+        own = learner.examples(graph, task.train, task.id)
+        pairs = zip(self.buffer.experiences, remembered, strict=True)
+        return [own, *(learner.examples(graph, nodes, part.task) for part, nodes in pairs)]
+
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+        context = learner.selection_context(task, trained_on, self.per_class, self.selector.leaky)
+        selection = self.selector.select(context)
+        self.buffer.add(task.graph, task.id, selection.nodes, selection.scores)
+        evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
+        return {**selection.info, "evicted": evicted} if evicted else selection.info

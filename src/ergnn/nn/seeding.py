@@ -1,0 +1,23 @@
+"""Global random generators, set for a moment: for code that takes no generator of its own, as modules do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Set the global generator of the CPU, and that of one GPU, and put both back afterwards.
+
+    No other device is touched: a learner on the CPU never initializes CUDA.
+    """
+    cuda = device is not None and device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -1,0 +1,142 @@
+"""Whatever happens to labels and edges, the head is the one that the final data give at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.analytic import FEATURE_MAPS, AnalyticState, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.state import changed_nodes, reached
+from ergnn.data import Graph
+from ergnn.errors import InputError
+from ergnn.methods import METHODS
+from graphs import random_graph
+
+N = 24
+
+
+def with_edges(graph: Graph, edges: set[tuple[int, int]]) -> Graph:
+    index = torch.tensor(sorted(edges), dtype=torch.long).reshape(-1, 2).T.contiguous()
+    return replace(graph, edge_index=index)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, list[int], int]]:
+    """Steps of learning, correcting, forgetting and changing edges, in any order."""
+    step = st.tuples(
+        st.sampled_from(["label", "label", "label", "forget", "link", "unlink"]),
+        st.lists(st.integers(0, N - 1), min_size=1, max_size=6, unique=True),
+        st.integers(0, 3),
+    )
+    return draw(st.lists(step, min_size=1, max_size=12))
+
+
+@given(
+    history=histories(),
+    seed=st.integers(0, 99),
+    feature_map=st.sampled_from(["auto", "ppr", "hops"]),
+    width=st.sampled_from([3, 40]),
+    directed=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_history_equals_learning_the_final_data_at_once(
+    history: list[tuple[str, list[int], int]], seed: int, feature_map: str, width: int, directed: bool
+) -> None:
+    graph = random_graph(n=N, f=width, classes=3, seed=seed, p_edge=0.05, directed=directed, isolated=2)
+    edges = {(int(a), int(b)) for a, b in graph.edge_index.T}
+    labels: dict[int, int] = {}
+    method = METHODS.create("analytic", feature_map=feature_map)
+    for kind, nodes, c in history:
+        if kind == "label":  # a node that is labeled already is corrected; class c may have gone and come again
+            labels.update(dict.fromkeys(nodes, c))
+            method.learn(graph, torch.tensor(nodes), torch.full((len(nodes),), c))
+        elif kind == "forget":
+            known = [v for v in nodes if v in labels]
+            for v in known:
+                del labels[v]
+            assert method.forget_nodes(torch.tensor(nodes)) == len(known)
+        else:
+            pairs = {(a, b) for a, b in pairwise(nodes)}
+            pairs |= set() if directed else {(b, a) for a, b in pairs}
+            edges = edges | pairs if kind == "link" else edges - pairs
+            graph = with_edges(graph, edges)
+            method.refresh(graph)
+    final = with_edges(graph, edges)
+    once = METHODS.create("analytic", feature_map=feature_map)
+    order = sorted(labels, reverse=True)
+    if order:
+        once.learn(final, torch.tensor(order), torch.tensor([labels[v] for v in order]))
+    everything, classes = torch.arange(N), torch.arange(4)
+    torch.testing.assert_close(
+        method.scores(graph, everything, classes), once.scores(final, everything, classes), rtol=1e-8, atol=1e-8
+    )
+    assert method.state.nodes.tolist() == sorted(labels)
+
+
+@given(seed=st.integers(0, 99), name=st.sampled_from(["ppr", "hops"]), directed=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_rows_out_of_reach_of_a_change_stay_as_they_were(seed: int, name: str, directed: bool) -> None:
+    before = random_graph(n=60, f=5, seed=seed, p_edge=0.01, directed=directed)
+    new = torch.tensor([[0, 1], [1, 0]])
+    after = replace(before, edge_index=torch.cat([before.edge_index, new], 1))
+    changed = changed_nodes(before, after)
+    assert changed.nonzero().flatten().tolist() == [0, 1]
+    each = FEATURE_MAPS.create(name)
+    inside = reached(after, changed, each.num_hops)
+    assert not bool(inside.all())
+
+    def rows(graph: Graph) -> Tensor:
+        return Features(each, NormalizedAdjacency(graph), Inputs(graph)).rows(torch.arange(60))
+
+    moved = (rows(before) - rows(after)).abs().amax(1) > 1e-12
+    assert not bool((moved & ~inside).any())
+
+
+def test_only_rows_in_reach_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = random_graph(n=60, f=90, seed=3, p_edge=0.01)
+    asked: list[int] = []
+    compute = Features.rows
+
+    def watched(self: Features, nodes: Tensor) -> Tensor:
+        asked.append(nodes.numel())
+        return compute(self, nodes)
+
+    monkeypatch.setattr(Features, "rows", watched)
+    method = METHODS.create("analytic", feature_map="hops")
+    method.learn(before, torch.arange(30), before.y[:30])
+    after = replace(before, edge_index=torch.cat([before.edge_index, torch.tensor([[0, 1], [1, 0]])], 1))
+    method.refresh(after)
+    inside = int(reached(after, changed_nodes(before, after), 3)[:30].sum())
+    assert asked == [30, inside]
+    assert 0 < inside < 30
+
+
+def test_changed_features_and_new_nodes_are_seen() -> None:
+    before = random_graph(n=20, f=3)
+    x = before.x.clone()
+    x[4] += 1
+    assert changed_nodes(before, replace(before, x=x)).nonzero().flatten().tolist() == [4]
+    grown = Graph(torch.cat([before.x, x[:1]]), before.edge_index, torch.cat([before.y, before.y[:1]]))
+    assert changed_nodes(before, grown).nonzero().flatten().tolist() == [20]
+    assert bool(changed_nodes(before.with_sparse_x(), before.with_sparse_x()).all())
+    order = torch.randperm(before.num_edges, generator=torch.Generator().manual_seed(0))
+    assert not bool(changed_nodes(before, replace(before, edge_index=before.edge_index[:, order])).any())
+
+
+def test_wrong_updates_are_refused() -> None:
+    state = AnalyticState()
+    with pytest.raises(InputError, match="one label per node"):
+        state.update(torch.tensor([1, 1]), torch.tensor([0, 0]))
+    state.update(torch.tensor([5, 1]), torch.tensor([0, 2]))
+    assert state.nodes.tolist() == [1, 5]
+    assert state.labels.tolist() == [2, 0]
+    assert state.nbytes == 32
+    with pytest.raises(InputError, match="node 3 has no label"):
+        state.remove(torch.tensor([5, 3]))
+    assert state.nodes.tolist() == [1, 5]
