@@ -124,7 +124,14 @@ def main() -> None:
     torch.set_num_threads(1)
     place = Path(tempfile.mkdtemp())
     settings = Settings.from_settings(
-        {"backbone": "gcn", "epochs": 30, "per_class": 5, "budget_nodes": 200, "eval_samples": 300, "weight_decay": None}
+        {
+            "backbone": "gcn",
+            "epochs": 30,
+            "per_class": 5,
+            "budget_nodes": 200,
+            "eval_samples": 300,
+            "weight_decay": None,
+        }
     )
     LearnerFolder.create(place / "d", settings)
     rows = []
