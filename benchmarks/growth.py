@@ -125,8 +125,12 @@ def main() -> None:
     place = Path(tempfile.mkdtemp())
     settings = Settings.from_settings(
         {
-            **{"backbone": "gcn", "epochs": 30, "weight_decay": None, "eval_samples": 300},
-            **{"per_class": 5, "budget_nodes": 200},
+            "backbone": "gcn",
+            "epochs": 30,
+            "per_class": 5,
+            "budget_nodes": 200,
+            "eval_samples": 300,
+            "weight_decay": None,
         }
     )
     LearnerFolder.create(place / "d", settings)

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ergnn.callbacks import EpochCallback
+from ergnn.callbacks import Callback
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.folder.database import MALFORMED, FolderError, checksum, from_json, insert, to_json, transaction
@@ -23,8 +23,10 @@ from ergnn.folder.settings import Settings
 from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, unpack, write_learner
 from ergnn.folder.versions import Version
 from ergnn.learner import Learner
+from ergnn.methods import LearnerView
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
+from ergnn.training import TaskProgress
 
 CHUNK = 2048
 """Nodes that are scored at a time."""
@@ -32,7 +34,7 @@ METHODS = ("replay", "gem", "agem", "finetune", "ewc")
 """Methods whose state holds no node numbers but those of the buffer."""
 
 
-class Checkpoints:
+class Checkpoints(Callback):
     """Checkpoints of the update that is being learned, in the table ``checkpoint``.
 
     Args:
@@ -46,7 +48,7 @@ class Checkpoints:
         self.connection, self.seconds, self.on_epoch = connection, seconds, on_epoch
         self._last = monotonic()
 
-    def __call__(self, progress: Any) -> None:
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
         if monotonic() - self._last >= self.seconds:
             tensors: dict[str, Tensor] = {}
             text = to_json(pack(progress.state_dict(), tensors))
@@ -137,9 +139,9 @@ class NetworkLearner:
         none = torch.empty(0, dtype=torch.long)
         task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
         before = self._encoder()
-        self._renumber(lambda nodes: local.places(nodes.cpu().numpy()).to(nodes.device))
+        self.learner.remap_nodes(lambda nodes: local.places(nodes.cpu().numpy()).to(nodes.device))
         self._observe(task, checkpoints)
-        self._renumber(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
+        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
         self.buffer.trim(**self._budgets)
         self.learner.set_graph(None)
         drift = _drift(before, self._encoder())
@@ -148,8 +150,7 @@ class NetworkLearner:
     def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
         resume = None if checkpoints is None else checkpoints.read()
         try:
-            callbacks = [] if checkpoints is None else [EpochCallback(checkpoints)]
-            self.learner.observe(task, callbacks=callbacks, resume=resume)
+            self.learner.observe(task, callbacks=[] if checkpoints is None else [checkpoints], resume=resume)
         except MALFORMED as error:
             if resume is None or isinstance(error, ErgnnError):
                 raise
@@ -183,10 +184,6 @@ class NetworkLearner:
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
         read_learner(connection, version, self.learner)
-
-    def _renumber(self, number: Callable[[Tensor], Tensor]) -> None:
-        buffer = self.buffer
-        buffer.experiences = [replace(part, nodes=number(part.nodes)) for part in buffer.experiences]
 
     def _encoder(self) -> dict[str, Tensor]:
         state = {} if self.learner.model is None else self.learner.model.state_dict()

@@ -13,7 +13,6 @@ from ergnn.folder.database import FolderError
 from ergnn.folder.graph import Array
 from ergnn.folder.local import read_subgraph
 from ergnn.folder.snapshot import Snapshot
-from ergnn.replay.buffer import Experience
 
 
 def replace_remembered(snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
@@ -21,7 +20,7 @@ def replace_remembered(snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
     buffer = snapshot.learner.buffer
     gone = torch.from_numpy(nodes).to(buffer.nodes.device)
     missing = {part.task: part.labels[torch.isin(part.nodes, gone)].tolist() for part in buffer.experiences}
-    buffer.remove(gone)
+    snapshot.learner.learner.forget_nodes(gone)
     came: list[list[Any]] = []
     for task, labels in missing.items():
         update = next((r["update"] for r in snapshot.records if r["task"] == task), None)
@@ -44,7 +43,9 @@ def _next_best(snapshot: Snapshot, task: int, update: int, labels: list[int]) ->
     fresh = ~np.isin(ranked, buffer.nodes.cpu().numpy())
     chosen = [i for c in sorted(set(labels)) for i in np.flatnonzero(fresh & (classes == c))[: labels.count(c)]]
     if chosen:
-        _insert(snapshot, task, ranked[chosen], classes[chosen], scores[chosen])
+        device = snapshot.learner.learner.device
+        new = [torch.from_numpy(values[chosen]).to(device) for values in (ranked, classes, scores)]
+        buffer.insert(task, new[0], new[1], new[2])
     return ranked[chosen], classes[chosen]
 
 
@@ -75,17 +76,3 @@ def _ranking(snapshot: Snapshot, task: int, update: int, per_class: int) -> tupl
     best = (nodes, found, selection.scores.cpu().numpy().astype(np.float32))
     nodes, found, scores = (np.concatenate(pair) for pair in zip(best, rest, strict=True))
     return nodes, found, scores
-
-
-def _insert(snapshot: Snapshot, task: int, nodes: Array, labels: Array, scores: Array) -> None:
-    """Put nodes behind those of their class in the experience of their task."""
-    buffer, device = snapshot.learner.buffer, snapshot.learner.learner.device
-    new = [torch.from_numpy(values).to(device) for values in (nodes, labels, scores)]
-    for i, part in enumerate(buffer.experiences):
-        if part.task == task:
-            joined = [torch.cat(pair) for pair in zip((part.nodes, part.labels, part.scores), new, strict=True)]
-            order = torch.argsort(joined[1], stable=True)
-            nodes_, labels_, scores_ = (values[order] for values in joined)
-            buffer.experiences[i] = Experience(task, nodes_, labels_, scores_)
-            return
-    buffer.experiences.append(Experience(task, new[0], new[1], new[2]))
