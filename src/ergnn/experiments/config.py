@@ -150,11 +150,9 @@ class RunConfig:
         return full
 
     def _backbone(self, method: str) -> str:
-        if method in ("nearest-mean", "analytic"):
+        if method in ("nearest-mean", "analytic") and not self.method_options.get("student"):
             if self.backbone not in ("auto", "sgc"):
-                raise InputError(
-                    f"backbone is {self.backbone!r}; {method} has no network, and takes no other than sgc"
-                )
+                raise InputError(f"backbone is {self.backbone!r}; {method} has no network, and takes no other than sgc")
             return "sgc"
         if self.backbone != "auto":
             return self.backbone
