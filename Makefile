@@ -17,7 +17,7 @@ test-slow: $(VENV)/.test  ## the tests marked slow (retraining studies; a few mi
 	$(BIN)/python -m pytest -m slow -n 2
 
 test-gpu: $(VENV)/.test  ## the tests marked gpu
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -m gpu tests/gpu
 
 lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -28,8 +28,8 @@ format: $(VENV)/.lint  ## rewrite the code in ruff's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed  ## speed and memory beside plain PyG, in one run
-	$(BIN)/ergnn bench --threads 1,2 --compare benchmarks/cpu.json
+bench: $(VENV)/.installed  ## measure speed and memory beside plain PyG, in one run
+	$(BIN)/python -m benchmarks --threads 1,2 --compare benchmarks/cpu.json
 
 docs: $(VENV)/.docs  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ergnn.bench.measure import machine
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, lane_sums, stream_key
@@ -272,7 +272,12 @@ def child(args: argparse.Namespace) -> None:
     run = {"gpu": stream_case, "cpu": stream_case, "joint": joint_case, "disk": disk_case}[args.child]
     found = run(args)
     memory = {"peak_mb": round(memory_mb("VmHWM")), "anonymous_mb": round(anonymous.stop())}
-    facts = {"threads": torch.get_num_threads(), "load_average": round(os.getloadavg()[0], 1), **machine()}
+    facts = {
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "load_average": round(os.getloadavg()[0], 1),
+    }
     print(json.dumps({"case": args.child, **found, **memory, "machine": facts}), flush=True)
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/gpu.py --out benchmarks/h200-scale.json
 
-The graph is ``reddit-like`` at full size (232,965 nodes, 114.6 million directed edges, 602 attributes), made on the
+The graph is ``reddit-like`` at full size (232,965 nodes, 114.6 million directed edges, 602 features), generated on the
 GPU and kept in the cache folder; it is not Reddit. Times are medians of CUDA events; memory is the most that was
-allocated at any time of a step, the graph and its attributes included. PyG's layers run in the same process, on the
+allocated at any time of a step, including the graph and its features. PyG's layers run in the same process, on the
 same graph as an edge list, with the same loss and optimizer.
 """
 
@@ -27,15 +27,16 @@ import torch.nn.functional as F
 from ergnn.curvature import gauss_newton_product
 from ergnn.data.datasets import load_graph
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.kernels.attention import attention
+from ergnn.engine.objective import Objective, make_objective
+from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
-from ergnn.nn.adjacency import adjacency_of
 from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.nn.dropout import dropout_keys
 from ergnn.nn.examples import Examples
-from ergnn.nn.kernels.attention import attention
-from ergnn.nn.objective import Objective, make_objective
 
 CLASSES = 5
 BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")
@@ -110,7 +111,7 @@ def our_product(graph: Graph, name: str) -> dict[str, float]:
 
 
 def check(graph: Graph) -> dict[str, float]:
-    """GAT's first layer on the whole graph: the kernels against their twin in double precision, ``‖a − b‖ / ‖b‖``."""
+    """First GAT layer on the whole graph: kernels compared with plain torch in double precision, ``‖a − b‖ / ‖b‖``."""
     links = adjacency_of(graph).links(loops=True)
     torch.manual_seed(1)
     shapes = [(links.sources, 8, 8), (links.sources, 8), (links.targets, 8)] * 2 + [(links.targets, 8, 8)]
@@ -119,7 +120,8 @@ def check(graph: Graph) -> dict[str, float]:
     found = []
     for dtype in (torch.float32, torch.float64):
         points = [value.to(dtype).requires_grad_() for value in values[:3]]
-        out = attention(*points, links, 0.2, key, 0.6)
+        first, second, third = points
+        out = attention(first, second, third, links, 0.2, key, 0.6)
         probe = torch.zeros_like(out, requires_grad=True)
         grads = torch.autograd.grad(out, points, g.to(dtype), retain_graph=True)
         pulled = torch.autograd.grad(out, points, probe, create_graph=True)
@@ -151,8 +153,14 @@ def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
 
 
 def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
-    """The whole stream, phase by phase, with the learner that ``ergnn run`` makes."""
-    settings = {"dataset": "reddit-like", "backbone": "gat", "selector": "im", "epochs": epochs, "device": "cuda"}
+    """The whole stream, phase by phase, with the learner of ``ergnn run``."""
+    settings: dict[str, Any] = {
+        "dataset": "reddit-like",
+        "backbone": "gat",
+        "selector": "im",
+        "epochs": epochs,
+        "device": "cuda",
+    }
     config = RunConfig(**settings, dataset_options=options).resolved()
     torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
@@ -160,12 +168,11 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
     torch.cuda.synchronize()
     loaded = time.perf_counter() - start
     learner, rows, evaluation = make_learner(config, 0), [], 0.0
-    for i, task in enumerate(tasks):
+    for task in tasks:
         learner.observe(task)
         before = time.perf_counter()
-        seen = [learner.evaluate(tasks[j], metric=tasks.metric) for j in range(i + 1)]
+        rows.append(scores_so_far(learner, tasks))
         evaluation += time.perf_counter() - before
-        rows.append(seen + [float("nan")] * (len(tasks) - i - 1))
     seconds = time.perf_counter() - start
     matrix = AccuracyMatrix(rows, tasks.metric)
     return {
@@ -180,7 +187,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
         "metric": tasks.metric,
         "tasks": len(tasks),
         "epochs": epochs,
-        "head": config.head,
+        "head": config.learner.head,
         "products": [part["selection"].get("iterations") for part in learner.history],
         "trained_on": [part["trained_on"] for part in learner.history],
         "matrix": matrix.to_list(),
@@ -190,7 +197,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=232_965)
-    parser.add_argument("--edges", type=int, help="directed; by default as many a node as Reddit has")
+    parser.add_argument("--edges", type=int, help="directed edges (default: as many per node as Reddit)")
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--parts", default="check,steps,products,pyg,stream")
     parser.add_argument("--out", type=Path)

@@ -1,10 +1,10 @@
-"""Neighbour sampling beside a plain numpy sampler, in one process and run.
+"""Neighbor sampling beside a plain numpy sampler, in one process and run.
 
     python benchmarks/sampling.py --nodes 100000 --edges 10000000 --threads 2
 
-Both draw the neighbours of the same seeds without replacement, hop by hop, and number the nodes that each layer reads.
-The plain one does so node by node with numpy's generator, as one would write it first. Batches a second are of wall
-time; the processor's time is given beside it, because the machine may be shared.
+Both sample the neighbors of the same seeds without replacement, hop by hop, and number the nodes that each layer reads.
+The plain one does so node by node with a numpy generator. Batches per second are wall time; CPU time is given beside
+it, because the machine may be shared.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ import torch
 
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import stream_key
-from ergnn.nn.adjacency import Adjacency, adjacency_of
-from ergnn.nn.backbones import GAT
-from ergnn.nn.sampling import Sampling, sampled_block, sampled_field
+from ergnn.engine.adjacency import Adjacency, adjacency_of
+from ergnn.engine.blocks import make_block
+from ergnn.engine.field import make_field
+from ergnn.engine.sampling import Sampling
+from ergnn.nn.backbones.gat import GAT
+from ergnn.nn.layers import ATTENTION
 
 Sets = list[np.ndarray]
 
@@ -34,7 +37,7 @@ def ours(adj: Adjacency, seeds: torch.Tensor, fanout: list[int], key: int) -> Se
     nodes, read = seeds, []
     for hop, count in enumerate(fanout):
         zero = torch.zeros_like(nodes)
-        _, nodes = sampled_block(adj, "attention", nodes, zero, 1, count, key=stream_key(key, hop))
+        _, nodes = make_block(adj, ATTENTION, nodes, zero, 1, fanout=count, key=stream_key(key, hop))
         read.append(nodes.numpy())
     return read
 
@@ -101,7 +104,7 @@ def main() -> None:
         "load_average": os.getloadavg()[0],
         "ergnn": timed(lambda i: ours(adj, seeds(i), args.fanout, i), args.batches),
         "plain numpy": timed(lambda i: plain(rowptr, col, seeds(i).numpy(), args.fanout, i), few),
-        "ergnn with attributes": timed(lambda i: sampled_field(model, graph, seeds(i), heads, 1, sampling, i), few),
+        "ergnn with features": timed(lambda i: make_field(model, graph, seeds(i), heads, 1, sampling, i), few),
     }
     print(json.dumps(result, indent=1))
     if args.json:

@@ -9,12 +9,14 @@ equal, under the paper's protocol.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from statistics import mean, stdev
 
 import torch
 
-from ergnn import RunConfig, forgetting_mean, performance_mean
-from ergnn.experiments.run import learn_streams, make_learner, members_of, streams_of
+from ergnn import Learner, RunConfig, forgetting_mean, performance_mean
+from ergnn.evaluation import evaluate_streams
+from ergnn.experiments.run import members_of, streams_of
 from ergnn.replay.selectors import Selection, SelectionContext, best_per_class
 from ergnn.replay.selectors.influence import Influence
 
@@ -51,10 +53,9 @@ def main() -> None:
     streams = [preset.stream for preset in streams_of(config, members_of(config))]
     for nearest in (1.0, 0.5, 0.25):
         selector = TypicalInfluence(nearest)
-        learners = [make_learner(config, seed) for seed, _ in members_of(config)]
-        for learner in learners:
-            learner.method.selector = selector  # type: ignore[attr-defined]
-        matrices = learn_streams(learners, streams)
+        own = config.learner.with_settings({"selector": selector})
+        learners = [Learner(replace(own, seed=seed)) for seed, _ in members_of(config)]
+        matrices = evaluate_streams(learners, streams)
         fm = [100 * forgetting_mean(matrix) for matrix in matrices]
         pm = [100 * performance_mean(matrix) for matrix in matrices]
         spread = stdev(fm) if len(fm) > 1 else 0.0

@@ -31,8 +31,8 @@ def main(epochs: int = 100) -> None:
     for selector in ("random", "far"):
         config = ergnn.RunConfig("cora", backbone="gcn", selector=selector, split="seeded", seeds=3, epochs=epochs)
         result = ergnn.run(config)
-        pm, fm = result["pm"], result["fm"]
-        print(f"{selector:>8}: PM {pm['mean']:.1%} ± {pm['std']:.1%}  FM {fm['mean']:.1%} ± {fm['std']:.1%}")
+        pm, fm = result.pm, result.fm
+        print(f"{selector:>8}: PM {pm.mean:.1%} ± {pm.std:.1%}  FM {fm.mean:.1%} ± {fm.std:.1%}")
 
 
 if __name__ == "__main__":

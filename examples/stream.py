@@ -6,16 +6,6 @@ python examples/stream.py [epochs]
 import sys
 
 import ergnn
-from ergnn.metrics import average_accuracy
-
-
-def learn(stream: ergnn.TaskStream, learner: ergnn.Learner) -> ergnn.AccuracyMatrix:
-    """The public loop: observe a task, then score every task so far."""
-    rows = []
-    for task in stream:
-        learner.observe(task)
-        rows.append([learner.evaluate(seen) for seen in stream[: task.id + 1]])
-    return ergnn.AccuracyMatrix(rows)
 
 
 def main(epochs: int = 100) -> None:
@@ -27,8 +17,8 @@ def main(epochs: int = 100) -> None:
         "replay": ergnn.Learner("gat", "replay", selector="mf*", per_class=1, epochs=epochs, weight_decay=5e-4),
     }
     for name, learner in learners.items():
-        matrix = learn(preset.stream, learner)
-        pm, fm, aa = ergnn.performance_mean(matrix), ergnn.forgetting_mean(matrix), average_accuracy(matrix)
+        matrix = ergnn.evaluate_stream(learner, preset.stream)
+        pm, fm, aa = ergnn.performance_mean(matrix), ergnn.forgetting_mean(matrix), ergnn.average_accuracy(matrix)
         print(f"{name:>8}: PM {pm:.1%}  FM {fm:.1%}  AA {aa:.1%}")
     print("remembered nodes:", learners["replay"].method.buffer.nodes.tolist())
 

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,11 @@ import pytest
 import ergnn
 from ergnn.cli import main
 from ergnn.data import DATASETS
-from ergnn.experiments import RunConfig
+from ergnn.experiments.config import DEFAULTS
+from ergnn.methods import METHODS
 from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
+from ergnn.nn.backbones import BACKBONES
+from ergnn.registry import Registry
 from ergnn.replay import SELECTORS
 
 QUICK = ("--backbone", "sgc", "--split", "seeded", "--seeds", "2", "--epochs", "3")
@@ -157,7 +159,7 @@ def test_where_the_public_split_is_not_to_be_had_the_seeded_one_is_taken_and_sai
     assert main(["run", "cora", "--backbone", "sgc", "--seeds", "1", "--epochs", "1"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "seeded split" in out
-    assert "using a seeded split: cora: ERGNN_DATA is not set" in out
+    assert "using a seeded split: the public split of Cora is not on this machine" in out
 
 
 # leakage
@@ -216,6 +218,55 @@ def test_selectors_are_listed_with_alias_and_meaning(capsys: pytest.CaptureFixtu
     assert re.search(r"^ mf\* +│ mf-star +nearest", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize(("command", "registry"), [("methods", METHODS), ("backbones", BACKBONES)])
+def test_methods_and_backbones_are_listed_with_their_options(
+    capsys: pytest.CaptureFixture[str], command: str, registry: Registry[Any]
+) -> None:
+    assert main([command]) == 0
+    out = capsys.readouterr().out
+    for name in registry:
+        assert re.search(rf"^ {re.escape(name)} .*{re.escape(registry.help(name))}", out, re.MULTILINE)
+        assert main([command, name]) == 0
+        listed = capsys.readouterr().out
+        for option in registry.options(name):
+            flag = option.name.replace("_", "[-_]")
+            assert re.search(rf"^ (--)?{flag} .*{re.escape(option.help)}", listed, re.MULTILINE), option.name
+    assert main([command, "nope"]) == 2
+    assert "unknown" in capsys.readouterr().err
+
+
+def test_options_reach_every_method_that_has_them(json_of) -> None:
+    for method in ("replay", "gem", "agem"):
+        result = json_of("cora", *QUICK, "--method", method, "--per-class", "3")
+        assert (result["per_class"], result["buffer"]["nodes"]) == (3, 18)
+    assert json_of("cora", *QUICK, "--method", "ewc", "--lam", "7")["method_options"]["lam"] == 7.0
+    assert json_of("cora", *QUICK, "--method-options", "per_class=4")["per_class"] == 4
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["run", "cora"], "interrupted; with --checkpoint DIR a run can be resumed"),
+        (["run", "cora", "--checkpoint", "my runs"], "interrupted; the same command resumes from 'my runs'"),
+        (["reproduce", "table2", "--out", "my runs"], "interrupted; the same command with --resume continues"),
+        (["observe", "my folder"], "interrupted; `ergnn observe 'my folder' --resume` continues"),
+        (["datasets"], "interrupted"),
+    ],
+)
+def test_an_interrupted_command_says_how_to_continue(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("experiments.run.run", "experiments.resumable.run_resumable", "experiments.reproduce.reproduce"):
+        monkeypatch.setattr(f"ergnn.{place}", interrupt)
+    monkeypatch.setattr("ergnn.data.datasets.describe_datasets", interrupt)
+    monkeypatch.setattr("ergnn.folder.LearnerFolder", interrupt)
+    assert main(argv) == 130
+    assert capsys.readouterr().err == f"ergnn: {message}\n"
+
+
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
@@ -229,7 +280,9 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str], monkeypa
         main(["run", "--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out.partition("positional arguments:")[2]
-    names = [f.name for f in fields(RunConfig) if f.name != "dataset"] + ["config", "json", "threads", "quiet"]
+    names = [*DEFAULTS, "config", "json", "threads", "quiet"]
+    names += [option.name for method in METHODS for option in METHODS.options(method)]
+    names.remove("dataset")
     for name in names:
         flag = "--" + name.replace("_", "-")
         assert re.search(rf"^ +{flag}(?: \S+)?\s+\w[^\n]{{5,}}", text, re.MULTILINE), f"{flag} has no text"
@@ -240,7 +293,7 @@ def test_every_command_has_a_line_in_the_help(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
-    for command in ("run", "datasets", "selectors"):
+    for command in ("run", "datasets", "selectors", "methods", "backbones", "init"):
         assert re.search(rf"^ +{command}\s+\w[^\n]{{10,}}", text, re.MULTILINE)
 
 

@@ -48,12 +48,16 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --loss-scale max", "unknown loss_scale 'max'; choose one of: balanced, mean, sum"),
         ("cora --replay dream", "unknown replay 'dream'; choose one of: ego, isolated, live"),
         ("cora --denominator 7", "unknown denominator '7'; choose one of: M, M-1"),
-        ("cora --per-class 0", "per_class is 0; it must be 1 or more"),
+        ("cora --per-class 0", r"per_class \(e\) is 0; at least 1"),
         ("cora --per-class 21", r"class 0 has 20 training node\(s\), fewer than per_class \(e\) = 21"),
         ("cora --seeds 0", "seeds is 0; it must be 1 or more"),
         ("cora --first-seed -1", "first_seed is -1; it must be 0 or more"),
         ("cora --epochs 0", "epochs is 0; it must be 1 or more"),
-        ("cora --hops 0", "hops is 0; it must be 1 or more"),
+        ("cora --hops 0", "hops is 0; an ego graph needs at least 1"),
+        ("cora --method finetune --per-class 7", "method 'finetune' has no option 'per_class'; its options: none"),
+        ("cora --method ewc --selector mf", r"method 'ewc' has no option 'selector'; its options: .*lam"),
+        ("cora --method-options per_clas=7", r"method 'replay' has no option 'per_clas'; its options: .*per_class"),
+        ("cora --per-class 2 --method-options per_class=7", "'per_class' is given both as a setting and in method_o"),
         ("cora --lr 0", "lr is 0.0; it must be above 0"),
         ("cora --lr nan", "lr is nan; it must be above 0"),
         ("cora --weight-decay -1", "weight_decay is -1.0; it must be 0 or more"),
@@ -66,8 +70,8 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --class-order backwards", "class_order is 'backwards'; choose natural, shuffled, or"),
         ("cora --classes-per-task 8", "classes_per_task is 8; 1 to 7 are possible"),
         ("cora --threads 0", "threads is 0; it must be 1 or more"),
-        ("cora --device abacus", "device 'abacus' cannot be used"),
-        ("cora --device cuda:99", "device 'cuda:99' cannot be used"),
+        ("cora --device gpu", "unknown device 'gpu'; choose cpu, cuda or a numbered GPU such as cuda:0$"),
+        ("cora --device cuda:99", "device 'cuda:99' is unavailable"),
         (
             "cora --selector-options radius=1",
             r"selector 'mf\*' has no option 'radius'; its options: distance, ",
@@ -98,7 +102,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --backbone-options hidden=wide", "backbone 'gat': hidden is 'wide'; it must be of type int"),
         ("cora --backbone-options heads=0", "heads is 0; at least 1 is needed"),
         ("cora --backbone-options dropout=1", "dropout is 1; it must be 0 or more and below 1"),
-        ("", "no DATASET was named, on the command line or in the config; `ergnn datasets` lists them"),
+        ("", "no DATASET is given on the command line or in the config; `ergnn datasets` lists them"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_any_training(
@@ -111,6 +115,8 @@ def test_bad_input_is_refused_in_one_line_before_any_training(
     ("argv", "message"),
     [
         ("run cora --seeds many", "argument --seeds: invalid int value: 'many'"),
+        ("run cora --per-class many", "argument --per-class: invalid int value: 'many'"),
+        ("run cora --with-replacement maybe", "'maybe' is not true or false"),
         ("run cora --selector-options target", "'target' is not KEY=VALUE"),
         ("run cora --colour red", "unrecognized arguments: --colour red"),
         ("walk", "invalid choice: 'walk'"),
@@ -137,7 +143,7 @@ def test_what_cannot_be_parsed_is_said_too(argv: str, message: str, capsys: pyte
             "selector_options is .*; it must be of type",
         ),
         ("dataset: cora", r"run\.toml: not a TOML file \(.*line 1"),
-        ("seeds = 1", "no DATASET was named"),
+        ("seeds = 1", "no DATASET is given"),
     ],
 )
 def test_a_bad_config_file_is_named_with_what_is_wrong(
@@ -153,3 +159,13 @@ def test_a_config_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pyte
     assert_refused(["run", "--config", str(tmp_path)], "cannot be read", capsys)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     assert_refused(["run", "--config", str(tmp_path / "bytes.toml")], r"bytes\.toml: cannot be read", capsys)
+
+
+def test_a_file_in_place_of_a_folder_is_refused_without_bad_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my nodes.csv"
+    file.touch()
+    assert_refused(["evaluate", str(file)], "is a file", capsys)
+    assert main(["evaluate", str(tmp_path / "no folder")]) == 2
+    assert f"`ergnn init '{tmp_path / 'no folder'}'`" in capsys.readouterr().err

@@ -41,10 +41,10 @@ def test_a_stream_is_learnt_in_batches_over_drawn_neighbours(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--fanout", "6,4"], "fanout is '6,4'; neighbours are drawn for batches: give batch_size"),
-        (["--fanout", "6,x", "--batch-size", "9"], "fanout is '6,x'; give whole numbers, one a hop, as in 25,10"),
+        (["--fanout", "6,4"], "fanout is (6, 4); neighbors are sampled for batches: give batch_size"),
+        (["--fanout", "6,x", "--batch-size", "9"], "fanout is '6,x'; give whole numbers, one per hop, as in 25,10"),
         (["--fanout", "6,0", "--batch-size", "9"], "fanout is (6, 0); it takes whole numbers of 1 or more"),
-        (["--fanout", "6", "--batch-size", "9"], "GAT looks at neighbours in 2 layer(s): give 2 number(s)"),
+        (["--fanout", "6", "--batch-size", "9"], "GAT reads neighbors in 2 layer(s): give 2 number(s)"),
         (["--dataset-options", "nodes=7"], "reddit-like: nodes is 7; 41 classes need 820 or more"),
         (["--dataset-options", "nods=7"], "dataset 'reddit-like' has no option 'nods'"),
     ],

@@ -22,11 +22,11 @@ from ergnn.curvature import (
     unflatten,
 )
 from ergnn.data import Graph
+from ergnn.engine.objective import FieldObjective, PlainObjective, make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import CurvatureError, InputError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import FieldObjective, PlainObjective, make_objective
-from ergnn.nn.plain import PlainModel
 from graphs import random_graph
 
 SMALL = {"gat": {"hidden": 2, "heads": 2}, "gcn": {"hidden": 3}, "sgc": {}, "sage": {"hidden": 3}, "gin": {"hidden": 3}}

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from doc_blocks import PAGES, blocks, name, prose
-from ergnn.cli import _parser
+from ergnn.cli import make_parser
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_command_is_understood(page: Path) -> None:
     for block in blocks(page):
         for line in block.commands:
-            _parser().parse_args(line)
+            make_parser().parse_args(line)
 
 
 def options(parser: argparse.ArgumentParser) -> set[str]:
@@ -28,8 +28,9 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_option_in_the_text_exists(page: Path) -> None:
     codes = re.findall(r"`([^`\n]+)`", prose(page))
-    named = {flag for code in codes for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code)}
-    assert named - options(_parser()) == set()
+    own = [code for code in codes if not code.startswith("python ")]  # scripts have options of their own
+    named = {flag for code in own for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code)}
+    assert named - options(make_parser()) == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -9,9 +9,9 @@ from scipy.stats import pearsonr, spearmanr
 from torch import Tensor
 
 from ergnn.data import Graph, Task, make_stream
+from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import train

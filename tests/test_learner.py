@@ -13,7 +13,7 @@ from ergnn.callbacks import EpochCallback
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.nn.backbones import GCN
+from ergnn.nn.backbones.gcn import GCN
 from ergnn.observing import observe_together
 from graphs import random_graph
 
@@ -22,7 +22,7 @@ HEADS = ("shared", "per-task", "growing")
 
 @pytest.fixture(scope="module")
 def stream() -> TaskStream:
-    return TaskStream.from_classes(random_graph(n=60, f=6, classes=6, p_edge=0.08, seed=1), inter_task_edges="seen")
+    return TaskStream.from_classes(random_graph(n=60, f=6, classes=6, p_edge=0.08, seed=1), edges="seen")
 
 
 def learn(learner: Learner, tasks: tuple[Task, ...] | TaskStream) -> Learner:
@@ -322,12 +322,12 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
         ({"method": "dream"}, "joint, nearest-mean, replay"),
         ({"head": "none"}, "growing, per-task, shared"),
         ({"optimizer": "newton"}, "adam, adamw, sgd"),
-        ({"epochs": 0}, "at least 1"),
+        ({"epochs": 0}, "epochs is 0; it must be 1 or more"),
         ({"lr": 0.0}, "above 0"),
         ({"weight_decay": -1.0}, "0 or more"),
         ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
         ({"selectr": "mf"}, "no option 'selectr'"),
-        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already made"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already built"),
     ],
 )
 def test_bad_options_are_refused_at_once(options: dict, message: str):

@@ -16,7 +16,7 @@ from ergnn.replay.selectors import SELECTORS
 
 @pytest.fixture(scope="module")
 def stream() -> TaskStream:
-    return make_stream("cora", split="seeded", inter_task_edges="own").stream
+    return make_stream("cora", split="seeded", edges="own").stream
 
 
 class OwnModel(nn.Module):

@@ -1,15 +1,24 @@
-"""What is told while a task is learnt, and going on after an interruption."""
+"""Learning a task as one transaction: callbacks, own losses and penalties, failures and interruptions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
 
 from ergnn.callbacks import Callback, EpochCallback
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
+from ergnn.errors import InputError
 from ergnn.learner import Learner
+from ergnn.methods.finetune import Finetune
+from ergnn.observing import observe_together
+from ergnn.training import TaskProgress
 from graphs import random_graph
 
 
@@ -92,3 +101,151 @@ def test_a_task_goes_on_where_it_was_interrupted_to_the_same_bits(method: str, o
     for again in results[1:]:
         assert all(torch.equal(value, again["model"][name]) for name, value in results[0]["model"].items())
         assert str(again["method"]) == str(results[0]["method"])
+
+
+class Normalized(nn.Module):
+    """A user's own network with running statistics."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = GCNConv(features, 6), nn.BatchNorm1d(6), GCNConv(6, 6)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return self.last(self.norm(self.first(x, adj)).relu(), adj)
+
+
+def test_a_resumed_task_has_the_buffers_of_a_users_own_module() -> None:
+    stream = TaskStream.from_classes(random_graph(n=72, classes=6))
+    torch.manual_seed(0)
+    module = Normalized(stream.num_features)
+    whole, broken = (Learner(module, "finetune", epochs=6, lr=0.05) for _ in range(2))
+    states: dict[int, Any] = {}
+
+    def stop(progress: TaskProgress) -> None:
+        states[progress.epoch] = progress.state_dict()
+        if progress.epoch == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken.observe(stream[0], callbacks=[EpochCallback(stop)])
+    whole.observe(stream[0])
+    broken.observe(stream[0], resume=states[4])
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, broken.model.state_dict()[name]), name
+
+
+def test_callbacks_follow_each_of_several_learners_with_its_own_loss_and_state() -> None:
+    stream = TaskStream.from_classes(random_graph(n=48, classes=4))
+
+    def make(seed: int) -> Learner:
+        return Learner("gcn", "finetune", epochs=3, seed=seed)
+
+    diary, learners = Diary(), [make(seed) for seed in range(3)]
+    states: dict[int, Any] = {}
+
+    class Keeps(Callback):
+        def on_epoch_end(self, learner, progress):
+            if progress.epoch == 2:
+                states[learner.seed] = progress.state_dict()
+
+    observe_together(learners, [stream[0]] * 3, [diary, Keeps()])
+    assert [line[0] for line in diary.lines] == ["begin"] * 3 + ["epoch"] * 9 + ["end"] * 3
+    for seed, learner in enumerate(learners):
+        alone = Diary()
+        make(seed).observe(stream[0], callbacks=[alone])
+        losses = [line[2] for line in alone.lines if line[0] == "epoch"]
+        assert [line[2] for line in diary.lines[3:12]][seed::3] == pytest.approx(losses, rel=1e-5)
+        resumed = make(seed).observe(stream[0], resume=states[seed])
+        for name, value in learner.model.state_dict().items():
+            torch.testing.assert_close(resumed.model.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+class Shrinks(Finetune):
+    """A quadratic penalty on all parameters."""
+
+    def penalty(self, params: dict[str, Tensor]) -> Tensor:
+        return 0.05 * sum(value.square().sum() for value in params.values())
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task"])
+def test_a_quadratic_penalty_is_weight_decay(head: str) -> None:
+    stream = TaskStream.from_classes(random_graph(n=48, classes=4))
+    options: dict[str, Any] = {"head": head, "epochs": 5, "optimizer": "sgd", "lr": 0.1}
+    learners = Learner("gcn", Shrinks(), **options), Learner("gcn", "finetune", weight_decay=0.1, **options)
+    for learner in learners:
+        for task in stream:
+            learner.observe(task)
+    for name, value in learners[0].model.state_dict().items():
+        torch.testing.assert_close(learners[1].model.state_dict()[name], value)
+
+
+class Margin(Finetune):
+    """A loss of one's own: squared distance of the right output's score from 1."""
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
+        return (logits.gather(1, targets.unsqueeze(1)).squeeze(1) - 1.0).square()
+
+
+def test_training_influence_and_fisher_information_use_the_methods_own_loss() -> None:
+    task = TaskStream.from_classes(random_graph(n=48, classes=4))[0]
+    learner = Learner("gcn", Margin(), epochs=40, lr=0.05, backbone_options={"dropout": 0.0}).observe(task)
+    logits = learner.model.eval()(task.graph.dense_x(), task.graph.edge_index)
+    right = logits[task.train].gather(1, task.targets(task.train).unsqueeze(1)).squeeze(1)
+    assert float((right.detach() - 1.0).square().mean()) < 0.05, "training minimized it"
+    context = learner.selection_context(task, learner.method.examples(learner, task), 1, False)
+    for examples, nodes in ((context.trained_on, task.train), (context.examples("val"), task.val)):
+        objective = make_objective([learner.model], [examples])
+        losses = objective.losses(objective.parameters())
+        expected = (logits[nodes].gather(1, task.targets(nodes).unsqueeze(1)).squeeze(1) - 1.0).square()
+        torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+    squared = objective.squared_gradients(objective.parameters())
+    own = objective.by_name(squared)["convs.0.bias"]
+    bias = learner.model.convs[0].bias
+    grads = [torch.autograd.grad(loss, bias, retain_graph=True)[0] for loss in expected]
+    torch.testing.assert_close(own, torch.stack(grads).square().sum(0), rtol=1e-4, atol=1e-7)
+
+
+def test_a_learner_on_the_cpu_never_asks_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wake(*args: object) -> None:
+        raise AssertionError("a GPU was initialized")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", wake)
+    stream = TaskStream.from_classes(random_graph(n=48, classes=4))
+    Learner("gcn", "finetune", epochs=1).observe(stream[0])
+    torch.manual_seed(0)
+    Learner(Normalized(stream.num_features), "finetune", epochs=1).observe(stream[0])
+
+
+@pytest.mark.parametrize("part", ["model", "method", "history", "classes"])
+def test_a_state_that_does_not_fit_leaves_the_learner_as_it_was(part: str) -> None:
+    stream = TaskStream.from_classes(random_graph(n=72, classes=6))
+    learner, other = Learner("gcn", epochs=2), Learner("gcn", epochs=2, seed=5)
+    learner.observe(stream[0])
+    for task in stream[:2]:
+        other.observe(task)
+    broken = {key: value for key, value in other.state_dict().items() if key != part}
+    before, graph = learner.state_dict(), learner.graph
+    with pytest.raises(KeyError, match=part):
+        learner.load_state_dict(broken)
+    assert str(learner.state_dict()) == str(before)
+    assert learner.graph is graph
+    learner.observe(stream[1])
+
+
+def test_nodes_that_a_learner_knows_may_be_learned_again_moved_and_forgotten() -> None:
+    stream = TaskStream.from_classes(random_graph(n=72, classes=6))
+    learner = Learner("gcn", "replay", selector="mf", per_class=3, epochs=2).observe(stream[0])
+    again = replace(stream[0], id=1)
+    learner.observe(again)
+    assert sorted(part.task for part in learner.method.buffer.experiences) == [1], "selected again, remembered once"
+    nodes = learner.method.buffer.nodes
+    learner.remap_nodes(lambda ids: ids + 7)
+    assert learner.method.buffer.nodes.tolist() == (nodes + 7).tolist()
+    assert learner.graph is None, "ids are those of another graph now"
+    with pytest.raises(InputError, match="this learner has no graph"):
+        learner.predict(nodes, 0)
+    learner.set_graph(stream[0].graph)
+    assert learner.predict(nodes, 0).shape == nodes.shape
+    assert learner.forget_nodes(nodes[:2] + 7) == 2
+    assert len(learner.method.buffer) == nodes.numel() - 2

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from scipy.stats import ks_2samp, ttest_ind
 
-from ergnn.bench.plain import PlainLearner
+from benchmarks.plain import PlainLearner
 from ergnn.data import Task, make_stream
 from ergnn.learner import Learner
 from ergnn.observing import observe_together
@@ -23,7 +23,7 @@ def first_task() -> Task:
     """Cora's second pair of classes, learnt first: harder than the first one."""
     classes = make_stream("cora", split="seeded").stream[1].classes
     order = [*classes, *(c for c in range(7) if c not in classes)]
-    return make_stream("cora", split="seeded", inter_task_edges="own", class_order=order).stream[0]
+    return make_stream("cora", split="seeded", edges="own", class_order=order).stream[0]
 
 
 def figures(logits: torch.Tensor, target: torch.Tensor) -> tuple[float, float]:

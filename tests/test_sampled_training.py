@@ -9,13 +9,15 @@ import torch
 
 from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
+from ergnn.engine import inference
+from ergnn.engine.objective import make_objective
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.learner import Learner
-from ergnn.nn import inference
-from ergnn.nn.objective import make_objective
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
-from ergnn.training import MiniBatches, TaskProgress, Training
+from ergnn.methods.gem import mean_gradient
+from ergnn.observing import begin
+from ergnn.training import MiniBatches, StepHook, TaskProgress, Training
 from graphs import random_graph
 
 BACKBONES = ["gat", "gcn", "sage", "gin", "sgc"]
@@ -142,13 +144,54 @@ def test_other_methods_learn_from_drawn_neighbours_too(method: str) -> None:
 
 
 def test_settings_that_do_not_go_together_are_refused() -> None:
-    with pytest.raises(InputError, match=r"fanout is \(5, 5\); neighbors are drawn for batches: give batch_size"):
+    with pytest.raises(InputError, match=r"fanout is \(5, 5\); neighbors are sampled for batches: give batch_size"):
         Training(fanout=(5, 5))
-    with pytest.raises(InputError, match="with_replacement says how neighbours are drawn"):
+    with pytest.raises(InputError, match="with_replacement is set, but no neighbors are sampled"):
         Training(batch_size=5, with_replacement=True)
     with pytest.raises(InputError, match=r"fanout is \(5, 0\)"):
         Training(batch_size=5, fanout=(5, 0))
     made = learner(fanout=(5,))
-    with pytest.raises(InputError, match=r"GAT looks at neighbours in 2 layer\(s\)"):
+    with pytest.raises(InputError, match=r"GAT reads neighbors in 2 layer\(s\)"):
         made.observe(stream()[0])
     assert made.num_tasks == 0
+
+
+def references(method: str, hook: StepHook, params: dict[str, torch.Tensor], steps: int) -> list[torch.Tensor]:
+    """The memories' gradients that a hook computes in a few steps at the same parameters."""
+    seen: list[torch.Tensor] = []
+
+    def kept(memory: Any, params: Any, out: Any = None) -> torch.Tensor:
+        seen.append(mean_gradient(memory, params).clone())
+        return seen[-1] if out is None else out.copy_(seen[-1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"ergnn.methods.{method}.mean_gradient", kept)
+        for _ in range(steps):
+            hook.before_step(params)
+    return seen
+
+
+@pytest.mark.parametrize("method", ["gem", "agem"])
+def test_memories_draw_their_neighbors_for_each_step_as_batches_do(method: str) -> None:
+    tasks = stream()
+    made = Learner("gcn", method, per_class=3, epochs=2, batch_size=8, fanout=(2, 2), backbone_options={"hidden": 4})
+    for task in tasks[:2]:
+        made.observe(task)
+    task, examples = begin(made, tasks[2])
+    found = {}
+    for fanout in ((1, 1), (1000, 1000)):
+        objective = SampledObjective(made.model, examples, Sampling(fanout))
+        params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+        found[fanout] = references(method, made.method.step_hook(made, task, objective), params, 2)
+        resumed = made.method.step_hook(made, task, objective)
+        resumed.skip(1)
+        again = references(method, resumed, params, 1)
+        assert all(torch.equal(a, b) for a, b in zip(again, found[fanout][len(again) :], strict=True))
+    few, every = found.values()
+    assert all(not torch.equal(few[i], few[i + len(again)]) for i in range(len(again))), "another draw at each step"
+    places = torch.arange(task.train.numel(), len(examples))
+    parts = places.split(places.numel() if method == "agem" else 6)
+    exact = make_objective([made.model], [examples])
+    assert len(parts) == len(again)
+    for part, reference in zip(parts, every, strict=False):
+        torch.testing.assert_close(mean_gradient(exact.batch(part), params), reference, rtol=1e-4, atol=1e-6)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from ergnn.data import TaskStream, make_stream
-from ergnn.experiments.run import learn_streams
+from ergnn.engine.objective import make_objective
+from ergnn.engine.optimizers import OPTIMIZERS, make_optimizer
+from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES
-from ergnn.nn.objective import make_objective
-from ergnn.nn.optimizers import OPTIMIZERS, make_optimizer
 from ergnn.training import Training, train
 from graphs import random_graph
 from nn.cases import labelled, model_of
@@ -35,7 +35,7 @@ def compare(streams: list[TaskStream], backbone: str, head: str, epochs: int) ->
         return [Learner(backbone, "replay", seed=i, selector=name, **common) for i, name in enumerate(SELECTORS)]
 
     together, alone = make(), make()
-    learn_streams(together, streams)
+    evaluate_streams(together, streams)
     for one, same, stream in zip(alone, together, streams, strict=True):
         start = copy.deepcopy(one)
         for task in stream:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ergnn.curvature import Curvature, conjugate_gradients, flatten, gradient, nystrom_preconditioner
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import CurvatureError, InputError
 from ergnn.learner import Learner
-from ergnn.nn.objective import make_objective
 from ergnn.replay.selectors import SELECTORS, SelectionContext
 from graphs import random_graph
 from nn.cases import labelled, model_of

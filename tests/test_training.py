@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.models import GCN as PyGGCN
 
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
 from ergnn.training import MiniBatches, StepHook, Training, train
 from graphs import random_graph
 from nn.cases import assert_near, labelled, model_of
@@ -302,8 +303,9 @@ def test_a_hook_is_called_before_and_after_every_step() -> None:
 
     model, examples = example_rows("gcn")
     slow = copy.deepcopy(model)
-    train(make_objective([model], [examples]), Training(4, lr=0.2, optimizer="sgd"), [0], 0, hook=Halved())
-    train(make_objective([slow], [examples]), Training(4, lr=0.1, optimizer="sgd"), [0], 0)
+    training = Training(4, lr=0.2, weight_decay=0.0, optimizer="sgd")
+    train(make_objective([model], [examples]), training, [0], 0, hook=Halved())
+    train(make_objective([slow], [examples]), replace(training, lr=0.1), [0], 0)
     assert events == ["before", "after"] * 4
     assert_same_parameters(model, slow, 1e-9)
 

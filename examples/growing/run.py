@@ -36,9 +36,9 @@ def command(line: str) -> str:
 def run(files: Path, folder: Path, memory: str, seed: int, epochs: int) -> dict[str, object]:
     """One learner, from init to the last update."""
     count = len(list(files.glob("nodes-*.csv")))
-    first = f"init {folder} --backbone gcn --epochs {epochs} --checks 100000 {MEMORY[memory]} --seed {seed}"
+    first = f"init {folder} --backbone gcn --epochs {epochs} --eval-samples 100000 {MEMORY[memory]} --seed {seed}"
     with (files / "features.txt").open() as file:
-        first += f" --features {int(file.read())}"
+        first += f" --num-features {int(file.read())}"
     print(f"$ ergnn {first}", flush=True)
     command(first)
     seconds = []

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp
 
+from ergnn.engine.objective import Objective, ParamDict
 from ergnn.errors import CurvatureError, InputError
-from ergnn.nn.objective import Objective, ParamDict
 from ergnn.registry import check_choice
 
 CurvatureKind = Literal["gauss-newton", "hessian"]

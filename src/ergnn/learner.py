@@ -10,22 +10,23 @@ import torch
 from torch import Tensor, nn
 
 from ergnn.callbacks.base import Callback
+from ergnn.config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.inference import layerwise_logits, prefers_layers
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.methods import METHODS, Method
+from ergnn.methods import Method
 from ergnn.methods.base import overrides
 from ergnn.metrics import accuracy, micro_f1
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.inference import layerwise_logits, prefers_layers
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
 from ergnn.nn.seeding import seeded
 from ergnn.observing import copied, observe_together, restore, snapshot
 from ergnn.replay.selectors import SelectionContext
-from ergnn.training import Training
+from ergnn.resolve import make_method, make_training, resolve
 
 SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
@@ -38,60 +39,35 @@ NOTHING_YET = "this learner has not observed a task yet; there is nothing to pre
 class Learner:
     """A graph neural network that learns one task after another (Algorithm 1, for ``method="replay"``).
 
+    ``Learner(LearnerConfig(...))``, or its short form: ``Learner("gat", "replay", per_class=1, epochs=100)`` builds the
+    configuration from its arguments.
+
     Args:
-        backbone: a name that is registered, or any module with ``forward(x, adj)``, of which a copy is trained.
-        method: a name that is registered, or a :class:`Method`.
-        head: ``shared``, ``per-task`` or ``growing``; see :mod:`ergnn.nn.heads`.
-        epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement: see :class:`Training`; ``lr`` is by
-            default the backbone's own.
-        seed: decides initial parameters, dropout and every random choice.
-        device: where to compute.
-        backbone_options: for a backbone given by name.
-        method_options: for a method given by name, e.g. ``selector="mf*", per_class=1``.
+        config: a :class:`LearnerConfig`, or its ``backbone``: a registered name or a module.
+        method: its ``method``, in the short form.
+        settings: in the short form, the other fields of :class:`LearnerConfig`; names that are no fields, such as
+            ``selector`` and ``per_class``, are options of the method.
     """
 
     def __init__(
         self,
-        backbone: str | nn.Module = "gat",
-        method: str | Method = "replay",
-        *,
-        head: str = "per-task",
-        epochs: int = 200,
-        lr: float | None = None,
-        weight_decay: float = 0.0,
-        optimizer: str = "adam",
-        batch_size: int | None = None,
-        fanout: tuple[int, ...] | None = None,
-        with_replacement: bool = False,
-        seed: int = 0,
-        device: torch.device | str = "cpu",
-        backbone_options: dict[str, Any] | None = None,
-        **method_options: Any,
+        config: LearnerConfig | str | nn.Module | None = None,
+        method: str | Method | None = None,
+        **settings: Any,
     ) -> None:
-        if isinstance(backbone, str):
-            default_lr = BACKBONES.get(backbone).lr
-            for name in ("in_channels", "out_channels"):
-                if name in (backbone_options or {}):
-                    raise InputError(f"backbone_options must not name {name!r}; it follows from the tasks")
-        else:
-            default_lr = getattr(backbone, "lr", 0.005)
-            if backbone_options:
-                raise InputError("backbone_options go with a backbone's name; this one is already made")
-        if isinstance(method, str):
-            made: Method = METHODS.create(method, **method_options)
-        elif method_options:
-            raise InputError(f"option {min(method_options)!r} goes with a method's name; this method is already made")
-        else:
-            made = method
-        self.backbone, self.backbone_options = backbone, backbone_options or {}
-        self.method = made
-        self.heads = HeadPolicy(head)
-        lr = default_lr if lr is None else lr
-        self.training = Training(epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement)
-        if not isinstance(seed, int) or not 0 <= seed < 2**31:
-            raise InputError(f"seed is {seed!r}; it must be a whole number from 0 to 2147483647")
-        self.seed = seed
-        self.device = _device(device)
+        if not isinstance(config, LearnerConfig):
+            short = {"backbone": config, "method": method}
+            config = LearnerConfig.from_settings(settings | {k: v for k, v in short.items() if v is not None})
+        elif settings or method is not None:
+            given = min({"method", *settings} if method is not None else settings)
+            raise InputError(f"{given!r} is given beside a LearnerConfig; put everything into the configuration")
+        self.config = resolve(config)
+        self.backbone, self.backbone_options = self.config.backbone, dict(self.config.backbone_options)
+        self.method = make_method(self.config)
+        self.heads = HeadPolicy(self.config.head)
+        self.training = make_training(self.config)
+        self.seed = self.config.seed
+        self.device = _device(self.config.device)
         self.model: nn.Module | None = None
         self._graph: Graph | None = None
         self.num_features: int | None = None
@@ -277,7 +253,7 @@ class Learner:
         if self.model is None:
             raise InputError(NOTHING_YET)
         if graph is None:
-            raise InputError("a state holds no graph; give one to load_state_dict, or to predict")
+            raise InputError("this learner has no graph; give one to set_graph, or to predict")
         return self.model, graph if graph.device == self.device else graph.to(self.device)
 
     def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
@@ -314,11 +290,13 @@ def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_lay
 
 
 def _device(device: torch.device | str) -> torch.device:
-    """A device that is there, or an error before anything is computed."""
+    """A device that exists, or an error before anything is computed."""
     try:
         found = torch.device(device)
-        found = torch.empty(0, device=found).device  # "cuda" is "cuda:0", as tensors will say
-    except (RuntimeError, AssertionError) as error:  # a name torch does not know; a build or machine without it
+    except RuntimeError:
+        raise InputError(f"unknown device {str(device)!r}; choose cpu, cuda or a numbered GPU such as cuda:0") from None
+    try:
+        return torch.empty(0, device=found).device  # "cuda" is "cuda:0", as tensors will say
+    except (RuntimeError, AssertionError) as error:  # a build or a machine without it
         reason = str(error).partition("\n")[0]
-        raise InputError(f"device {str(device)!r} cannot be used ({reason}); cpu always can") from None
-    return found
+        raise InputError(f"device {str(device)!r} is unavailable ({reason}); choose cpu") from None

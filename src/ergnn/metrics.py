@@ -20,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 from torch import Tensor
 
 from ergnn.errors import InputError
@@ -259,8 +258,10 @@ def summarize(values: ArrayLike | Tensor) -> Summary:
     n = len(array)
     if n == 1:
         return Summary(float(array[0]), 0.0, None, 1)
+    from scipy.stats import t  # imported here, as it takes half a second
+
     std = float(array.std(ddof=1))
-    return Summary(float(array.mean()), std, float(stats.t.ppf(0.975, n - 1)) * std / n**0.5, n)
+    return Summary(float(array.mean()), std, float(t.ppf(0.975, n - 1)) * std / n**0.5, n)
 
 
 def _labels(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from ergnn.callbacks.base import Callback, CallbackList
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import Objective, can_stand_side_by_side, make_objective
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, overrides
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import Objective, can_stand_side_by_side, make_objective
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
 from ergnn.training import OnEpoch, TaskProgress, train
 
 
@@ -145,7 +145,7 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
             f"{task.name}: the graph has {task.graph.num_features} features; earlier tasks had {learner.num_features}"
         )
     earlier = learner.heads.classes
-    if learner.model is None or learner.method.from_scratch:
+    if learner.model is None or learner.method.restarts(learner, task):
         learner.model = learner.new_model(task.graph.num_features)
         learner.heads.classes = []
         for classes in earlier:

@@ -19,7 +19,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -93,6 +93,15 @@ def argument_texts(doc: str) -> dict[str, str]:
         for names, text in found
         for name in names.split(",")
     }
+
+
+def merged_texts(docs: Iterable[str]) -> dict[str, str]:
+    """The texts of several docstrings, base classes first; ``see …`` does not replace the text that it refers to."""
+    found: dict[str, str] = {}
+    for doc in docs:
+        own = argument_texts(doc)
+        found |= {name: text for name, text in own.items() if name not in found or not text.startswith("see ")}
+    return found
 
 
 class Registry(Generic[T]):
@@ -199,13 +208,17 @@ class Registry(Generic[T]):
 
 def _texts(factory: Any) -> dict[str, str]:
     """Help texts of a class's arguments: its own, then those of its bases."""
-    found: dict[str, str] = {}
-    for part in reversed(inspect.getmro(factory) if inspect.isclass(factory) else (factory,)):
-        for doc in (part.__dict__.get("__doc__"), getattr(part.__dict__.get("__init__"), "__doc__", None)):
-            if isinstance(doc, str) and part is not object:
-                own = argument_texts(doc)
-                found |= {name: text for name, text in own.items() if name not in found or not text.startswith("see ")}
-    return found
+    parts = (
+        [part for part in reversed(inspect.getmro(factory)) if part is not object]
+        if inspect.isclass(factory)
+        else [factory]
+    )
+    docs = [
+        doc
+        for part in parts
+        for doc in (part.__dict__.get("__doc__"), getattr(part.__dict__.get("__init__"), "__doc__", None))
+    ]
+    return merged_texts(doc for doc in docs if isinstance(doc, str))
 
 
 def _evaluated(factory: Any, annotation: Any) -> Any:

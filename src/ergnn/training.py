@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config import LearnerConfig, check_training
 from ergnn.data.hashing import stream_key
 from ergnn.distributed import ProcessGroup, SingleProcess, process_group
-from ergnn.errors import DivergedError, InputError, UnknownNameError
-from ergnn.nn.dropout import dropout_keys
-from ergnn.nn.objective import Objective, ParamDict
-from ergnn.nn.optimizers import OPTIMIZERS, make_optimizer
-from ergnn.nn.prefetch import prefetched
-from ergnn.nn.sampled import SampledObjective
-from ergnn.nn.sampling import Sampling
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.objective import Objective, ParamDict
+from ergnn.engine.optimizers import make_optimizer
+from ergnn.engine.prefetch import prefetched
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
+from ergnn.errors import DivergedError, InputError
 
 GRAPH_FROM = 20
 """On a GPU, steps are recorded as a CUDA graph from this number of epochs on."""
@@ -39,36 +40,17 @@ class Training:
         with_replacement: whether a neighbor may be drawn more than once.
     """
 
-    epochs: int = 200
+    epochs: int = LearnerConfig.epochs
     lr: float = 0.005
-    weight_decay: float = 0.0
-    optimizer: str = "adam"
+    weight_decay: float = LearnerConfig.weight_decay or 0.0
+    optimizer: str = LearnerConfig.optimizer
     batch_size: int | None = None
     fanout: tuple[int, ...] | None = None
     with_replacement: bool = False
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise UnknownNameError("optimizer", self.optimizer, OPTIMIZERS)
-        for name in ("epochs", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                raise InputError(f"{name} is {value!r}; it must be a whole number")
-        for name in ("lr", "weight_decay"):
-            if not isinstance(getattr(self, name), int | float):
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be a number")
-        if self.epochs < 1:
-            raise InputError(f"epochs is {self.epochs}; at least 1 is needed")
-        if not 0 < self.lr < float("inf"):
-            raise InputError(f"lr is {self.lr}; it must be above 0")
-        if not 0 <= self.weight_decay < float("inf"):
-            raise InputError(f"weight_decay is {self.weight_decay}; it must be 0 or more")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(f"batch_size is {self.batch_size}; it must be 1 or more, or None for full batches")
-        if self.sampling is None and self.with_replacement:
-            raise InputError("with_replacement is True, but fanout is not given; it says how neighbors are drawn")
-        if self.sampling is not None and self.batch_size is None:
-            raise InputError(f"fanout is {self.fanout}; neighbors are drawn for batches: give batch_size")
+        check_training(self)
+        self.sampling  # noqa: B018  # checked
 
     @property
     def sampling(self) -> Sampling | None:

@@ -20,9 +20,9 @@ from ergnn.analytic.features import BLOCK_BYTES, MATRICES
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.data.csr import row_chunks
 from ergnn.data.mapped import mapped
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.kernels import sums as sums_module
 from ergnn.learner import Learner
-from ergnn.nn.adjacency import adjacency_of
-from ergnn.nn.kernels import sums as sums_module
 from graphs import random_graph
 
 MAPS = ("ppr", "hops")

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from ergnn.bench.cases import CASES, large
-from ergnn.bench.command import bench, bench_table, load, measurements_of, save
-from ergnn.bench.graphs import bag_of_words_graph, corafull_like, synthetic_stream
-from ergnn.bench.measure import Measurement, in_fresh_process, seconds
-from ergnn.bench.plain import PlainLearner, plain_model
-from ergnn.cli import main
+from benchmarks.__main__ import main
+from benchmarks.cases import CASES, large
+from benchmarks.command import bench, bench_table, load, measurements_of, save
+from benchmarks.graphs import bag_of_words_graph, corafull_like, synthetic_stream
+from benchmarks.measure import Measurement, in_fresh_process, seconds
+from benchmarks.plain import PlainLearner, plain_model
 from ergnn.data import make_stream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 
@@ -44,7 +44,7 @@ def test_figures_survive_a_file_and_stand_beside_the_next(tmp_path: Path, capsys
     save(measured, file)
     assert measurements_of(load(file)) == measured
     plot = tmp_path / "figures.svg"
-    assert main(["bench", "--show", str(file), "--format", "markdown", "--plot", str(plot)]) == 0
+    assert main(["--show", str(file), "--format", "markdown", "--plot", str(plot)]) == 0
     assert "| size: 1,000 nodes | 1 | 1.00 ms | 1.25 ms | 1.25 × |" in capsys.readouterr().out
     assert "<svg" in plot.read_text()
 
@@ -67,7 +67,7 @@ def test_quick_figures_never_stand_beside_full_ones(tmp_path: Path, capsys: pyte
     assert load(full, quick=False)["quick"] is False
     with pytest.raises(InputError, match=r"full run, this is a quick one.*leave out --quick"):
         load(full, quick=True)
-    assert main(["bench", "step", "--compare", str(quick)]) == 2
+    assert main(["step", "--compare", str(quick)]) == 2
     assert "of a quick run, this is a full one" in capsys.readouterr().err
     old = json.loads(full.read_text())
     del old["quick"]  # files of before had full figures only
@@ -76,7 +76,7 @@ def test_quick_figures_never_stand_beside_full_ones(tmp_path: Path, capsys: pyte
 
 
 def test_every_case_is_listed_and_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--list"]) == 0
+    assert main(["--list"]) == 0
     listed = capsys.readouterr().out
     readme = (Path(__file__).parents[2] / "benchmarks" / "README.md").read_text(encoding="utf-8")
     for name, function in CASES.items():
@@ -97,7 +97,7 @@ def test_figures_are_kept_after_each_case(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setitem(CASES, "one", one)
     monkeypatch.setitem(CASES, "other", other)
-    assert main(["bench", "one", "other", "--quick", "--threads", "1,2", "--json", str(file)]) == 0
+    assert main(["one", "other", "--quick", "--threads", "1,2", "--json", str(file)]) == 0
     rows = json.loads(file.read_text())["measurements"]
     assert [(row["name"], row["threads"]) for row in rows] == [("one", 1), ("other", 1), ("one", 2), ("other", 2)]
 
@@ -112,7 +112,7 @@ def test_a_task_s_time_is_the_median_over_streams(monkeypatch: pytest.MonkeyPatc
 def test_an_unknown_case_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownNameError, match="influence"):
         bench(["speed"], [1])
-    assert main(["bench", "step", "--threads", "none"]) == 2
+    assert main(["step", "--threads", "none"]) == 2
     assert "--threads is 'none'" in capsys.readouterr().err
 
 
@@ -134,7 +134,7 @@ def test_the_peer_is_the_same_function_of_its_parameters(name: str) -> None:
 
 
 def test_the_peers_influence_ranks_nodes_as_ours() -> None:
-    task = make_stream("cora", split="seeded", inter_task_edges="own").stream[0]
+    task = make_stream("cora", split="seeded", edges="own").stream[0]
     learner = Learner("gat", "finetune", head="shared", epochs=40)
     learner.observe(task)
     peer = PlainLearner("gat", task.graph.num_features, 2)
@@ -164,15 +164,25 @@ def test_a_synthetic_graph_has_the_shape_that_was_asked_for() -> None:
 
 
 def test_a_fresh_process_reports_its_result_or_its_error() -> None:
-    assert in_fresh_process("ergnn.bench.measure:machine")["torch"] == torch.__version__
+    assert in_fresh_process("benchmarks.measure:machine")["torch"] == torch.__version__
     with pytest.raises(RuntimeError, match="corafull_stream failed"):
-        in_fresh_process("ergnn.bench.cases.large:corafull_stream", "one", 1)
+        in_fresh_process("benchmarks.cases.large:corafull_stream", "one", 1)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("step", "coverage") else pytest.mark.slow) for name in CASES]
+)
+def test_a_case_measures_something(name: str) -> None:
+    measured = CASES[name](torch.get_num_threads(), True)
+    assert measured
+    assert all(m.ours > 0 and (m.peer is None or m.peer > 0) for m in measured)
+    assert len({m.name for m in measured}) == len(measured)
 
 
 def test_the_command_measures_prints_and_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
-    assert main(["bench", "step", "coverage", "--quick", "--json", str(file)]) == 0
+    assert main(["step", "--quick", "--json", str(file)]) == 0
     assert "step: gat on Cora" in capsys.readouterr().out
     rows = json.loads(file.read_text())["measurements"]
-    assert [row["name"].split(":")[0] for row in rows] == ["step"] * 5 + ["coverage"] * 2
+    assert [row["name"].split(":")[0] for row in rows] == ["step"] * 5
     assert all(row["ours"] > 0 and row["peer"] > 0 and row["repeats"] > 1 for row in rows)

@@ -24,7 +24,7 @@ EPOCHS = 7
 
 @pytest.fixture(scope="module")
 def stream() -> TaskStream:
-    return TaskStream.from_classes(random_graph(n=60, f=6, classes=6, p_edge=0.08, seed=1), inter_task_edges="seen")
+    return TaskStream.from_classes(random_graph(n=60, f=6, classes=6, p_edge=0.08, seed=1), edges="seen")
 
 
 def learn(stream: TaskStream, *callbacks: Any) -> tuple[Learner, list[list[float]]]:

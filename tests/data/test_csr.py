@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ergnn.data import Graph, TaskStream
 from ergnn.data.csr import CsrEdges, is_undirected, row_chunks
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
-from ergnn.nn.adjacency import adjacency_of
 from graphs import random_graph
 
 

@@ -117,9 +117,9 @@ def test_seeded_splits_never_draw_citeseers_nodes_without_a_label() -> None:
 def test_auto_falls_back_on_the_bundled_graph_and_says_why(bare: Path) -> None:
     graph, split, note = load_graph("cora")
     assert (graph.num_nodes, split) == (2708, "seeded")
-    assert "using a seeded split" in note
-    assert "ERGNN_DATA is not set" in note
-    assert "downloads are off (ERGNN_OFFLINE is set)" in note
+    assert note == "using a seeded split: the public split of Cora is not on this machine (--download gets it)"
+    with pytest.raises(PublicSplitUnavailable, match=r"ERGNN_DATA is not set .*; downloads are off \(ERGNN_OFFLINE is"):
+        load_graph("cora", split="public")
     assert not bare.exists()
 
 
@@ -228,6 +228,7 @@ def test_reddit_is_read_with_its_public_split(bare: Path, tmp_path: Path) -> Non
 
 def test_reddit_is_not_downloaded_unasked(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
+    monkeypatch.setenv("ERGNN_DOWNLOAD", "1")
     monkeypatch.setattr(storage, "probe", lambda url: pytest.fail("tried to download"))
     with pytest.raises(DataUnavailable, match=r"reddit\.zip, over 1 GB\) and unpack it into .*reddit/raw") as info:
         load_graph("reddit", root=tmp_path)
@@ -248,6 +249,7 @@ def downloads(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
         shutil.copy(source, folder)
 
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
+    monkeypatch.setenv("ERGNN_DOWNLOAD", "1")
     monkeypatch.setattr(storage, "probe", lambda url: None)
     monkeypatch.setattr(pyg_amazon, "download_url", download_url)
     return fetched
@@ -284,6 +286,7 @@ def test_no_network_falls_back_like_offline(bare: Path, monkeypatch: pytest.Monk
         raise OSError("no route to host")
 
     monkeypatch.setenv("ERGNN_OFFLINE", "0")
+    monkeypatch.setenv("ERGNN_DOWNLOAD", "1")
     monkeypatch.setattr(storage, "probe", unreachable)
     graph, split, note = load_graph("citeseer")
     assert (graph.num_nodes, split) == (3327, "seeded")
@@ -311,10 +314,25 @@ def test_probe_takes_any_answer_and_refuses_silence() -> None:
         storage.probe(url)
 
 
-@pytest.mark.parametrize(("value", "allowed"), [("1", False), ("yes", False), ("0", True), ("", True)])
-def test_offline_variable(monkeypatch: pytest.MonkeyPatch, value: str, allowed: bool) -> None:
-    monkeypatch.setenv("ERGNN_OFFLINE", value)
+@pytest.mark.parametrize(
+    ("download", "offline", "allowed"),
+    [("1", "1", False), ("yes", "yes", False), ("1", "0", True), ("yes", "", True), ("", "", False), ("0", "", False)],
+)
+def test_downloads_are_asked_for_and_can_be_forbidden(
+    monkeypatch: pytest.MonkeyPatch, download: str, offline: str, allowed: bool
+) -> None:
+    monkeypatch.setenv("ERGNN_DOWNLOAD", download)
+    monkeypatch.setenv("ERGNN_OFFLINE", offline)
     assert storage.downloads_allowed() is allowed
+
+
+def test_nothing_is_tried_over_the_network_unless_asked(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ERGNN_OFFLINE", raising=False)
+    monkeypatch.delenv("ERGNN_DOWNLOAD", raising=False)
+    monkeypatch.setattr(storage, "probe", lambda url: pytest.fail("tried to download"))
+    assert load_graph("cora").split == "seeded"
+    with pytest.raises(DataUnavailable, match=r"set ERGNN_DOWNLOAD=1 .* to download it"):
+        load_graph("dblp")
 
 
 # --- bad input -------------------------------------------------------------------------------------------
@@ -366,9 +384,9 @@ def test_descriptions_say_where_the_files_are(
     def where(name: str, root: Path | None = None) -> str:
         return next(info.location for info in describe_datasets(root) if info.name == name)
 
-    assert where("cora") == "bundled; public split would be downloaded"
-    assert where("reddit") == "not here (reddit.zip, over 1 GB)"
-    assert where("amazon-photo") == "would be downloaded"
+    assert where("cora") == "bundled; public split downloaded on first use"
+    assert where("reddit") == "missing (reddit.zip, over 1 GB)"
+    assert where("amazon-photo") == "downloaded on first use"
     load_graph("amazon-photo")
     assert where("amazon-photo") == "in the cache"
     write_cora(tmp_path / "data")
@@ -376,7 +394,7 @@ def test_descriptions_say_where_the_files_are(
     monkeypatch.setenv("ERGNN_DATA", str(tmp_path / "data"))
     assert where("cora") == "bundled; public split in ERGNN_DATA"
     monkeypatch.setenv("ERGNN_OFFLINE", "1")
-    assert where("dblp") == "not here, and offline"
+    assert where("dblp") == "missing (--download)"
 
 
 @pytest.mark.parametrize("name", list(DATASETS))

@@ -6,6 +6,7 @@ import gzip
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -298,19 +299,23 @@ def test_memory_keeps_what_finetuning_forgets(root: Path, monkeypatch: pytest.Mo
         "dataset": "permuted-mnist",
         "backbone": "mlp",
         "seeds": 1,
-        "replay": "isolated",
-        "loss_scale": "balanced",
-        "per_class": 5,
         "weight_decay": 0.0,
         "dataset_options": {**SIZES, "tasks": 4},
         "backbone_options": {"hidden": 32},
         **SETTINGS,
     }
+    memory = {"replay": "isolated", "per_class": 5}
+    methods: dict[str, dict[str, Any]] = {
+        "finetune": {},
+        "replay": {**memory, "loss_scale": "balanced"},
+        "gem": memory,
+        "ewc": {"lam": 10.0},
+    }
     final, matrices = {}, {}
-    for method in ("finetune", "replay", "gem", "ewc"):
-        summary = run(RunConfig(**base, method=method, method_options={"lam": 10.0} if method == "ewc" else {}))  # type: ignore[arg-type]
-        final[method] = summary["aa"]["mean"]
-        matrices[method] = summary["matrix"]
+    for method, options in methods.items():
+        result = run(RunConfig(**base, method=method, **options))  # type: ignore[arg-type]
+        final[method] = result.aa.mean
+        matrices[method] = result.matrix
     assert final["replay"] > final["finetune"] + 0.05
     assert final["gem"] > final["finetune"]
     assert matrices["ewc"] != matrices["finetune"]

@@ -74,7 +74,7 @@ def test_bags_of_words_are_row_normalised_unless_told(tmp_path: Path) -> None:
 
 
 def test_options_reach_the_stream() -> None:
-    options = {"class_order": "shuffled", "order_seed": 3, "inter_task_edges": "own"}
+    options = {"class_order": "shuffled", "order_seed": 3, "edges": "own"}
     stream = make_stream("cora", classes_per_task=3, num_tasks=1, **options).stream
     assert [len(task.classes) for task in stream] == [3]
     y = stream[0].graph.y

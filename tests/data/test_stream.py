@@ -26,7 +26,7 @@ def streams(draw: st.DrawFn) -> tuple[Graph, TaskStream, dict]:
         "num_tasks": draw(st.none() | st.integers(1, graph.num_classes // per_task)),
         "class_order": draw(st.sampled_from(["natural", "shuffled"])),
         "order_seed": draw(SEEDS),
-        "inter_task_edges": draw(EDGES),
+        "edges": draw(EDGES),
         "leftover": draw(LEFTOVER),
     }
     return graph, TaskStream.from_classes(graph, **options), options
@@ -74,9 +74,9 @@ def test_visible_edges_by_brute_force(drawn: tuple[Graph, TaskStream, dict]) -> 
         leftover = [c != UNLABELLED and c not in home for c in (a, b)]
         if options["leftover"] == "drop" and any(leftover):
             return False
-        if options["inter_task_edges"] == "all":
+        if options["edges"] == "all":
             return True
-        if options["inter_task_edges"] == "own":
+        if options["edges"] == "own":
             return a in home and b in home and home[a] == home[b]
         return all(c not in home or home[c] <= i for c in (a, b))
 
@@ -100,7 +100,7 @@ def test_views_share_attributes_and_labels(drawn: tuple[Graph, TaskStream, dict]
     graph, stream, options = drawn
     assert all(task.graph.x is graph.x for task in stream)
     assert all(task.graph.y is stream[0].graph.y for task in stream)
-    if options["inter_task_edges"] != "seen":
+    if options["edges"] != "seen":
         assert all(task.graph is stream[0].graph for task in stream)
 
 
@@ -183,7 +183,7 @@ def test_a_stream_is_a_sequence() -> None:
 
 
 def test_moving_a_stream_keeps_what_is_shared() -> None:
-    seen = TaskStream.from_classes(random_graph(), inter_task_edges="seen", metric="micro-f1").to("meta")
+    seen = TaskStream.from_classes(random_graph(), edges="seen", metric="micro-f1").to("meta")
     assert seen[0].graph.x is seen[1].graph.x
     assert seen[0].graph.edge_index is not seen[1].graph.edge_index
     assert {seen[0].train.device.type, seen[1].graph.y.device.type} == {"meta"}
@@ -205,7 +205,7 @@ def test_moving_a_stream_keeps_what_is_shared() -> None:
         ({"class_order": [0, 1, 1, 2, 3]}, "class_order names class 1 more than once"),
         ({"class_order": [3, 0, 1]}, "class_order leaves out class 2; it must name all 4 once"),
         ({"split": "random"}, "split is 'random'; choose one of: public, seeded or a Split"),
-        ({"inter_task_edges": "none"}, "inter_task_edges is 'none'; choose one of: all, seen, own"),
+        ({"edges": "none"}, "edges is 'none'; choose one of: all, seen, own"),
         ({"leftover": "keep"}, "leftover is 'keep'; choose one of: context, drop"),
         ({"metric": "f1"}, "metric is 'f1'; choose one of: accuracy, micro-f1"),
     ],

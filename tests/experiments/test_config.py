@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ergnn.config import PROTOCOLS, LearnerConfig
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.experiments import PROTOCOLS, RunConfig, read_config
-from ergnn.experiments.config import check_settings
+from ergnn.experiments.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, check_settings, read_config
+from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
+from ergnn.registry import REQUIRED
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
 def test_clean_is_one_head_a_task_all_edges_and_a_light_l2(backbone: str) -> None:
     config = RunConfig(backbone=backbone).resolved()
-    assert (config.protocol, config.head, config.edges, config.optimizer) == ("clean", "per-task", "all", "adam")
-    assert config.weight_decay == 3e-5
-    assert config.lr == BACKBONES.get(backbone).lr
+    assert (config.protocol, config.edges) == ("clean", "all")
+    assert (config.learner.head, config.learner.optimizer) == ("per-task", "adam")
+    assert config.learner.weight_decay == 3e-5
+    assert config.learner.lr == BACKBONES.get(backbone).lr
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
 def test_paper_is_a_shared_head_own_edges_and_the_backbones_own_l2(backbone: str) -> None:
     config = RunConfig(backbone=backbone, protocol="paper").resolved()
-    assert (config.protocol, config.head, config.edges, config.optimizer) == ("paper", "shared", "own", "adam")
-    assert config.weight_decay == BACKBONES.get(backbone).weight_decay
-    assert config.epochs == 200
+    assert (config.protocol, config.edges) == ("paper", "own")
+    assert (config.learner.head, config.learner.optimizer) == ("shared", "adam")
+    assert config.learner.weight_decay == BACKBONES.get(backbone).weight_decay
+    assert config.learner.epochs == 200
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -36,24 +40,47 @@ def test_paper_is_a_shared_head_own_edges_and_the_backbones_own_l2(backbone: str
     [("head", "growing"), ("edges", "seen"), ("optimizer", "sgd"), ("weight_decay", 0.0), ("lr", 0.5)],
 )
 def test_what_is_given_wins_over_the_protocol(protocol: str, setting: str, value: Any) -> None:
-    config = RunConfig(protocol=protocol, **{setting: value}).resolved()
-    assert getattr(config, setting) == value
-    others = {f.name for f in fields(RunConfig)} - {setting}
-    plain = RunConfig(protocol=protocol).resolved()
-    assert all(getattr(config, name) == getattr(plain, name) for name in others)
+    config = RunConfig(protocol=protocol, **{setting: value}).resolved().flat()
+    plain = RunConfig(protocol=protocol).resolved().flat()
+    assert config.pop(setting) == value
+    plain.pop(setting)
+    assert config == plain
 
 
 def test_names_come_out_in_full_and_a_resolved_configuration_stays_as_it_is() -> None:
-    config = RunConfig("CORA", "GraphSAGE", "er", "mf-star").resolved()
-    assert (config.dataset, config.backbone, config.method, config.selector) == ("cora", "sage", "replay", "mf*")
-    assert config.resolved() == config
+    config = RunConfig("CORA", backbone="GraphSAGE", method="er", selector="MF").resolved()
+    assert (config.dataset, config.learner.backbone, config.learner.method) == ("cora", "sage", "replay")
+    assert config.learner.method_options == {"selector": "mf"}
+    assert config.resolved() == config == RunConfig(**config.flat())
+
+
+def test_the_protocol_counts_where_it_is_replaced() -> None:
+    config = replace(RunConfig(epochs=5), protocol="paper")
+    assert config.resolved() == RunConfig(protocol="paper", epochs=5).resolved()
+
+
+def test_a_learners_configuration_may_be_given_as_a_whole() -> None:
+    learner = LearnerConfig("gcn", head="growing", method_options={"per_class": 3})
+    config = RunConfig("cora", learner=learner, protocol="paper", seeds=2)
+    assert config.learner == learner, "nothing is left for the protocol to decide"
+    assert replace(config, epochs=3).learner == replace(learner, epochs=3)
+
+
+def test_every_option_of_a_method_is_a_setting() -> None:
+    for method in METHODS:
+        for option in METHODS.options(method):
+            if option.default is not REQUIRED:
+                config = RunConfig(method=method, **{option.name: option.default}).resolved()
+                assert config == RunConfig(method=method).resolved()
+    with pytest.raises(InputError, match="method 'finetune' has no option 'per_class'; its options: none"):
+        RunConfig(method="finetune", per_class=7).resolved()
+    with pytest.raises(InputError, match=r"method 'ewc' has no option 'per_class'; its options: .*lam"):
+        RunConfig(method="ewc", per_class=7).resolved()
 
 
 def test_nothing_is_left_open_but_what_the_data_set_decides() -> None:
-    config = RunConfig().resolved()
-    may_be_open = {"classes_per_task", "beta", "batch_size", "fanout", "replay_batch"}
-    left = {f.name for f in fields(RunConfig) if getattr(config, f.name) is None}
-    assert left <= may_be_open
+    config = RunConfig().resolved().flat()
+    assert {name for name, value in config.items() if value is None} <= {"classes_per_task", "batch_size", "fanout"}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +90,7 @@ def test_nothing_is_left_open_but_what_the_data_set_decides() -> None:
         ({"dataset": "nope"}, "unknown dataset 'nope'"),
         ({"backbone": "nope"}, "unknown backbone 'nope'"),
         ({"method": "nope"}, "unknown method 'nope'"),
-        ({"selector": "nope", "method": "finetune"}, "unknown selector 'nope'"),
+        ({"selector": "nope"}, "unknown selector 'nope'"),
         ({"head": "nope"}, "unknown head 'nope'; choose one of: growing, per-task, shared"),
         ({"edges": "nope"}, "unknown edges 'nope'; choose one of: all, own, seen"),
         ({"split": "nope"}, "unknown split 'nope'; choose one of: auto, public, seeded"),
@@ -75,7 +102,7 @@ def test_unknown_names_list_the_choices(settings: dict[str, Any], message: str) 
         RunConfig(**settings).resolved()
 
 
-@pytest.mark.parametrize("name", ["per_class", "seeds", "orders", "epochs", "hops"])
+@pytest.mark.parametrize("name", ["seeds", "orders", "epochs"])
 def test_counts_are_at_least_one(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} is 0; it must be 1 or more"):
         replace(RunConfig(), **{name: 0}).resolved()
@@ -90,19 +117,21 @@ def test_a_class_order_is_a_word_or_a_list(text: str, parsed: str | list[int]) -
 
 
 def test_a_file_may_set_every_field_with_dashes_or_underscores(tmp_path: Path) -> None:
-    values: dict[str, Any] = {}
-    for f in fields(RunConfig):
-        kind = str(f.type).removesuffix(" | None")
-        values[f.name] = {"int": 3, "float": 0.5, "str": "word"}.get(kind, {"key": 1})
-    lines = [
-        f"{name.replace('_', '-')} = {value if isinstance(value, int | float) else repr(value)}"
-        for name, value in values.items()
-        if not isinstance(value, dict)
-    ]
-    tables = [f"[{name}]\nkey = 1" for name, value in values.items() if isinstance(value, dict)]
-    (tmp_path / "all.toml").write_text("\n".join(lines + tables))
-    assert read_config(tmp_path / "all.toml") == values
-    RunConfig(**values)
+    lines, tables, values = [], [], {}
+    for f in (*RUN_FIELDS, *LEARNER_FIELDS):
+        base = str(f.type).removesuffix(" | None").partition(" | ")[0]
+        text, values[f.name] = {
+            "int": ("3", 3),
+            "float": ("0.5", 0.5),
+            "str": ('"word"', "word"),
+            "bool": ("true", True),
+            "tuple[int, ...]": ("[5, 5]", [5, 5]),
+        }.get(base, ("", {"key": 1}))
+        key = f.name.replace("_", "-")
+        lines += [f"{key} = {text}"] if text else []
+        tables += [] if text else [f"[{key}]\nkey = 1"]
+    (tmp_path / "all.toml").write_text("\n".join(['selector = "mf"', "per-class = 2", *lines, *tables]))
+    assert read_config(tmp_path / "all.toml") == {"selector": "mf", "per_class": 2, **values}
 
 
 def test_a_whole_number_will_do_for_a_float_but_not_the_other_way_round() -> None:

@@ -16,6 +16,7 @@ from ergnn.experiments.engines.local import LocalEngine
 from ergnn.experiments.reproduce import STAND_IN, reproduce
 from ergnn.experiments.store import RunStore
 from ergnn.experiments.units import Computed, Unit
+from ergnn.report.reproduced import write_results
 from experiments.tiny import TINY
 
 FEW = replace(TINY, rows=TINY.rows[:2], datasets=("cora",), common={"epochs": 1}, baselines=())
@@ -38,7 +39,7 @@ def elsewhere(units: Sequence[Unit]) -> Generator[Computed, None, None]:
 def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Path) -> None:
     done = reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
     assert (done.done, done.failed) == (2, [])
-    assert done.html is not None
+    assert write_results(done, [FEW], tmp_path / "out", OPTIONS).html is not None
     assert not (tmp_path / "out" / "runs.sqlite").exists()
     with RunStore(store_path, create=False) as store:
         assert len(store) == 4
@@ -72,7 +73,7 @@ def test_a_store_that_refuses_a_row_is_a_failure_of_that_unit_alone(store_path: 
         yield Computed(units[1], 0.1, results=[some_result(1)])
 
     outcomes = run_units([Unit(CONFIG, [(0, 0)]), Unit(CONFIG, [(1, 0)])], store_path, engine=spoilt)
-    assert "not a run store that can be used" in outcomes[0].error
+    assert "not a usable run store" in outcomes[0].error
     assert outcomes[1].error == ""
     with RunStore(store_path) as store:
         assert [run.seed for run in store.runs()] == [1]
@@ -82,7 +83,7 @@ def test_a_store_that_refuses_a_row_is_a_failure_of_that_unit_alone(store_path: 
     ("options", "message"),
     [
         (["--engine", "spark"], "unknown engine 'spark'; choose one of: local, ray"),
-        (["--address", "auto"], "address is 'auto'; it goes with the engine ray, and this is local"),
+        (["--address", "auto"], "address is 'auto'; it is an option of the engine ray; this engine is local"),
         (["--store", "mysql://me@there/runs"], "a run store cannot be at mysql://…"),
     ],
 )

@@ -22,10 +22,10 @@ ray = pytest.importorskip("ray", reason="ray is not installed")
 
 BASE = RunConfig(dataset="cora", backbone="gat", split="seeded", seeds=2, epochs=5)
 GRID = [
-    replace(BASE, method=method, selector=selector).resolved()
-    for method, selector in (
-        *(("finetune", "mf*"), ("joint", "mf*"), ("ewc", "mf*")),
-        *(("replay", "random"), ("replay", "mf*"), ("replay", "cm")),
+    BASE.with_settings(**settings).resolved()
+    for settings in (
+        *({"method": method} for method in ("finetune", "joint", "ewc")),
+        *({"selector": selector} for selector in ("random", "mf*", "cm")),
     )
 ]
 """Six configurations of two seeds each: twelve runs."""
@@ -124,9 +124,9 @@ def test_a_cluster_that_loses_a_machine_fills_a_store_on_a_server(
 @pytest.mark.slow
 def test_a_unit_that_fails_costs_no_other(tmp_path: Path) -> None:
     path = str(tmp_path / "runs.sqlite")
-    bad = replace(GRID[3], per_class=10_000)
+    bad = GRID[3].with_settings(per_class=10_000)
     outcomes = run_units([Unit(bad, [(0, 0)]), Unit(GRID[3], [(0, 0)])], path, engine=make_engine("ray", jobs=1))
-    errors = {outcome.unit.config.per_class: outcome.error for outcome in outcomes}
+    errors = {outcome.unit.config.learner.method_options.get("per_class", 1): outcome.error for outcome in outcomes}
     assert "10000" in errors[10_000].replace(",", "")
     assert errors[1] == ""
     with RunStore(path) as store:
@@ -149,8 +149,8 @@ def test_the_command_runs_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("options", "message"),
     [
         ({"name": "spark"}, "unknown engine 'spark'; choose one of: local, ray"),
-        ({"address": "auto"}, "address is 'auto'; it goes with the engine ray"),
-        ({"task_gpus": 1.0}, "task_gpus is 1.0; it goes with the engine ray"),
+        ({"address": "auto"}, "address is 'auto'; it is an option of the engine ray"),
+        ({"task_gpus": 1.0}, "task_gpus is 1.0; it is an option of the engine ray"),
         ({"name": "ray", "task_cpus": 0.0}, "task_cpus is 0.0; it must be above 0"),
         ({"name": "ray", "task_gpus": -1.0}, "task_gpus is -1.0; it must be 0 or more"),
         ({"name": "ray", "jobs": 0}, "jobs is 0; it must be 1 or more"),
@@ -163,11 +163,11 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
 
 def test_a_gpu_by_number_is_refused() -> None:
     unit = Unit(replace(GRID[0], device="cuda:1"), [(0, 0)])
-    with pytest.raises(InputError, match="hands out the GPUs itself: use cuda"):
+    with pytest.raises(InputError, match="assigns GPUs itself: use cuda"):
         list(make_engine("ray")([unit]))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
 def test_a_cluster_that_is_not_there_is_named(address: str) -> None:
-    with pytest.raises(InputError, match=f"no Ray cluster can be used at '{address}' .*refused"):
+    with pytest.raises(InputError, match=f"cannot use a Ray cluster at '{address}' .*refused"):
         list(make_engine("ray", address=address)([Unit(GRID[0], [(0, 0)])]))

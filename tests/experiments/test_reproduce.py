@@ -14,18 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from ergnn.cli import _config, _parser, main
+from ergnn.cli import main, make_parser
+from ergnn.commands.run import config_of
 from ergnn.errors import InputError
 from ergnn.experiments.cells import Options, cells, command_of
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.engine import Unit, run_units, units_of
 from ergnn.experiments.grid import EXPERIMENTS, FIGURE_3, TABLE_2, TABLE_4
 from ergnn.experiments.keys import member_key
+from ergnn.experiments.paper import paper_result
 from ergnn.experiments.run import SeedResult
 from ergnn.experiments.store import RunStore
-from ergnn.experiments.tables import Filled, measure_pages, paired_tests_of, sensitivity_pages
-from ergnn.metrics import AccuracyMatrix, summarize
-from ergnn.report.paper import paper_result
+from ergnn.metrics import AccuracyMatrix
+from ergnn.report.experiment_tables import Filled, fill, measure_pages, paired_tests_of, sensitivity_pages
 from experiments.tiny import OPTIONS, TINY, run_tiny
 
 TABLES = ("tiny.txt", "tiny.md", "tiny.tex")
@@ -54,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_killed_in_the_middle_it_goes_on_and_gives_the_same_tables(whole: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
     program = subprocess.Popen(
         [sys.executable, "-m", "experiments.tiny", str(tmp_path), "2"],
         env=environment,
@@ -95,7 +96,7 @@ def test_tables_say_what_the_store_holds(whole: Path) -> None:
         (cell,) = [c for c in cells(TINY, OPTIONS) if (c.dataset, c.row.label) == ("citeseer", "ER-GAT MF")]
         stored = store.result(cell.config)
     (row,) = [r for r in results if (r["dataset"], r["row"]) == ("citeseer", "ER-GAT MF")]
-    assert row["fm"] == {k: v for k, v in stored["fm"].items() if k != "denominator"}
+    assert row["fm"] == stored.fm.to_dict()
     assert row["fm"]["n"] == 4
     assert f"{100 * row['fm']['mean']:.2f} ± {100 * row['fm']['ci95']:.2f}" in text
     assert f"{100 * (row['pm']['mean'] - 0.8003):+.2f}" in text
@@ -113,13 +114,13 @@ def test_the_command_under_a_row_gives_its_configuration() -> None:
         for cell in cells(experiment, options):
             if cell.given is not None:
                 words = shlex.split(cell.command)
-                assert _config(_parser().parse_args(words[1:])).resolved() == cell.config
+                assert config_of(make_parser().parse_args(words[1:])).resolved() == cell.config
 
 
 def test_commands_quote_and_keep_types() -> None:
     given = RunConfig(selector="mf*", selector_options={"normalize": True, "distance": "cosine"}, weight_decay=0.0)
     assert "'mf*'" in command_of(replace(given, backbone="gat", selector="cm*")).replace("cm*", "mf*")
-    assert _config(_parser().parse_args(shlex.split(command_of(given))[1:])) == given
+    assert config_of(make_parser().parse_args(shlex.split(command_of(given))[1:])) == given
 
 
 def test_grids_hold_every_row_of_the_paper() -> None:
@@ -144,19 +145,25 @@ def test_protocols_decide_orders_and_splits() -> None:
     )
     assert (paper.config.seeds, paper.config.orders, paper.config.class_order) == (10, 1, "natural")
     assert (clean.config.seeds, clean.config.orders, clean.config.class_order) == (10, 10, "shuffled")
-    assert (clean.config.split, clean.config.head) == ("seeded", "per-task")
+    assert (clean.config.split, clean.config.learner.head) == ("seeded", "per-task")
     assert paper.config.split in ("public", "seeded")  # never auto: what is on disk may change
 
 
-def filled(cell_label: str, gain: float, experiment=TABLE_2, dataset: str = "cora", seeds: int = 12) -> Filled:
+def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) -> Filled:
+    """A row with runs whose FM falls with the gain."""
+    dataset, seeds = "cora", 12
     options = Options(datasets=[dataset], split="seeded", protocol="paper", seeds=seeds)
     (row,) = [row for row in experiment.rows if row.label == cell_label]
     (cell,) = cells(replace(experiment, rows=[row]), options)
+    kept, history = list(range(buffer)), [{"trained_on": 20}]
     results = [
-        SeedResult(s, 0, [[0], [1]], AccuracyMatrix([[0.9, None], [0.5 + gain * (1 + s / 100), 0.8]]), [], 0, [])
+        SeedResult(s, 0, [[0], [1]], AccuracyMatrix([[0.9, None], [0.5 + gain * (1 + s / 100), 0.8]]), kept, 0, history)
         for s in range(seeds)
     ]
-    return Filled(cell, results)
+    with RunStore(":memory:") as store:
+        store.put_all(cell.config, results)
+        (found,) = fill(store, [cell], {})
+    return found
 
 
 def test_marks_stand_where_a_difference_is_real() -> None:
@@ -179,13 +186,12 @@ def test_marks_stand_where_a_difference_is_real() -> None:
 
 
 def test_figure_3_has_a_column_for_each_e_and_says_where_everything_is_kept() -> None:
-    rows = [filled(f"ER-GAT Random, e = {e}", 0.01 * e, FIGURE_3) for e in (1, 20)]
-    kept = [replace(r, buffer_ids=list(range(20)), history=[{"trained_on": 20}]) for r in rows[1].results]
-    rows[1] = replace(rows[1], results=kept)
+    rows = [filled(f"ER-GAT Random, e = {e}", 0.01 * e, FIGURE_3, buffer=e) for e in (1, 20)]
     (page,) = sensitivity_pages(FIGURE_3, [*rows, filled("joint training", 0.4, FIGURE_3)])
     assert page.table is not None
     assert list(page.table.header) == ["FM, %", "e = 1", "e = 20", "joint"]
-    mean = summarize(list(rows[1].values("fm").values())).mean
+    assert rows[1].row is not None
+    mean = rows[1].row.fm.mean
     assert page.table.rows[0][2].startswith(f"{100 * mean:.2f} ±")
     assert page.table.rows[1][:3] == ["joint training", "–", "–"]
     assert page.notes[-1] == "e = 20 keeps every training node."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ergnn.config import LearnerConfig
 from ergnn.data import make_stream
-from ergnn.experiments import RunConfig, run
-from ergnn.experiments.run import make_learner
+from ergnn.errors import InputError
+from ergnn.evaluation import evaluate_stream
+from ergnn.experiments import RunConfig, RunResult
+from ergnn.experiments.progress import total_epochs
+from ergnn.experiments.run import make_learner, peak_memory_mb, run
 from ergnn.learner import Learner
+from ergnn.methods.replay import Replay
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
 
-QUICK = RunConfig("cora", "gcn", selector="mf*", split="seeded", seeds=3, epochs=4)
+QUICK = RunConfig("cora", backbone="gcn", split="seeded", seeds=3, epochs=4)
+
+
+def summary(config: RunConfig) -> dict[str, Any]:
+    """The object that ``ergnn run --json`` prints."""
+    return run(config).to_dict()
 
 
 def alone(config: RunConfig, seed: int, order: int = 0) -> tuple[AccuracyMatrix, list[int]]:
@@ -28,15 +41,12 @@ def alone(config: RunConfig, seed: int, order: int = 0) -> tuple[AccuracyMatrix,
         split_seed=seed,
         class_order=config.parsed_class_order(),
         order_seed=order,
-        inter_task_edges=config.edges,
+        edges=config.edges,
     ).stream
     learner: Learner = make_learner(config, seed)
-    rows = []
-    for task in stream:
-        learner.observe(task)
-        rows.append([learner.evaluate(seen) for seen in stream[: task.id + 1]])
+    matrix = evaluate_stream(learner, stream)
     buffer = learner.method.buffer
-    return AccuracyMatrix(rows), buffer.nodes.tolist() if buffer else []
+    return matrix, buffer.nodes.tolist() if buffer else []
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,7 @@ def alone(config: RunConfig, seed: int, order: int = 0) -> tuple[AccuracyMatrix,
 )
 def test_members_side_by_side_are_the_members_alone(settings: dict[str, Any]) -> None:
     config = replace(QUICK, **settings)
-    result = run(config)
+    result = summary(config)
     for seed, (member, ids) in enumerate(zip(result["runs"], result["buffer"]["ids"], strict=True)):
         matrix, remembered = alone(config, seed)
         assert AccuracyMatrix(member["matrix"]) == matrix
@@ -60,7 +70,7 @@ def test_members_side_by_side_are_the_members_alone(settings: dict[str, Any]) ->
 
 
 def test_more_members_than_a_batch_holds_are_all_there_once() -> None:
-    result = run(replace(QUICK, backbone="sgc", seeds=12, epochs=1))
+    result = summary(replace(QUICK, backbone="sgc", seeds=12, epochs=1))
     assert result["seeds"] == list(range(12))
     assert [member["seed"] for member in result["runs"]] == list(range(12))
     assert result["pm"]["n"] == 12
@@ -68,7 +78,7 @@ def test_more_members_than_a_batch_holds_are_all_there_once() -> None:
 
 def test_seeds_are_crossed_with_class_orders() -> None:
     config = replace(QUICK, class_order="shuffled", orders=2, seeds=2, first_seed=5)
-    result = run(config)
+    result = summary(config)
     assert [(member["order"], member["seed"]) for member in result["runs"]] == [(0, 5), (0, 6), (1, 5), (1, 6)]
     orders = [member["classes"] for member in result["runs"]]
     assert orders[0] == orders[1]
@@ -81,7 +91,7 @@ def test_seeds_are_crossed_with_class_orders() -> None:
 
 
 def test_measures_sum_up_the_members() -> None:
-    result = run(replace(QUICK, denominator="M"))
+    result = summary(replace(QUICK, denominator="M"))
     matrices = [AccuracyMatrix(member["matrix"]) for member in result["runs"]]
     pm = [performance_mean(matrix) for matrix in matrices]
     fm = [forgetting_mean(matrix, "M") for matrix in matrices]
@@ -94,7 +104,7 @@ def test_measures_sum_up_the_members() -> None:
 
 
 def test_a_seeded_split_is_drawn_anew_by_each_seed() -> None:
-    ids = run(replace(QUICK, selector="mf", seeds=2))["buffer"]["ids"]
+    ids = summary(replace(QUICK, selector="mf", seeds=2))["buffer"]["ids"]
     assert ids[0] != ids[1], "MF has no randomness but the split's"
 
 
@@ -104,29 +114,107 @@ def test_without_the_public_split_a_note_says_what_is_used_instead(
     monkeypatch.delenv("ERGNN_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = replace(QUICK, split="auto", seeds=1, epochs=1)
-    result = run(config)
+    result = summary(config)
     assert result["split"] == "seeded"
-    assert any(note.startswith("using a seeded split: cora: ") for note in result["notes"])
-    asked_for = run(replace(config, split="seeded"))
+    assert any(note.startswith("using a seeded split: the public split of Cora") for note in result["notes"])
+    asked_for = summary(replace(config, split="seeded"))
     assert not any("seeded split" in note for note in asked_for["notes"])
     assert asked_for["runs"] == result["runs"]
 
 
 def test_the_public_split_is_one_for_all_seeds(data_root: Path) -> None:
-    result = run(replace(QUICK, split="public", selector="mf", seeds=2))
+    result = summary(replace(QUICK, split="public", selector="mf", seeds=2))
     assert result["split"] == "public"
     assert result["buffer"]["ids"][0] == result["buffer"]["ids"][1]
 
 
 def test_the_papers_number_stands_beside_a_setting_that_the_paper_has() -> None:
     paper = replace(QUICK, seeds=1, epochs=1, selector="mf*", protocol="paper")
-    assert run(replace(paper, backbone="gat"))["paper"]["fm"] == 0.2188
-    assert run(replace(paper, backbone="gcn"))["paper"] is None
-    assert run(replace(paper, backbone="gat", protocol="clean"))["paper"] is None
+    assert summary(replace(paper, backbone="gat"))["paper"]["fm"] == 0.2188
+    assert summary(replace(paper, backbone="gcn"))["paper"] is None
+    assert summary(replace(paper, backbone="gat", protocol="clean"))["paper"] is None
 
 
 def test_progress_counts_every_epoch_of_every_member() -> None:
     for method in ("replay", "ewc"):  # side by side, and one after another
         done: list[int] = []
-        run(replace(QUICK, method=method, epochs=5), done.append)
+        run(replace(QUICK, method=method, epochs=5), progress=done.append)
         assert sum(done) == 3 * 3 * 5
+
+
+def test_a_result_is_typed_and_says_the_same_as_its_dictionary() -> None:
+    result = run(replace(QUICK, per_class=2, selector="mf"))
+    assert isinstance(result, RunResult)
+    assert result.learner.method_options == {"per_class": 2, "selector": "mf"}
+    assert (result.pm.n, result.fm.n, result.aa.n) == (3, 3, 3)
+    shown = result.to_dict()
+    assert (shown["pm"], shown["aa"]) == (result.pm.to_dict(), result.aa.to_dict())
+    assert shown["fm"] == {**result.fm.to_dict(), "denominator": "M-1"}
+    assert [AccuracyMatrix(part["matrix"]) for part in shown["runs"]] == result.matrices
+    assert (shown["selector"], shown["per_class"], shown["method_options"]["replay"]) == ("mf", 2, "live")
+    json.loads(json.dumps(shown, allow_nan=False))
+
+
+def test_a_stream_of_the_users_own_runs_with_several_seeds() -> None:
+    stream = make_stream("cora", split="seeded").stream
+    config = LearnerConfig("gcn", epochs=4, method_options={"per_class": 2})
+    result = run(stream, config, seeds=[0, 3])
+    assert (result.dataset, result.seeds, result.protocol) == ("cora", [0, 3], None)
+    for seed, matrix in zip(result.seeds, result.matrices, strict=True):
+        assert matrix == evaluate_stream(Learner(replace(config, seed=seed)), stream)
+    assert run(stream, config, seeds=1).matrices == result.matrices[:1]
+    json.loads(json.dumps(result.to_dict(), allow_nan=False))
+
+
+def test_seeds_do_not_share_a_method_that_is_given_as_an_object() -> None:
+    stream = make_stream("cora", split="seeded").stream
+    config = LearnerConfig("gcn", Replay(per_class=2), epochs=2)
+    result = run(stream, config, seeds=2)
+    assert [len(member.buffer_ids) for member in result.members] == [12, 12]
+    assert len(config.method.buffer) == 0  # type: ignore[union-attr,arg-type]
+
+
+def test_settings_beside_a_configuration_are_refused() -> None:
+    with pytest.raises(InputError, match="a RunConfig says learner, seeds and denominator itself"):
+        run(QUICK, seeds=3)
+    with pytest.raises(InputError, match=r"seeds is \[\]; at least one is needed"):
+        run(make_stream("cora", split="seeded").stream, seeds=[])
+
+
+def test_a_stream_is_evaluated_by_a_new_learner() -> None:
+    stream = make_stream("cora", split="seeded").stream
+    learner = Learner("sgc", epochs=1)
+    assert evaluate_stream(learner, stream).num_tasks == 3
+    with pytest.raises(InputError, match="observed 3 task"):
+        evaluate_stream(learner, stream)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        ({"dataset": "cora"}, 3),
+        ({"dataset": "cora", "classes_per_task": 1}, 7),
+        ({"dataset": "permuted-mnist"}, 23),
+        ({"dataset": "permuted-mnist", "dataset_options": {"tasks": 4}}, 4),
+    ],
+)
+def test_the_progress_bar_counts_all_tasks(settings: dict[str, Any], tasks: int) -> None:
+    assert total_epochs(RunConfig(**settings, seeds=2, epochs=5).resolved()) == 2 * 5 * tasks
+
+
+def test_the_module_that_only_unix_has_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import psutil, sys; sys.modules['resource'] = None; import ergnn.experiments.run"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    assert peak_memory_mb() > 10
+
+
+def test_the_data_really_used_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.setenv("ERGNN_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options = {"tasks": 2, "train": 60, "val": 0, "test": 20}
+    config = RunConfig("permuted-mnist", backbone="mlp", method="finetune", seeds=1, epochs=1, dataset_options=options)
+    assert run(config).members[0].data == "permuted-digits"
+    assert run(replace(QUICK, seeds=1, epochs=1)).members[0].data == "cora"

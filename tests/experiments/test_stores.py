@@ -16,11 +16,10 @@ import pytest
 from ergnn.cli import main
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
+from ergnn.experiments.database import SCHEMA_VERSION
 from ergnn.experiments.keys import member_key
 from ergnn.experiments.run import SeedResult
 from ergnn.experiments.store import Origin, RunStore
-from ergnn.experiments.stored_run import COLUMNS
-from ergnn.experiments.stores.migrations import MIGRATIONS
 from ergnn.metrics import AccuracyMatrix
 
 CONFIG = RunConfig(dataset="cora", backbone="sgc", split="seeded", seeds=2, epochs=2).resolved()
@@ -115,7 +114,7 @@ def test_both_kinds_hold_the_same(tmp_path: Path, postgresql: str) -> None:
             assert [run.seed for run in store.runs(dataset="cora", method="replay", seed=[1, 2], epochs=2)] == [1]
             assert len(store.runs(selector=[None, "im"])) == 1
             assert store.runs(dataset="citeseer") == []
-            assert store.result(CONFIG)["runs"][1]["matrix"] == [[0.9, None], [0.5, 1 / 3]]
+            assert store.result(CONFIG).matrices[1].to_list() == [[0.9, None], [0.5, 1 / 3]]
     ours, theirs = ([{k: v for k, v in row.items() if k != "finished_at"} for row in each] for each in rows)
     assert ours == theirs
     assert (ours[1]["buffer_bytes"], ours[1]["history"][0]["train_seconds"]) == (2**40, 1e-17)
@@ -133,11 +132,17 @@ def test_a_batch_is_kept_whole_or_not_at_all(store_path: str) -> None:
 
 
 def first_layout(path: str) -> None:
-    """A store as the first version made it: no table of migrations, no index; one run in it."""
+    """A store of schema 1: no index, no column for the data; one run in it."""
     with RunStore(path) as store:
         store.put_all(CONFIG, [some_result(0)], origin=ORIGIN)
-    statements = ["DROP INDEX runs_by_dataset", "DROP INDEX runs_by_method", "DROP TABLE migrations"]
-    run_statements(path, statements)
+    drops = ["DROP INDEX runs_by_dataset", "DROP INDEX runs_by_method", "ALTER TABLE runs DROP COLUMN data"]
+    run_statements(path, [*drops, "UPDATE store SET schema = 1"])
+
+
+def indexes(path: str) -> set[str]:
+    on_server = path.startswith("postgresql")
+    query = "SELECT indexname FROM pg_indexes" if on_server else "SELECT name FROM sqlite_master WHERE type = 'index'"
+    return {name for (name,) in run_statements(path, [query])[0]}
 
 
 def run_statements(path: str, statements: list[str]) -> list[list[tuple[Any, ...]]]:
@@ -154,32 +159,43 @@ def run_statements(path: str, statements: list[str]) -> list[list[tuple[Any, ...
         db.close()
 
 
-def test_an_older_store_is_migrated_once_and_its_runs_are_there(store_path: str) -> None:
+def test_an_older_store_is_migrated_and_its_runs_are_there(store_path: str) -> None:
     first_layout(store_path)
-    columns = ", ".join(name for name in COLUMNS if name not in ("key", "seed"))
+    assert "runs_by_method" not in indexes(store_path)
     for _ in range(2):
         with RunStore(store_path, create=False) as store:
             assert store.missing(CONFIG) == [(1, 0)]
-    (taken,) = run_statements(store_path, ["SELECT number, what FROM migrations ORDER BY number"])
-    assert taken == [(step.number, step.what) for step in MIGRATIONS]
-    # a program of the first version, still at work, names its columns and goes on
-    copy = f"INSERT INTO runs (key, seed, {columns}) SELECT 'another', 7, {columns} FROM runs"
-    run_statements(store_path, [copy])
-    with RunStore(store_path) as store:
-        assert [run.seed for run in store.runs()] == [0, 7]
+    assert {"runs_by_dataset", "runs_by_method"} <= indexes(store_path)
+    assert run_statements(store_path, ["SELECT schema FROM store"]) == [[(SCHEMA_VERSION,)]]
 
 
-def test_programs_that_open_an_old_store_at_once_migrate_it_once(store_path: str) -> None:
+def test_a_store_of_version_0_1_opens(tmp_path: Path) -> None:
+    """The tables as version 0.1.0 created them with sqlite3, and a row that it wrote."""
+    path = tmp_path / "runs.sqlite"
+    fixture = Path(__file__).parent / "store_0_1.sql"
+    db = sqlite3.connect(path)
+    db.executescript(fixture.read_text(encoding="utf-8"))
+    db.close()
+    with RunStore(path, create=False) as store:
+        (run,) = store.runs()
+        assert store.put_all(CONFIG, [some_result(0)], origin=ORIGIN) == 1
+        assert len(store) == 2
+    assert (run.dataset, run.selector, run.seed, run.order, run.leaky) == ("cora", "mf*", 0, 0, False)
+    assert run.matrix.num_tasks == 3
+    assert run.config["epochs"] == 2
+    assert run_statements(str(path), ["SELECT name FROM sqlite_master WHERE name = 'migrations'"]) == [[]]
+
+
+def test_processes_that_open_an_old_store_at_once_migrate_it(store_path: str) -> None:
     first_layout(store_path)
     assert in_processes(open_and_close, [(store_path,)] * 4) == [0] * 4
-    (taken,) = run_statements(store_path, ["SELECT number FROM migrations ORDER BY number"])
-    assert taken == [(step.number,) for step in MIGRATIONS]
+    assert {"runs_by_dataset", "runs_by_method"} <= indexes(store_path)
 
 
-def test_another_schema_is_refused(store_path: str) -> None:
+def test_a_later_schema_is_refused(store_path: str) -> None:
     RunStore(store_path).close()
     run_statements(store_path, ["UPDATE store SET schema = 99"])
-    with pytest.raises(InputError, match="schema 99; this version reads 1"):
+    with pytest.raises(InputError, match=f"schema 99; this version of ergnn reads 1 to {SCHEMA_VERSION}"):
         RunStore(store_path)
 
 
@@ -196,7 +212,7 @@ def test_a_password_is_never_shown(postgresql: str) -> None:
     secret = postgresql.replace("ergnn@", "ergnn:hush@")
     with RunStore(secret) as store:
         assert "hush" not in store.path
-    with pytest.raises(InputError, match="not a run store that can be used") as caught:
+    with pytest.raises(InputError, match="not a usable run store") as caught:
         RunStore("postgresql://ergnn:hush@localhost:1/runs?connect_timeout=2")
     assert "hush" not in str(caught.value)
 

@@ -8,6 +8,7 @@ import sys
 from ergnn.experiments.cells import Options
 from ergnn.experiments.grid import Experiment, Row
 from ergnn.experiments.reproduce import Reproduced, reproduce
+from ergnn.report.reproduced import write_results
 
 ROWS = (
     Row("GAT", {"backbone": "gat", "method": "finetune"}, ("gat", "finetune", None)),
@@ -27,7 +28,9 @@ def run_tiny(out: str, jobs: int = 1, resume: bool = False, options: Options = O
     def tell(_: object) -> None:
         print(" ".join(str(child.pid) for child in multiprocessing.active_children()), flush=True)
 
-    return reproduce([TINY], out, options, jobs=jobs, resume=resume, command="ergnn reproduce tiny", on_done=tell)
+    done = reproduce([TINY], out, options, jobs=jobs, resume=resume, on_done=tell)
+    write_results(done, [TINY], out, options, command="ergnn reproduce tiny")
+    return done
 
 
 if __name__ == "__main__":

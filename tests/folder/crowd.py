@@ -29,15 +29,13 @@ def read(root: Path, stop: Path) -> dict[str, Any]:
     reads, failures = 0, []
     while not stop.exists():
         try:
-            snapshot = LearnerFolder(root).snapshot()
-            ids = snapshot.store.names(snapshot.learner.method.buffer.nodes.numpy())
-            digest = hashlib.sha256()
-            for names, classes, p in predictions(snapshot, ids, None, None, None, 100):
-                assert abs(p.sum(1) - 1).max() < 1e-6
-                digest.update(json.dumps([names, classes, p.tolist()]).encode())
-            for update in range(len(snapshot.version.record_entries)):
-                snapshot.version.record(update)
-            answers = seen.setdefault(str(snapshot.version.number), [])
+            with LearnerFolder(root).snapshot() as snapshot:
+                ids = snapshot.graph.names(snapshot.learner.buffer.nodes.numpy())
+                digest = hashlib.sha256(json.dumps(snapshot.records).encode())
+                for names, classes, p in predictions(snapshot, ids, None, None, None, 100):
+                    assert abs(p.sum(1) - 1).max() < 1e-6
+                    digest.update(json.dumps([names, classes, p.tolist()]).encode())
+            answers = seen.setdefault(f"{snapshot.version.number} {snapshot.version.time}", [])
             if digest.hexdigest() not in answers:
                 answers.append(digest.hexdigest())
             reads += 1

@@ -1,20 +1,20 @@
-"""Mutated folders: each must be refused with an ergnn error, or read correctly.
+"""Mutated databases: each must be refused with an ergnn error, or read correctly.
 
     python fuzz.py BASE PLACE SEED COUNT
 
-runs in a process that may take 1 GB of memory, and prints what happened as JSON. Half of the mutations are *signed*:
-all checksums are made right again afterwards, as somebody who means harm would; of those only a clean end is asked.
+runs in a process that may take 1 GB of memory, and prints what happened as JSON. Half of the mutations hit bytes of the
+file; the others put wild values into rows and then make the row's checksum right again, as somebody who means harm
+would: of those only a clean end is asked.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,105 +22,84 @@ from typing import Any
 import numpy as np
 
 SHOWN = ["n0", "n17", "n41", "n79"]
-WILD = ["-1", "0", "1", "4096", "1e308", "9" * 30, str(2**31), str(2**40), str(2**62), "null", "true", "[]", "{}"]
-WORDS = ['"../../../../etc/passwd"', '"/etc/passwd"', '""', '"' + "x" * 5000 + '"', '"\\u0000"', '"gat"', '"random"']
+WILD: list[Any] = [
+    -1,
+    0,
+    1,
+    4096,
+    2**31,
+    2**40,
+    2**62,
+    -(2**62),
+    1e308,
+    None,
+    "",
+    "[]",
+    "{}",
+    "null",
+    "../../x",
+    b"",
+    b"\0" * 7,
+]
+FILE = "learner.sqlite"
 
 
-def mutate(data: bytes, rng: np.random.Generator, text: bool) -> bytes:
-    """One mutation of a file's content."""
-    kind = rng.integers(0, 9 if text else 6)
-    at = int(rng.integers(0, max(len(data), 1)))
-    if kind == 0:
-        return data[:at]
-    if kind == 1:
-        return data[:at] + rng.bytes(int(rng.integers(1, 40))) + data[at:]
-    if kind == 2:
-        return data[:at] + data[at + int(rng.integers(1, 40)) :]
-    if kind == 3:
-        return rng.bytes(int(rng.integers(0, 200)))
-    if kind in (4, 5):
-        broken = bytearray(data or b"\0")
-        for place in rng.integers(0, len(broken), int(rng.integers(1, 6))):
-            broken[place] = int(rng.integers(256)) if kind == 4 else broken[place] ^ (1 << int(rng.integers(8)))
-        return bytes(broken)
-    found = list(re.finditer(rb"-?\d+(\.\d+)?([eE][-+]?\d+)?" if kind < 8 else rb'"[^"]*"', data))
-    if not found:
-        return data + b"{"
-    hit = found[int(rng.integers(len(found)))]
-    words = WILD if kind < 8 else WORDS
-    return data[: hit.start()] + words[int(rng.integers(len(words)))].encode() + data[hit.end() :]
-
-
-def mutate_header(data: bytes, rng: np.random.Generator) -> bytes:
-    """A number or a word in the header of a safetensors file, with the header's length set right."""
-    length = int.from_bytes(data[:8], "little")
-    header = mutate(data[8 : 8 + length], rng, True)
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + data[8 + length :]
-
-
-def replace(path: Path, rng: np.random.Generator) -> None:
-    """Another kind of thing in the place of a file."""
-    path.unlink()
-    kind = rng.integers(4)
-    if kind == 0:
-        path.symlink_to("/etc/passwd")
-    elif kind == 1:
-        path.mkdir()
-    elif kind == 2:
-        os.mkfifo(path)
-
-
-def _entry(data: bytes) -> dict[str, Any]:
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-
-
-def sign(root: Path) -> None:
-    """Make every checksum right; what cannot be read as JSON is left as it is."""
-    current = json.loads((root / "CURRENT").read_bytes())
-    for listed in current["body"]["manifests"]:
-        folder = root / "versions" / f"{listed['version']:06d}"
-        try:
-            manifest = json.loads((folder / "manifest.json").read_bytes())
-            for name, entry in manifest["files"].items():
-                entry.update(_entry((folder / name).read_bytes()))
-            for entry in manifest["records"]:
-                entry.update(_entry((root / "segments" / entry["name"]).read_bytes()))
-            for entry in manifest["segments"]:
-                sign_segment(root / "segments" / entry["name"], entry)
-            (folder / "manifest.json").write_bytes(_canonical(manifest))
-        except (ValueError, TypeError, KeyError, AttributeError, OSError):
-            pass
-        if (folder / "manifest.json").is_file():
-            listed.update(_entry((folder / "manifest.json").read_bytes()))
-    (root / "CURRENT").write_bytes(_sealed(current["body"]))
-    for path in root.glob("progress/*.json"):
-        try:
-            body = json.loads(path.read_bytes())["body"]
-            if path.name == "update.json":
-                sign_segment(path.with_name("update.safetensors"), body["segment"])
-            else:
-                body.update(_entry(path.with_name(body["name"]).read_bytes()))
-            path.write_bytes(_sealed(body))
-        except (ValueError, TypeError, KeyError, AttributeError, OSError):
-            pass
-
-
-def _sealed(body: Any) -> bytes:
-    return _canonical({"body": body, "sha256": hashlib.sha256(_canonical(body)).hexdigest()})
-
-
-def sign_segment(path: Path, entry: dict[str, Any]) -> None:
+def mutate_bytes(path: Path, rng: np.random.Generator) -> None:
+    """Change the file as bad disks and bad copies do."""
     data = path.read_bytes()
-    payload = min(entry["payload"], len(data))
-    blocks = [hashlib.sha256(data[i : min(i + 4096, payload)]).digest() for i in range(0, payload, 4096)]
-    digests = b"".join(blocks)
-    path.write_bytes(data[:payload] + digests)
-    entry.update(bytes=payload + len(digests), payload=payload, root=hashlib.sha256(digests).hexdigest())
+    kind, at = rng.integers(0, 8), int(rng.integers(0, len(data)))
+    if kind == 0:
+        path.write_bytes(data[:at])
+    elif kind == 1:
+        path.write_bytes(data[:at] + rng.bytes(int(rng.integers(1, 40))) + data[at:])
+    elif kind == 2:
+        path.write_bytes(data[:at] + data[at + int(rng.integers(1, 5000)) :])
+    elif kind == 3:
+        path.unlink()
+        [lambda: path.symlink_to("/etc/passwd"), path.mkdir, lambda: os.mkfifo(path), lambda: None][rng.integers(4)]()
+    else:
+        broken = bytearray(data)
+        start = at if kind == 4 else at // 4096 * 4096  # the start of a page holds its structure
+        span = len(data) if kind == 5 else min(start + 120, len(data)) - start
+        for place in rng.integers(0, max(span, 1), int(rng.integers(1, 8))):
+            broken[(start + place) % len(data)] = int(rng.integers(256))
+        path.write_bytes(broken)
+
+
+def mutate_row(path: Path, rng: np.random.Generator) -> None:
+    """Put a wild value into a row, or part of another JSON text, and make the checksum right."""
+    from ergnn.folder.database import checksum
+
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    filled = [name for name in tables if connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]]
+    table = filled[int(rng.integers(len(filled)))]
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    rows = connection.execute(f"SELECT * FROM {table}").fetchall()
+    row = dict(zip(columns, rows[int(rng.integers(len(rows)))], strict=True))
+    where, keys = " AND ".join(f"{name} IS ?" for name in columns), list(row.values())
+    name = columns[int(rng.integers(len(columns)))]
+    value = row[name]
+    if isinstance(value, str | bytes) and rng.random() < 0.7:
+        raw = bytearray(value.encode() if isinstance(value, str) else value)
+        for place in rng.integers(0, max(len(raw), 1), 3):
+            if raw:
+                raw[place] = int(rng.integers(32, 127))
+        value = raw.decode("utf-8", "replace") if isinstance(value, str) else bytes(raw)
+    else:
+        value = WILD[int(rng.integers(len(WILD)))]
+    row[name] = value
+    if "checksum" in row:
+        row["checksum"] = checksum(*(v for k, v in row.items() if k not in ("removed", "checksum")))
+    try:
+        connection.execute(
+            f"UPDATE {table} SET {', '.join(f'{k} = ?' for k in row)} WHERE {where}", [*row.values(), *keys]
+        )
+        connection.commit()
+    except (sqlite3.Error, OverflowError):  # not a value that this column can hold
+        pass
+    connection.close()
 
 
 def ask(root: Path) -> Any:
@@ -129,11 +108,11 @@ def ask(root: Path) -> Any:
 
     folder = LearnerFolder(root)
     answers = [[ids, names, p.round(4).tolist()] for ids, names, p in folder.predict(SHOWN)]
+    answers += [[record["name"], score] for record, score in folder.evaluate()]
     found = folder.inspect()
     found.pop("log")
-    found["folder"] = ""
-    if (root / "progress").is_dir():
-        folder.resume()
+    found["folder"] = found["bytes"] = ""
+    if folder.resume() is not None:
         answers += [[ids, names, p.round(4).tolist()] for ids, names, p in folder.predict(SHOWN)]
     return json.loads(json.dumps([answers, found]))
 
@@ -155,33 +134,22 @@ def main(base: Path, place: Path, seed: int, count: int) -> None:
         rng = np.random.default_rng([seed, number])
         kind = "begun" if number % 4 == 0 else "whole"
         root = shutil.copytree(base / kind, place / "case" / "d")
-        files = sorted(p for p in root.rglob("*") if p.is_file() and p.name not in ("lock", "log.jsonl"))
-        files = [p for p in files if "progress" in p.parts] if kind == "begun" else files
-        path = files[int(rng.integers(len(files)))]
-        signed = bool(rng.integers(2))
-        data = path.read_bytes()
-        if not signed and rng.random() < 0.1:
-            replace(path, rng)
-        elif path.suffix == ".safetensors" and rng.random() < 0.4:
-            path.write_bytes(mutate_header(data, rng))
-        else:
-            path.write_bytes(mutate(data, rng, path.suffix != ".safetensors"))
-        if signed and path.name != "CURRENT":
-            sign(root)
+        path, signed = root / FILE, bool(rng.integers(2))
+        (mutate_row if signed else mutate_bytes)(path, rng)
         signal.alarm(60)
         try:
             answer = ask(root)
             fine = signed or answer == right[kind]
             result["read"] += fine
             if not fine:
-                result["wrong"].append([number, path.name, "read wrongly"])
+                result["wrong"].append([number, signed, "read wrongly"])
         except ErgnnError:
             result["refused"] += 1
         except BaseException as error:
-            result["wrong"].append([number, path.name, f"{type(error).__name__}: {error}"[:300]])
+            result["wrong"].append([number, signed, f"{type(error).__name__}: {error}"[:300]])
         signal.alarm(0)
         if sorted(p.name for p in (place / "case").iterdir()) != ["d"]:
-            result["wrong"].append([number, path.name, "a file outside of the folder"])
+            result["wrong"].append([number, signed, "a file outside of the folder"])
         shutil.rmtree(place / "case")
     result["peak_mb"] = peak_memory_mb()
     print(json.dumps(result))

@@ -1,8 +1,9 @@
-"""A small graph that grows: updates of nodes whose attributes and links follow their class."""
+"""A small graph that grows: updates of nodes whose features and links follow their class."""
 
 from __future__ import annotations
 
 import csv
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +11,21 @@ import numpy as np
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.database import FILE
 
 FEATURES = 12
 IDS = [f"n{i}" for i in range(80)]
-QUICK = Settings(backbone="gcn", backbone_options={"hidden": 4}, epochs=6, per_class=3, seed=1, checks=200)
+QUICK = Settings.from_settings(
+    {
+        **{"backbone": "gcn", "backbone_options": {"hidden": 4}, "epochs": 6, "per_class": 3, "seed": 1},
+        **{"weight_decay": None, "eval_samples": 200},
+    }
+)
+
+
+def quick(**settings: object) -> Settings:
+    """A small network that learns in no time, with some settings replaced."""
+    return QUICK.with_settings(settings)
 
 
 def objects(values: Sequence[object]) -> np.ndarray:
@@ -91,3 +103,18 @@ def probabilities(folder: LearnerFolder, ids: list[str] = IDS, **more) -> np.nda
 
 def x_of(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random((count, FEATURES)).astype(np.float32)
+
+
+def current(folder: LearnerFolder) -> int:
+    """The number of the current version."""
+    return folder.inspect()["version"]
+
+
+def tables(folder: LearnerFolder) -> dict[str, list[dict[str, object]]]:
+    """All rows of the database, as another program reads them."""
+    connection = sqlite3.connect(folder.root / FILE)
+    connection.row_factory = sqlite3.Row
+    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    found = {name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")] for name in names}
+    connection.close()
+    return found

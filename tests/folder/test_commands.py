@@ -25,7 +25,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
 def root(files: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> str:
     root = str(tmp_path_factory.mktemp("commands") / "learner")
     options = ["--backbone", "gcn", "--backbone-options", "hidden=4", "--epochs", "4", "--per-class", "2"]
-    assert main(["init", root, "--features", "auto", *options, "--budget-nodes", "7", "--seed", "3"]) == 0
+    assert main(["init", root, *options, "--budget-nodes", "7", "--seed", "3"]) == 0
     for i, (nodes, edges) in enumerate(files):
         assert main(["observe", root, "--nodes", nodes, "--edges", edges, "--task-name", f"week {i + 1}"]) == 0
     return root
@@ -115,11 +115,11 @@ def test_evaluate_forget_rollback_and_export(root: str, tmp_path: Path, capsys: 
         (["evaluate", "{root}/nowhere"], "there is no such folder"),
         (["evaluate", "{root}", "--threads", "0"], "threads is 0"),
         (["init", "{root}"], "not an empty folder"),
-        (["init", "{root}2", "--features", "many"], "features is 'many'"),
+        (["init", "{root}2", "--num-features", "0"], "num_features is 0"),
         (["init", "{root}2", "--backbone", "resnet"], "unknown backbone 'resnet'"),
         (["init", "{root}2", "--selector", "best"], "unknown selector 'best'"),
         (["init", "{root}2", "--backbone-options", "wings=2"], "wings"),
-        (["init", "{root}2", "--val", "0.7", "--test", "0.4"], "something must be left to learn from"),
+        (["init", "{root}2", "--val", "0.7", "--test", "0.4"], "it must be below 1"),
         (["init", "{root}2", "--keep", "0"], "keep is 0"),
         (["init", "{root}2", "--max-nodes", "0"], "limit on nodes is 0"),
         (["rollback", "{root}", "--to", "99"], "version 99 is not kept"),

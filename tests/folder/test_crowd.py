@@ -6,19 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ergnn.folder import LearnerFolder
-from folder.growing import QUICK, make_update
+from folder.growing import make_update, quick
 
 SCRIPT = Path(__file__).with_name("crowd.py")
 
 
 def crowd(place: Path, seconds: float) -> dict:
-    folder = LearnerFolder.create(place / "d", replace(QUICK, epochs=1, per_class=2, keep=2, budget_nodes=8))
+    folder = LearnerFolder.create(place / "d", quick(epochs=1, per_class=2, keep=2, budget_nodes=8))
     folder.observe(*make_update(0, [0, 1]))
     command = [sys.executable, "-W", "ignore", str(SCRIPT), str(folder.root), str(seconds)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,9 @@ import torch
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.folder.graph_store import GraphStore
-from ergnn.folder.local import local_graph
-from ergnn.folder.model import make_learner
-from folder.growing import QUICK, make_updates
+from ergnn.folder.local import read_subgraph
+from ergnn.learner import Learner
+from folder.growing import QUICK, make_updates, quick
 
 
 class WholeGraph:
@@ -47,35 +45,32 @@ class WholeGraph:
 
 
 SETTINGS = [
-    replace(QUICK),
-    replace(QUICK, backbone="gat", backbone_options={"hidden": 2, "heads": 2}, budget_nodes=11),
-    replace(QUICK, backbone="sage", backbone_options={"hidden": 4}, selector="mf-s2", batch_size=8),
-    replace(QUICK, backbone="sgc", backbone_options={}, selector="random", replay_batch=4),
-    replace(
-        QUICK, backbone="gin", backbone_options={"hidden": 4}, selector="rim", selector_options={"target": "train"}
-    ),
-    replace(QUICK, backbone="mlp", backbone_options={"hidden": 4}, selector="cm*"),
+    QUICK,
+    quick(backbone="gat", backbone_options={"hidden": 2, "heads": 2}, budget_nodes=11),
+    quick(backbone="sage", backbone_options={"hidden": 4}, selector="mf-s2", batch_size=8),
+    quick(backbone="sgc", backbone_options={}, selector="random", replay_batch=4),
+    quick(backbone="gin", backbone_options={"hidden": 4}, selector="rim", selector_options={"target": "train"}),
+    quick(backbone="mlp", backbone_options={"hidden": 4}, selector="cm*"),
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s.backbone)
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s.learner.backbone)
 def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settings, tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "learner", settings)
-    learner, whole = make_learner(settings), None
+    learner, whole = Learner(settings.config), None
     for number, (nodes, edges) in enumerate(make_updates(3, nodes=150, labelled=0.15, links=1)):
         record = folder.observe(nodes, edges)
         snapshot = folder.snapshot()
-        whole = WholeGraph(snapshot.dense) if whole is None else whole
+        whole = WholeGraph(snapshot.graph.dense) if whole is None else whole
         whole.add(nodes, edges)
         graph = whole.graph()
-        train, val = (torch.from_numpy(snapshot.store.members(number, split)) for split in ("train", "val"))
+        train, val = (torch.from_numpy(snapshot.members(number, split)[0]) for split in ("train", "val"))
         classes = tuple(torch.unique(graph.y[train]).tolist())
         learner.observe(Task(number, graph, train, val, torch.empty(0, dtype=torch.long), classes))
-        learner.method.buffer.trim(settings.budget_nodes, settings.budget_bytes)
-        stored = snapshot.learner.state_dict()
+        stored = snapshot.learner.learner.state_dict()
         for name, value in learner.state_dict()["model"].items():
             assert torch.equal(stored["model"][name], value), name
-        assert torch.equal(snapshot.learner.method.buffer.nodes, learner.method.buffer.nodes)
+        assert torch.equal(snapshot.learner.buffer.nodes, learner.method.buffer.nodes)
         everybody = torch.arange(graph.num_nodes)
         expected = learner.predict_proba(everybody, graph=graph).numpy()
         columns = learner.classes().numpy()
@@ -87,15 +82,15 @@ def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settin
 
 
 def test_degrees_at_the_rim_are_those_of_the_whole_graph(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "learner", replace(QUICK, epochs=1))
+    folder = LearnerFolder.create(tmp_path / "learner", quick(epochs=1))
     for nodes, edges in make_updates(2):
         folder.observe(nodes, edges)
-    store: GraphStore = folder.snapshot().store
-    row, _ = store.incoming(np.arange(store.num_nodes))
-    degree = np.bincount(row, minlength=store.num_nodes)
-    local = local_graph(store, np.array([3]), 1, QUICK.limits, dense=True)
-    assert 1 < len(local.nodes) < store.num_nodes
+    graph = folder.snapshot().graph
+    row, _ = graph.neighbors(np.arange(graph.next_node))
+    degree = np.bincount(row, minlength=graph.next_node)
+    local = read_subgraph(graph, np.array([3]), 1, QUICK.limits)
+    assert 1 < len(local.nodes) < graph.next_node
     found = np.bincount(local.graph.edge_index[1], minlength=len(local.nodes) + 1)
     np.testing.assert_array_equal(found[:-1], degree[local.nodes])
     assert found[-1] == 0
-    assert not local.graph.x[-1].any()
+    assert not local.graph.rows(torch.tensor([len(local.nodes)])).any()

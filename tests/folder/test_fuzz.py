@@ -1,4 +1,4 @@
-"""No folder, however mutated, crashes, hangs, or takes more than 1 GB; see :mod:`folder.fuzz`."""
+"""No database, however mutated, crashes, hangs, or takes more than 1 GB; see :mod:`folder.fuzz`."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def fuzz(folders: Path, seed: int, count: int) -> dict:
     return json.loads(done.stdout)
 
 
-def test_mutated_folders_are_refused_or_read_correctly(folders: Path) -> None:
+def test_mutated_databases_are_refused_or_read_correctly(folders: Path) -> None:
     result = fuzz(folders, 0, 200)
     assert result["wrong"] == []
-    assert result["refused"] > 60  # others were in files of older versions, or harmless
+    assert result["refused"] > 60  # others hit older versions, or nothing that is read
     assert result["peak_mb"] < 1000
 
 
 @pytest.mark.slow
-def test_3000_mutated_folders(folders: Path) -> None:
+def test_3000_mutated_databases(folders: Path) -> None:
     result = fuzz(folders, 1, 3000)
     print(result)
     assert result["wrong"] == []

@@ -1,21 +1,20 @@
-"""SIGKILL at any moment: the last good state answers, and the update that goes on ends in the same bytes."""
+"""SIGKILL at any moment: the last version answers, and the update that goes on ends with the same rows."""
 
 from __future__ import annotations
 
 import csv
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ergnn.folder import LearnerFolder
-from folder.growing import QUICK, make_updates, write_tables
+from folder.growing import make_updates, quick, tables, write_tables
 from folder.zygote import Zygote
 
-SAME = ("weights.safetensors", "buffer.safetensors", "state.json")
+SAME = ("blobs", "remembered", "classes", "nodes", "labels", "adjacency", "settings")
 
 
 class Scene:
@@ -25,7 +24,7 @@ class Scene:
         self.place, self.zygote = place, Zygote()
         self.base = place / "base"
         updates = make_updates(3, nodes=60)
-        folder = LearnerFolder.create(self.base, replace(QUICK, epochs=30))
+        folder = LearnerFolder.create(self.base, quick(epochs=30))
         for nodes, edges in updates[:2]:
             folder.observe(nodes, edges)
         self.files = write_tables(place / "third", *updates[2])
@@ -58,8 +57,12 @@ class Scene:
             return list(csv.reader(file))
 
     @staticmethod
-    def read(folder: Path) -> dict[str, bytes]:
-        return {name: (folder / "versions" / "000003" / name).read_bytes() for name in SAME}
+    def read(folder: Path) -> dict[str, list[dict[str, object]]]:
+        """Weights, remembered nodes and graph of all versions."""
+        found = tables(LearnerFolder(folder))
+        assert [row["version"] for row in found["versions"]] == [0, 1, 2, 3]
+        assert not found["progress"]
+        return {name: found[name] for name in SAME}
 
     def check(self, name: str, *kills: dict[str, float]) -> int:
         """Kill as told, look, go on, and compare; says how many kills came in time."""
@@ -69,13 +72,13 @@ class Scene:
             hits += answer["status"] == -9
             assert answer["status"] in (0, -9), answer
             assert self.predict(folder) in (self.before, self.after)
-        if hits % 2 and (folder / "progress").is_dir():
+        if hits % 2 and tables(LearnerFolder(folder))["progress"]:
             answer = self.observe(folder, files=False)  # what was begun is in the folder
         else:
             answer = self.observe(folder)
         assert answer["status"] == 0, answer
         assert self.read(folder) == self.end
-        assert not (folder / "progress").exists()
+        assert LearnerFolder(folder).check() == []
         shutil.rmtree(folder)
         return hits
 
@@ -93,9 +96,9 @@ def test_killed_at_random_moments(scene: Scene) -> None:
     assert sum(scene.check("random", {"kill_after": float(m)}) for m in moments) >= 4
 
 
-def test_killed_before_file_operations_and_again_while_going_on(scene: Scene) -> None:
+def test_killed_at_commits_and_again_while_going_on(scene: Scene) -> None:
     for at in np.linspace(1, scene.events, 7).astype(int):
-        assert scene.check("file", {"kill_at": int(at)}, {"kill_at": max(1, int(at) // 2)}) >= 1
+        assert scene.check("commit", {"kill_at": int(at)}, {"kill_at": max(1, int(at) // 2)}) >= 1
 
 
 @pytest.mark.slow
@@ -107,16 +110,15 @@ def test_killed_at_100_random_moments(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_killed_before_every_file_operation(scene: Scene) -> None:
-    """Of all but the checkpoints, which random moments meet often enough."""
-    events = scene.observe(scene.fresh("count"), seconds=1000)["events"]
-    assert all(scene.check("file", {"kill_at": at, "seconds": 1000}) == 1 for at in range(1, events + 1))
+def test_killed_at_every_commit(scene: Scene) -> None:
+    """Just before and just after each, those of a checkpoint after every epoch included."""
+    assert all(scene.check("commit", {"kill_at": at}) == 1 for at in range(1, scene.events + 1))
 
 
 def test_resuming_goes_on_within_the_task(scene: Scene) -> None:
     folder = scene.fresh("within")
     assert scene.observe(folder, kill_at=scene.events // 2)["status"] == -9
-    assert (folder / "progress" / "checkpoint.json").exists()
+    assert tables(LearnerFolder(folder))["checkpoint"]
     again = scene.observe(folder, files=False)
     assert again["status"] == 0
     assert again["events"] < 0.75 * scene.events  # a checkpoint an epoch: fewer epochs were left
@@ -130,6 +132,6 @@ def test_another_update_must_wait_until_the_first_is_finished_or_dropped(scene: 
     assert answer["status"] == 2
     assert "has begun and is not finished" in answer["error"]
     assert scene.zygote.run("observe", folder, "--discard")["status"] == 0
-    assert not (folder / "progress").exists()
+    assert not tables(LearnerFolder(folder))["progress"]
     assert scene.observe(folder)["status"] == 0
     assert scene.read(folder) == scene.end

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +13,20 @@ from safetensors.torch import load_file
 from ergnn.data.formats import read_graph
 from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder
-from ergnn.folder.files import FolderError
-from ergnn.folder.versions import read_current
+from ergnn.folder.database import FILE, FolderError
 from ergnn.nn.backbones import BACKBONES
-from folder.growing import IDS, QUICK, edges_of, make_updates, nodes_of, objects, probabilities, x_of
+from folder.growing import (
+    IDS,
+    current,
+    edges_of,
+    make_updates,
+    nodes_of,
+    objects,
+    probabilities,
+    quick,
+    tables,
+    x_of,
+)
 
 
 def test_probabilities_add_up_and_name_all_classes(folder: LearnerFolder) -> None:
@@ -37,60 +45,60 @@ def test_known_classes_compete_alone_as_under_one_softmax(folder: LearnerFolder)
 
 def test_late_labels_are_learnt_and_edges_alone_only_grow_the_graph(folder: LearnerFolder) -> None:
     before = folder.snapshot()
-    bare = [i for i in range(80) if before.store.labels(np.array([i]))[0][0] < 0]
+    bare = [i for i in range(80) if before.graph.labels(np.array([i]))[0][0] < 0]
     late = nodes_of([f"n{i}" for i in bare[:6]], ["c0"] * 3 + ["late"] * 3)
     record = folder.observe(late)
     assert record["counts"] == {"nodes": 0, "edges": 0, "train": 6, "val": 0, "test": 0}
     assert record["classes"] == ["c0", "late"]
     after = folder.snapshot()
-    assert [after.classes[c] for c in after.store.labels(np.array(bare[:6]))[0]] == ["c0"] * 3 + ["late"] * 3
-    weights = after.version.weights
+    assert [after.classes[c] for c in after.graph.labels(np.array(bare[:6]))[0]] == ["c0"] * 3 + ["late"] * 3
+    weights = after.learner.learner.state_dict()["model"]
     record = folder.observe(edges=edges_of(("n1", "n79"), ("n79", "n1"), ("n1", "n1")))
     assert record["task"] is None
     assert record["counts"]["nodes"] == 0
     grown = folder.snapshot()
-    assert 79 in grown.store.incoming(np.array([1]))[1]
-    assert 1 in grown.store.incoming(np.array([1]))[1]
-    assert all(np.array_equal(weights[name], grown.version.weights[name]) for name in weights)
+    assert 79 in grown.graph.neighbors(np.array([1]))[1]
+    assert 1 in grown.graph.neighbors(np.array([1]))[1]
+    grown_weights = grown.learner.learner.state_dict()["model"]
+    assert all(torch.equal(weights[name], grown_weights[name]) for name in weights)
     again = folder.observe(edges=edges_of(("n1", "n79"), ("n2", "n79")))
-    assert again["counts"]["edges"] == 2 - 2 * (2 in grown.store.incoming(np.array([79]))[1])
+    assert again["counts"]["edges"] == 2 - 2 * (2 in grown.graph.neighbors(np.array([79]))[1])
 
 
 def test_directed_edges_lead_one_way(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", replace(QUICK, directed=True))
+    folder = LearnerFolder.create(tmp_path / "d", quick(directed=True))
     folder.observe(nodes_of(["a", "b"], ["x", "y"], x_of(2)), edges_of(("a", "b")))
-    store = folder.snapshot().store
-    assert store.incoming(np.array([1]))[1].tolist() == [0]
-    assert store.incoming(np.array([0]))[1].tolist() == []
+    snapshot = folder.snapshot()
+    assert snapshot.graph.neighbors(np.array([1]))[1].tolist() == [0]
+    assert snapshot.graph.neighbors(np.array([0]))[1].tolist() == []
 
 
 def test_a_split_column_is_obeyed_and_otherwise_shares_of_each_class_are_held_out(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", replace(QUICK, val=0.1, test=0.2))
+    folder = LearnerFolder.create(tmp_path / "d", quick(val=0.1, test=0.2))
     ids = [f"a{i}" for i in range(40)]
     split = ["train", "val", "test", None] * 10
     folder.observe(nodes_of(ids, ["x", "y"] * 20, x_of(40), split=objects(split)))
-    store = folder.snapshot().store
+    snapshot = folder.snapshot()
     for number, part in enumerate(("val", "test"), start=1):
-        assert store.members(0, part).tolist() == [i for i in range(40) if i % 4 == number]
+        assert snapshot.members(0, part)[0].tolist() == [i for i in range(40) if i % 4 == number]
     folder.observe(nodes_of([f"b{i}" for i in range(40)], ["x", "y"] * 20, x_of(40)))
-    store = folder.snapshot().store
+    snapshot = folder.snapshot()
     for part, count in (("train", 14), ("val", 2), ("test", 4)):
-        labels = store.labels(store.members(1, part))[0]
-        assert np.bincount(labels).tolist() == [count, count]
+        assert np.bincount(snapshot.members(1, part)[1]).tolist() == [count, count]
 
 
 def test_held_out_nodes_are_scored_at_every_update(folder: LearnerFolder) -> None:
     for record, (update, right, of) in folder.evaluate():
-        nodes = folder.snapshot().store.members(update, "test")
+        nodes, labels = folder.snapshot().members(update, "test")
         ids = [f"n{i}" for i in nodes]
         names = np.array(["c0", "c1", "c2", "c3"])[probabilities(folder, ids).argmax(1)]
-        truth = [folder.snapshot().classes[c] for c in folder.snapshot().store.labels(nodes)[0]]
+        truth = [folder.snapshot().classes[c] for c in labels]
         assert (right, of) == ((names == truth).sum(), len(nodes))
         assert record["update"] == update
         alone = probabilities(folder, ids, classes=folder.classes_of(update))
         names = np.array(folder.classes_of(update))[alone.argmax(1)]
         assert folder.evaluate(task_known=True)[update][1] == [update, (names == truth).sum(), len(nodes)]
-    last = folder.snapshot().version.record(1)["scores"]
+    last = folder.snapshot().records[1]["scores"]
     assert last == [score for _, score in folder.evaluate()]
 
 
@@ -109,7 +117,7 @@ def test_nodes_for_one_prediction_are_predicted_as_if_observed_and_not_stored(fo
 def test_the_same_update_again_changes_nothing(folder: LearnerFolder) -> None:
     nodes, edges = make_updates(2)[1]
     assert folder.observe(nodes, edges)["again"]
-    assert read_current(folder.root).version == 2
+    assert current(folder) == 2
 
 
 def test_rolling_back_and_on_again(folder: LearnerFolder) -> None:
@@ -118,34 +126,42 @@ def test_rolling_back_and_on_again(folder: LearnerFolder) -> None:
     assert len(folder.snapshot().classes) == 2
     nodes, edges = make_updates(2)[1]
     folder.observe(nodes, edges)
-    assert read_current(folder.root).version == 3
+    assert current(folder) == 3
     np.testing.assert_array_equal(probabilities(folder), now)
-    assert folder.rollback(2) == 2
+    assert folder.rollback(1) == 1
+    assert folder.rollback(3) == 3
     np.testing.assert_array_equal(probabilities(folder), now)
-    with pytest.raises(FolderError, match="version 7 is not kept; versions 0, 1, 2, 3 are"):
+    with pytest.raises(FolderError, match="version 7 is not kept; versions 0, 1, 3 are"):
         folder.rollback(7)
 
 
-def test_only_so_many_versions_are_kept_and_files_of_others_are_removed(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", replace(QUICK, keep=2, epochs=1))
+def test_only_so_many_versions_are_kept_and_rows_of_others_are_deleted(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", quick(keep=2, epochs=1))
     for nodes, edges in make_updates(5, nodes=20):
         folder.observe(nodes, edges)
-    assert sorted(path.name for path in (tmp_path / "d" / "versions").iterdir()) == ["000004", "000005"]
-    snapshot = folder.snapshot()
-    older = folder.snapshot(4)
-    used = {entry["name"] for s in (snapshot, older) for entry in s.version.segment_entries + s.version.record_entries}
-    assert {path.name for path in (tmp_path / "d" / "segments").iterdir()} == used
-    sizes = [entry["bytes"] for entry in snapshot.version.segment_entries]
-    assert all(a >= 2 * b for a, b in pairwise(sizes))
+    assert folder.inspect()["versions"] == [4, 5]
+    for table in ("blobs", "remembered"):
+        assert {row["version"] for row in tables(folder)[table]} == {4, 5}
+    assert all(row["removed"] in (None, 5) for row in tables(folder)["adjacency"])
     folder.rollback(4)
     with pytest.raises(FolderError, match="oldest"):
         folder.rollback()
 
 
+def test_a_write_after_a_rollback_drops_the_newer_versions(folder: LearnerFolder) -> None:
+    folder.rollback(1)
+    folder.forget(["n3"])
+    assert folder.inspect()["versions"] == [0, 1, 3]
+    assert {row["added"] for row in tables(folder)["nodes"]} == {1}
+    assert folder.check() == []
+    with pytest.raises(FolderError, match="version 2 is not kept; versions 0, 1, 3 are"):
+        folder.rollback(2)
+
+
 def test_forgetting_leaves_no_trace_in_the_newest_version_and_says_what_depends(folder: LearnerFolder) -> None:
     before = folder.inspect()
     victim = next(row for row in before["buffer"] if row["update"] == 1)
-    held = int(folder.snapshot().store.members(1, "test")[0])
+    held = int(folder.snapshot().members(1, "test")[0][0])
     report = folder.forget([victim["id"], f"n{held}"])
     after = folder.inspect()
     assert report["nodes"] == 2
@@ -163,12 +179,17 @@ def test_forgetting_leaves_no_trace_in_the_newest_version_and_says_what_depends(
     assert len(after["buffer"]) == len(before["buffer"])
     with pytest.raises(InputError, match="not in the graph"):
         next(folder.predict([victim["id"]]))
-    store = folder.snapshot().store
-    everybody = np.arange(store.num_nodes)
-    assert held not in store.incoming(everybody)[1]
-    assert not np.diff(store.rows(everybody)[0])[held]
+    snapshot = folder.snapshot()
+    everybody = snapshot.graph.nodes()
+    assert len(everybody) == 78
+    assert held not in everybody
+    assert held not in snapshot.graph.neighbors(everybody)[1]
+    indptr, indices = snapshot.graph.read_graph()
+    assert held not in indices
+    assert indptr[held] == indptr[held + 1]
+    assert not snapshot.graph.read_features()[held].sum()
     folder.observe(nodes_of([victim["id"]], None, x_of(1)))
-    assert int(folder.snapshot().store.find([victim["id"]])[0]) == 80
+    assert int(folder.snapshot().graph.find([victim["id"]])[0]) == 80
 
 
 def test_the_next_best_is_the_selectors_own(folder: LearnerFolder) -> None:
@@ -177,12 +198,12 @@ def test_the_next_best_is_the_selectors_own(folder: LearnerFolder) -> None:
     assert [row["rank"] for row in first] == [1, 2, 3]
     report = folder.forget([first[-1]["id"]])  # the last: those before it must be chosen again before the new one
     snapshot = folder.snapshot()
-    train = snapshot.store.members(1, "train")
-    own = train[snapshot.store.labels(train)[0] == snapshot.classes.index("c2")]
-    local = snapshot.local(own)
-    from ergnn.nn.objective import embed
+    train, labels = snapshot.members(1, "train")
+    own = train[labels == snapshot.classes.index("c2")]
+    local = snapshot.learner.local(snapshot.graph, own)
+    from ergnn.engine.objective import embed
 
-    vectors = embed(snapshot.learner.model, local.graph, local.places(own)).double()
+    vectors = embed(snapshot.learner.learner.model, local.graph, local.places(own)).double()
     distance = (vectors - vectors.mean(0)).norm(dim=1).numpy()
     ranking = [f"n{own[i]}" for i in np.argsort(distance)]
     kept = {row["id"] for row in first[:-1]}
@@ -192,19 +213,45 @@ def test_the_next_best_is_the_selectors_own(folder: LearnerFolder) -> None:
 def test_learning_anew_without_forgotten_nodes_never_saw_them(folder: LearnerFolder, tmp_path: Path) -> None:
     report = folder.forget(["n5", "n41"], retrain=True)
     assert not report["parameters_depend"]
-    snapshot = folder.snapshot()
-    assert snapshot.learner.num_tasks == 2
-    assert not set(snapshot.learner.method.buffer.nodes.tolist()) & {5, 41}
+    with folder.snapshot() as snapshot:
+        assert snapshot.learner.num_tasks == 2
+        assert not set(snapshot.learner.buffer.nodes.tolist()) & {5, 41}
     assert folder.drop_versions() == [0, 1, 2]
-    held = b"".join(path.read_bytes() for path in folder.root.rglob("*.safetensors"))
-    names = snapshot.store.names(np.arange(80))
-    assert names[5] == names[41] == ""
-    assert len(list((folder.root / "segments").glob("*.safetensors"))) == 1
-    assert held
+    assert folder.check() == []
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_purge_leaves_no_byte_of_a_forgotten_node_in_any_file(tmp_path: Path, directed: bool) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", quick(directed=directed, epochs=1, per_class=20))
+    rng = np.random.default_rng(0)
+    ids = [f"person-{rng.integers(10**12):012d}" for _ in range(300)]
+    x = rng.random((300, 40)).astype(np.float32)
+    pairs = [(ids[a], ids[b]) for a, b in rng.integers(0, 300, (900, 2))]
+    folder.observe(
+        nodes_of(ids[:200], ["a", "b"] * 100, x[:200]), edges_of(*(p for p in pairs if max(map(ids.index, p)) < 200))
+    )
+    folder.observe(nodes_of(ids[200:], ["a", "b"] * 50, x[200:]), edges_of(*pairs))
+    victim = next(row["id"] for row in folder.inspect()["buffer"])
+    traces = [victim.encode(), x[ids.index(victim)].tobytes(), x[ids.index(victim)][7:15].tobytes()]
+    assert all(any(trace in data for data in contents(folder)) for trace in traces)
+    folder.forget([victim])
+    assert any(traces[0] in data for data in contents(folder))
+    folder.drop_versions()
+    for data in contents(folder):
+        assert not any(trace in data for trace in traces)
+    number = ids.index(victim)
+    for row in tables(folder)["adjacency"]:
+        assert number not in np.frombuffer(row["neighbors"], np.int32)
+    assert number not in [row["node"] for name in ("nodes", "labels", "remembered") for row in tables(folder)[name]]
+    assert folder.check() == []
+
+
+def contents(folder: LearnerFolder) -> list[bytes]:
+    return [path.read_bytes() for path in folder.root.iterdir()]
 
 
 def test_an_update_whose_nodes_are_all_forgotten_is_no_task_any_more(folder: LearnerFolder) -> None:
-    train = folder.snapshot().store.members(0, "train")
+    train = folder.snapshot().members(0, "train")[0]
     folder.forget([f"n{i}" for i in train], retrain=True)
     found = folder.inspect()
     assert [update["task"] for update in found["updates"]] == [None, 0]
@@ -242,10 +289,14 @@ def test_inspection_adds_up(folder: LearnerFolder) -> None:
     found = folder.inspect()
     snapshot = folder.snapshot()
     assert found["graph"]["nodes"] == 80
-    assert len(found["buffer"]) == len(snapshot.learner.method.buffer) == found["updates"][-1]["remembered"]
-    assert found["bytes"]["weights"] == (snapshot.version.path / "weights.safetensors").stat().st_size
+    assert len(found["buffer"]) == len(snapshot.learner.buffer) == found["updates"][-1]["remembered"]
+    assert found["bytes"]["database"] == (folder.root / FILE).stat().st_size
+    assert found["bytes"]["weights"] > 4 * sum(value.numel() for value in snapshot.learner.learner.model.parameters())
     (a,), (b, c) = [[right / of for _, right, of in u["scores"]] for u in found["updates"]]
-    assert found["measures"] == pytest.approx({"pm": (a + c) / 2, "fm": a - b, "aa": (b + c) / 2})
+    right, of = (sum(score[i] for score in found["updates"][1]["scores"]) for i in (1, 2))
+    assert found["measures"] == pytest.approx(
+        {"pm": (a + c) / 2, "fm": a - b, "aa": (b + c) / 2, "accuracy": right / of}
+    )
     assert found["updates"][1]["forgetting"] == pytest.approx(a - b)
     assert found["updates"][1]["drift"] > 0
-    assert [entry["what"] for entry in found["log"]] == ["observe", "observe"]
+    assert [entry["action"] for entry in found["log"]] == ["observe", "observe"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ergnn.folder import LearnerFolder
-from ergnn.folder.versions import read_current
-from folder.growing import QUICK, edges_of, nodes_of, x_of
+from folder.growing import edges_of, nodes_of, quick, x_of
 
 CLASSES = ("red", "green", "blue")
 
@@ -36,11 +35,9 @@ class FolderMachine(RuleBasedStateMachine):
     @initialize()
     def make(self) -> None:
         self.place = Path(tempfile.mkdtemp())
-        self.folder = LearnerFolder.create(
-            self.place / "d", replace(QUICK, epochs=1, per_class=2, keep=3, val=0.0, test=0.25)
-        )
+        self.folder = LearnerFolder.create(self.place / "d", quick(epochs=1, per_class=2, keep=3, val=0.0, test=0.25))
         self.versions = {0: Known()}
-        self.current = 0
+        self.current = self.newest = 0
         self.count = 0
 
     @property
@@ -48,10 +45,11 @@ class FolderMachine(RuleBasedStateMachine):
         return self.versions[self.current]
 
     def _next(self, known: Known) -> None:
-        number = max(self.versions) + 1
-        self.versions[number] = known
+        self.newest += 1
+        self.versions = {n: version for n, version in self.versions.items() if n <= self.current}
+        self.versions[self.newest] = known
         self.versions = {n: self.versions[n] for n in sorted(self.versions)[-3:]}
-        self.current = number
+        self.current = self.newest
 
     @rule(size=st.integers(1, 6), seed=st.integers(0, 10**6), labelled=st.floats(0, 1))
     def observe(self, size: int, seed: int, labelled: float) -> None:
@@ -104,20 +102,26 @@ class FolderMachine(RuleBasedStateMachine):
     @invariant()
     def holds_what_it_must(self) -> None:
         known, snapshot = self.known, self.folder.snapshot()
-        assert set(read_current(self.folder.root).manifests) == set(self.versions)
+        assert self.folder.inspect()["versions"] == sorted(self.versions)
+        assert self.folder.check() == []
         names = sorted(known.x)
-        nodes = snapshot.store.find(names)
+        nodes = snapshot.graph.find(names)
         assert (nodes >= 0).all()
-        assert snapshot.store.count("name") == len(names)
-        assert snapshot.store.count("edge") == len(known.edges)
-        assert snapshot.store.count("label") == len(known.label)
-        label = snapshot.store.labels(nodes)[0]
+        assert sorted(snapshot.graph.nodes()) == sorted(nodes)
+        version = snapshot.version
+        assert (version.nodes, version.edges, version.labeled) == (len(names), len(known.edges), len(known.label))
+        label = snapshot.graph.labels(nodes)[0]
         assert [snapshot.classes[c] if c >= 0 else None for c in label] == [known.label.get(name) for name in names]
-        row, source = snapshot.store.incoming(nodes)
-        sources = snapshot.store.names(source)
-        assert {(a, names[r]) for a, r in zip(sources, row, strict=True)} == known.edges
-        buffer = snapshot.learner.method.buffer
-        remembered = snapshot.store.names(buffer.nodes.numpy())
+        order = np.sort(nodes)
+        row, source = snapshot.graph.neighbors(order)
+        edges = zip(snapshot.graph.names(source), snapshot.graph.names(order[row]), strict=True)
+        assert set(edges) == known.edges
+        x = snapshot.graph.features(order)
+        x = x if isinstance(x, np.ndarray) else x.toarray()
+        if names:
+            np.testing.assert_array_equal(x, np.array([known.x[name] for name in snapshot.graph.names(order)]))
+        buffer = snapshot.learner.buffer
+        remembered = snapshot.graph.names(buffer.nodes.numpy())
         assert len(set(remembered)) == len(remembered)
         assert [snapshot.classes[c] for part in buffer.experiences for c in part.labels.tolist()] == [
             known.label[name] for name in remembered

@@ -2,7 +2,7 @@
 
     python zygote.py      reads {"args": […], "kill_after": seconds, "kill_at": count} a line, answers a line each
 
-``kill_after`` sends SIGKILL after some time, ``kill_at`` just before the so-many-th operation on a file.
+``kill_after`` sends SIGKILL after some time, ``kill_at`` at the so-many-th event: just before or just after a commit.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
-
-FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.listdir", "os.truncate", "shutil.rmtree")
 
 
 class Zygote:
@@ -29,7 +28,7 @@ class Zygote:
         )
 
     def run(self, *args: object, kill_after: float | None = None, kill_at: int | None = None) -> dict[str, Any]:
-        """Run an ``ergnn`` command; says ``status`` (-9 if killed), ``seconds``, ``error`` and file ``events``."""
+        """Run an ``ergnn`` command; says ``status`` (-9 if killed), ``seconds``, ``error`` and commit ``events``."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         order = {"args": [str(a) for a in args], "kill_after": kill_after, "kill_at": kill_at}
@@ -45,18 +44,28 @@ class Zygote:
 
 def _command(order: dict[str, Any], out: int) -> None:
     """In the child: run, write down how it went, and end without any clean-up of the parent's."""
+    import ergnn.folder.database as database
     from ergnn.cli import main
 
     count = 0
+    connect = sqlite3.connect
 
-    def hook(event: str, args: tuple[object, ...]) -> None:
+    def event() -> None:
         nonlocal count
-        if event in FILE_EVENTS:
-            count += 1
-            if count == order["kill_at"]:
-                os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
+        if count == order["kill_at"]:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.addaudithook(hook)
+    class Watched(sqlite3.Connection):
+        def execute(self, statement: str, *args: Any) -> Any:
+            if statement != "COMMIT":
+                return super().execute(statement, *args)
+            event()
+            done = super().execute(statement, *args)
+            event()
+            return done
+
+    database.sqlite3.connect = lambda *args, **more: connect(*args, **more, factory=Watched)  # type: ignore[assignment]
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 1)
     read, write = os.pipe()
@@ -81,7 +90,7 @@ def _serve() -> None:
     import ergnn.report.tables
 
     torch.set_num_threads(1)
-    ergnn.folder.learner_folder.make_learner(ergnn.folder.Settings())  # finds plugins, once
+    ergnn.folder.learner_folder.make_learner(ergnn.folder.Settings())  # finds plug-ins, once
     for line in sys.stdin:
         order = json.loads(line)
         read, write = os.pipe()

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 
 def cora() -> TaskStream:
-    return make_stream("cora", split="seeded", inter_task_edges="own").stream
+    return make_stream("cora", split="seeded", edges="own").stream
 
 
 def learnt(device: str, backbone: str = "gat", selector: str = "im", epochs: int = 30, **options) -> Learner:

@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-import ergnn.nn.field
+import ergnn.engine.adjacency
 import ergnn.training
+from engine.kernels.cases import SHAPES
+from engine.kernels.checks import check_attention, check_dropped, check_sums
 from ergnn.curvature import gauss_newton_product, gradient
 from ergnn.data import Graph, TaskStream
 from ergnn.data.splits import per_class
+from ergnn.engine.adjacency import Adjacency
+from ergnn.engine.kernels import links as links_module
+from ergnn.engine.kernels.attention import attention
+from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
-from ergnn.nn.adjacency import Adjacency
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
-from ergnn.nn.kernels import links as links_module
-from ergnn.nn.kernels.attention import attention
-from ergnn.nn.objective import make_objective
-from nn.kernels.cases import SHAPES
-from nn.kernels.checks import check_attention, check_dropped, check_sums
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 @pytest.mark.parametrize("pieces", [(2048, 40 * 2**20), (5, 0)], ids=["whole rows", "rows in pieces"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_kernels_are_their_twin(name: str, pieces: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    from ergnn.nn.kernels import triton_gather
+    from ergnn.engine.kernels import triton_gather
 
     monkeypatch.setattr(links_module, "SEGMENT", pieces[0])
     monkeypatch.setattr(triton_gather, "CACHE", pieces[1])
@@ -87,7 +87,7 @@ def test_a_model_on_lists_is_the_model_on_edges(name: str, monkeypatch: pytest.M
     examples = Examples(graph, nodes, heads, graph.y[nodes], torch.rand(nodes.numel(), device="cuda"))
     found = []
     for limit in (10**9, 0):
-        monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", limit)
+        monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", limit)
         objective = make_objective([model], [examples])
         params = objective.parameters()
         vector = torch.randn(sum(v.numel() for v in params.values()), generator=torch.Generator().manual_seed(2)).cuda()
@@ -105,7 +105,7 @@ def tasks_of(graph: Graph, classes: int) -> TaskStream:
 
 
 def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", 0)
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
     task = tasks_of(large(4000, 3000), 5)[0]
     made = []
     for limit in (20, 10**9):
@@ -118,7 +118,7 @@ def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyP
 
 def test_a_stream_on_lists_is_the_same_again_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """With heads of their own for each task, whose examples are trained on together."""
-    monkeypatch.setattr(ergnn.nn.field, "LINKED_FROM", 0)
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
     made = []
     for _ in range(2):
         learner = Learner("gat", "replay", selector="im", device="cuda", epochs=40)

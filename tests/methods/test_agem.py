@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.agem import AGEM, project_on_average
 from ergnn.methods.gem import flat_gradient, mean_gradient, project
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph

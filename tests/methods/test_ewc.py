@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
+from ergnn.engine.rows import RowObjective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.ewc import EWC, EWCPenalty, LambdaSearch, fisher_diagonal, search_lambda, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import make_objective
-from ergnn.nn.plain import PlainModel
-from ergnn.nn.rows import RowObjective
 from ergnn.testing import check_method, example_stream
 from graphs import random_graph
 from nn.cases import assert_near, labelled, model_of, reference_logits

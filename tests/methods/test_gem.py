@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
 from ergnn.methods.gem import GEM, GEMProjection, flat_gradient, nonnegative_minimum, project
-from ergnn.nn.objective import make_objective
 from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph

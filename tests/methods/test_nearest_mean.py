@@ -13,7 +13,8 @@ from torch import Tensor
 from ergnn.callbacks import EpochCallback
 from ergnn.data import Graph, TaskStream
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.experiments import RunConfig, run
+from ergnn.experiments import RunConfig
+from ergnn.experiments.run import run
 from ergnn.learner import Learner
 from ergnn.nn.heads import HEADS
 from graphs import graphs, random_graph
@@ -48,7 +49,7 @@ def nearest(z: Tensor, means: dict[int, Tensor], nodes: Tensor, classes: list[in
 )
 @settings(max_examples=40, deadline=None)
 def test_predictions_are_those_of_dense_matrices(graph: Graph, head: str, hops: int, distance: str, edges: str) -> None:
-    stream = TaskStream.from_classes(graph, classes_per_task=2, inter_task_edges=edges)
+    stream = TaskStream.from_classes(graph, classes_per_task=2, edges=edges)
     learner = Learner("mlp", "nearest-mean", head=head, hops=hops, distance=distance, backbone_options={"hidden": 2})
     means: dict[int, Tensor] = {}
     for task in stream:
@@ -65,7 +66,7 @@ def test_predictions_are_those_of_dense_matrices(graph: Graph, head: str, hops: 
 
 @pytest.mark.parametrize("head", ["shared", "per-task"])
 def test_nothing_is_trained_and_nothing_forgotten(head: str) -> None:
-    stream = TaskStream.from_classes(random_graph(n=80, classes=6), inter_task_edges="own")
+    stream = TaskStream.from_classes(random_graph(n=80, classes=6), edges="own")
     learner, steps = Learner("sgc", "nearest-mean", head=head), []
     scores = []
     for task in stream:
@@ -93,9 +94,9 @@ def test_a_class_that_comes_again_has_the_mean_of_all_its_nodes() -> None:
 
 def test_a_run_needs_no_backbone_and_takes_no_other_than_sgc() -> None:
     result = run(RunConfig("cora", method="nearest-mean", protocol="paper", seeds=1))
-    assert result["backbone"] == "sgc"
-    assert result["fm"]["mean"] == 0.0
-    assert result["pm"]["mean"] > 0.9
+    assert result.learner.backbone == "sgc"
+    assert result.fm.mean == 0.0
+    assert result.pm.mean > 0.9
     with pytest.raises(InputError, match="backbone is 'gcn'; nearest-mean"):
         RunConfig("cora", method="nearest-mean", backbone="gcn").resolved()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ergnn.data import TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
 from ergnn.methods.replay import Replay, replay_weights
@@ -292,3 +294,77 @@ def test_a_budget_holds_over_the_stream():
             Replay(**{option: 0})
     with pytest.raises(UnknownNameError, match="unknown scarce 'drop'"):
         Replay(scarce="drop")
+
+
+def balanced(mode: str, head: str = "growing", **options: Any) -> tuple[Learner, TaskStream]:
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    learner = Learner("gcn", "replay", head=head, selector="mf", epochs=3, per_class=3, class_balance=mode, **options)
+    for task in stream[:2]:
+        learner.observe(task)
+    return learner, stream
+
+
+def scores_and_targets(learner: Learner, stream: TaskStream) -> tuple[Examples, Tensor, Tensor]:
+    """The third task's examples, their scores, and their losses as the learner has them."""
+    examples = begin(learner, stream[2])[1]
+    objective = make_objective([learner.model], [examples])
+    logits = objective.logits(objective.parameters())
+    return examples, logits, objective.loss(logits)
+
+
+def test_logit_adjustment_adds_the_log_of_each_class_s_share():
+    learner, stream = balanced("logit-adjustment")
+    examples, logits, losses = scores_and_targets(learner, stream)
+    share = [float(examples.weights[examples.targets == c].sum() / examples.weights.sum()) for c in range(6)]
+    assert sum(share) == pytest.approx(1.0)
+    assert share[4] > share[0]
+    for i in range(len(examples)):
+        adjusted = [float(logits[i, c]) + math.log(share[c]) for c in range(6)]
+        expected = math.log(sum(math.exp(z) for z in adjusted)) - adjusted[int(examples.targets[i])]
+        assert float(losses[i]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_asymmetric_cross_entropy_compares_new_nodes_with_new_classes_only():
+    learner, stream = balanced("ace")
+    examples, logits, losses = scores_and_targets(learner, stream)
+    for i in range(len(examples)):
+        rivals = [4, 5] if i < stream[2].train.numel() else range(6)
+        right = float(logits[i, int(examples.targets[i])])
+        expected = math.log(sum(math.exp(float(logits[i, c])) for c in rivals)) - right
+        assert float(losses[i]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_memory_trains_new_parameters_on_what_is_remembered_afterwards():
+    learner, stream = balanced("memory")
+    examples = begin(learner, stream[2])[1]
+    fresh = learner.new_model(stream.num_features).state_dict()
+    assert all(torch.equal(learner.model.state_dict()[name], value) for name, value in fresh.items())
+    trained_on = examples.nodes[examples.weights > 0]
+    assert examples.weights[examples.weights > 0].tolist() == pytest.approx([1 / 18] * 18)
+    learner, stream = balanced("memory")
+    learner.observe(stream[2])
+    assert sorted(learner.method.buffer.nodes.tolist()) == sorted(trained_on.tolist())
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task"])
+def test_other_heads_are_never_balanced(head: str):
+    states = [balanced(mode, head)[0].model.state_dict() for mode in ("auto", "none")]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    with pytest.raises(InputError, match="class_balance is 'ace', which is for head 'growing'"):
+        balanced("ace", head)
+
+
+@pytest.mark.parametrize("mode", ["logit-adjustment", "ace", "memory"])
+def test_balanced_replay_keeps_the_contract_where_heads_grow(mode: str):
+    runs = []
+    for stop in (False, True):
+        learner, stream = balanced(mode)
+        if stop:
+            other = Learner("gcn", "replay", head="growing", selector="mf", epochs=3, per_class=3, class_balance=mode)
+            other.load_state_dict(learner.state_dict())
+            learner = other
+        runs.append(learner.observe(stream[2]).state_dict())
+    assert str(runs[0]["model"]) == str(runs[1]["model"])
+    assert str(runs[0]["method"]) == str(runs[1]["method"])
+    with pytest.raises(UnknownNameError, match="unknown class_balance 'fair'"):
+        Replay(class_balance="fair")

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from ergnn.data import Graph
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
+from ergnn.nn.layers import ATTENTION, MEAN, SUM, SYMMETRIC
 from graphs import graphs
 
 SMALL = {"gat": {"hidden": 3, "heads": 2}, "sage": {"hidden": 5}, "mlp": {"hidden": 5}, "sgc": {}}
 PADDING = -1e9
+AGGREGATIONS = {"attention": ATTENTION, "gcn": SYMMETRIC, "mean": MEAN, "sum": SUM, "none": None}
 
 
 def model_of(

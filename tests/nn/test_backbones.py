@@ -38,7 +38,7 @@ def test_gcn_is_set_as_in_its_paper() -> None:
     assert model.activation is F.relu
 
 
-def test_graphsage_averages_neighbours_into_128_units() -> None:
+def test_graphsage_averages_neighbors_into_128_units() -> None:
     model = BACKBONES.create("sage", in_channels=20, out_channels=3)
     assert isinstance(model.convs[0], SAGEConv)
     assert (len(model.convs), model.convs[0].aggr, model.convs[0].out_channels) == (1, "mean", 128)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ergnn.data import make_stream
+from ergnn.engine.objective import FieldObjective, embed, make_objective
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import FieldObjective, embed, make_objective
 from nn.cases import assert_near, reference_gradient, reference_logits
 
 

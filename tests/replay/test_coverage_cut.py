@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ergnn.bench.graphs import bag_of_words_graph, synthetic_stream
+from benchmarks.graphs import bag_of_words_graph, synthetic_stream
 from ergnn.data import Graph, Task
 from ergnn.learner import Learner
 from ergnn.replay.selectors import SELECTORS, SelectionContext, best_per_class, coverage

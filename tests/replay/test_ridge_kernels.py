@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from ergnn.data import Graph
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
-from ergnn.nn.backbones import GIN, Backbone
-from ergnn.nn.objective import make_objective
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.backbones.gin import GIN
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors.first_layer import first_layer_names
 from ergnn.replay.selectors.la_ridge import LinearisedRidge

@@ -263,7 +263,7 @@ def test_random_draws_every_node_equally_often_over_seeds():
 
 def test_random_draws_anew_for_every_task():
     context = make_context()
-    draws = [SELECTORS.create("random").score(replace(context, number=k)) for k in range(2)]
+    draws = [SELECTORS.create("random").score(replace(context, task=replace(context.task, id=k))) for k in range(2)]
     assert not torch.equal(*draws)
 
 
@@ -288,7 +288,7 @@ def influence_by_brute_force(context: SelectionContext, target: str, damping: fl
         gradients.append(flat(F.cross_entropy(row, right)))
     h = h + (damping * float(context.trained_on.weights.sum()) + context.l2) * torch.eye(h.size(0), dtype=torch.float64)
     nodes = getattr(context.task, target)
-    head = 0 if context.heads.kind == "shared" else context.number
+    head = 0 if context.heads.kind == "shared" else context.task.id
     aim = torch.stack([logit(int(node), head) for node in nodes])
     goal = flat(F.cross_entropy(aim, context.task.targets(nodes), reduction="sum"))
     g = torch.stack(gradients)[: context.nodes.numel()]

@@ -23,8 +23,8 @@ from ergnn.metrics import AccuracyMatrix
 from ergnn.report.claims import claims_of
 from ergnn.report.figures import Point, Series, heat_map, line_chart, spread, ticks
 from ergnn.report.page import page_of, write_page
-from ergnn.report.projection import class_maps, principal_components, smoothed_attributes
-from ergnn.report.rows import Row, gather
+from ergnn.report.projection import class_maps, principal_components, smoothed_features
+from ergnn.report.rows import Row, gather, main_rows
 from ergnn.report.settings import settings_of
 from report.stores import SELECTORS, configurations
 
@@ -98,15 +98,16 @@ def test_marks_what_must_not_be_quoted(page: str, rows: list[Row]) -> None:
     assert {mark for row in rows for mark, _ in row.badges} == {"LEAKY", "QUICK", "FEW"}
     assert re.search(r'ER-GAT · IM \(target=test\)<abbr class="badge leaky"', page)
     assert "IM LEAKY" in page  # in figures, beside its line
-    assert "2 epochs a task in place of 200" in page
+    assert "2 epochs per task instead of 200" in page
     assert "seeded split" in page
 
 
 def test_every_row_has_the_command_that_gives_it_again(page: str, rows: list[Row]) -> None:
-    from ergnn.cli import _config, _parser
+    from ergnn.cli import make_parser
+    from ergnn.commands.run import config_of
 
     assert len(rows) == len(configurations())
-    again = [_config(_parser().parse_args(row.command.split()[1:])).resolved() for row in rows]
+    again = [config_of(make_parser().parse_args(row.command.split()[1:])).resolved() for row in rows]
     assert sorted(map(command_of, again)) == sorted(map(command_of, configurations()))
     assert [member_config(config) for config in again] == [row.config for row in rows]
     for row in rows:
@@ -125,7 +126,7 @@ def test_choices_are_those_of_the_store(rows: list[Row]) -> None:
     paper = settings_of(rows)[0]
     page = page_of([run for row in paper.rows for run in row.runs])
     for name in SELECTORS:
-        row = next(row for row in paper.rows if row.selector == name and row.is_main and not row.special)
+        row = next(row for row in main_rows(paper.rows) if row.selector == name and not row.special)
         run = next(run for run in row.runs if run.seed == 0)
         tips = re.findall(r'data-tip="([^"]*) chose node (\d+)"', page)  # one or more selectors, one node
         drawn = {int(node) for names, node in tips if row.remembers in names.split(", ")}
@@ -214,7 +215,7 @@ def test_smoothing_is_s_squared_x() -> None:
     expected = expected / expected.norm(dim=1, keepdim=True)
     for attributes in (x, x.to_sparse_csr()):
         graph = Graph(attributes, edges, torch.zeros(5, dtype=torch.long))
-        found = smoothed_attributes(graph, np.array([3, 0, 4]))
+        found = smoothed_features(graph, np.array([3, 0, 4]))
         np.testing.assert_allclose(found, expected[[3, 0, 4]].numpy(), rtol=1e-6)
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ergnn.data import Graph, TaskStream, splits
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.experiments import RunConfig, run
+from ergnn.experiments import RunConfig
+from ergnn.experiments.run import run
 from ergnn.learner import Learner
 from ergnn.walks import walk_settings, walk_stream
 from ergnn.walks.stream import visible_nodes
@@ -34,13 +35,13 @@ def blocks(classes: int = 5, size: int = 24, seed: int = 0) -> Graph:
 def stream_of(edges: str = "own", graph: Graph | None = None, tasks: int = 2) -> TaskStream:
     graph = blocks() if graph is None else graph
     split = splits.per_class(graph.y, train=6, val=4, seed=0)
-    return TaskStream.from_classes(graph, num_tasks=tasks, split=split, inter_task_edges=edges)
+    return TaskStream.from_classes(graph, num_tasks=tasks, split=split, edges=edges)
 
 
 @given(graph=graphs(), edges=st.sampled_from(["own", "seen", "all"]))
 @settings(max_examples=30, deadline=None)
 def test_visible_is_what_a_search_along_edges_finds(graph: Graph, edges: str) -> None:
-    stream = TaskStream.from_classes(graph, classes_per_task=1, inter_task_edges=edges)
+    stream = TaskStream.from_classes(graph, classes_per_task=1, edges=edges)
     for i, task in enumerate(stream):
         classes = list(stream.classes[: i + 1])
         found = {v for v in range(graph.num_nodes) if int(task.graph.y[v]) in classes}
@@ -135,30 +136,30 @@ def test_bad_settings_are_named(kind: str, setting: dict, message: str) -> None:
 
 
 def test_a_run_takes_the_classifier_of_the_walks_unless_told_otherwise() -> None:
-    full = RunConfig(features="deepwalk", method="finetune", protocol="paper").resolved()
+    full = RunConfig(input="deepwalk", method="finetune", protocol="paper").resolved().learner
     assert (full.backbone, full.backbone_options, full.lr, full.weight_decay) == ("mlp", {"layers": 0}, 0.1, 5e-3)
-    assert RunConfig(features="node2vec", lr=0.5, backbone_options={"layers": 1}).resolved().lr == 0.5
-    assert RunConfig(features="node2vec", backbone="gcn").resolved().backbone == "gcn"
-    plain = RunConfig(backbone="mlp", protocol="paper").resolved()
+    assert RunConfig(input="node2vec", lr=0.5, backbone_options={"layers": 1}).resolved().learner.lr == 0.5
+    assert RunConfig(input="node2vec", backbone="gcn").resolved().learner.backbone == "gcn"
+    plain = RunConfig(backbone="mlp", protocol="paper").resolved().learner
     assert (plain.backbone_options, plain.lr, plain.weight_decay) == ({}, 0.01, 5e-4)
-    assert RunConfig().resolved().backbone == "gat"
-    with pytest.raises(UnknownNameError, match="unknown features 'words'"):
-        RunConfig(features="words").resolved()
-    with pytest.raises(InputError, match="features_options go with vectors from walks"):
-        RunConfig(features_options={"walks": 2}).resolved()
+    assert RunConfig().resolved().learner.backbone == "gat"
+    with pytest.raises(UnknownNameError, match="unknown input 'words'"):
+        RunConfig(input="words").resolved()
+    with pytest.raises(InputError, match="input_options are options of random walks"):
+        RunConfig(input_options={"walks": 2}).resolved()
     with pytest.raises(InputError, match="no setting 'walk'"):
-        RunConfig(features="deepwalk", features_options={"walk": 2}).resolved()
+        RunConfig(input="deepwalk", input_options={"walk": 2}).resolved()
 
 
 def test_a_run_on_cora_gives_every_member_walks_of_its_own() -> None:
     settings = {"walks": 5, "length": 20, "dim": 32, "window": 5}
     config = RunConfig(
-        "cora", features="node2vec", features_options=settings, method="finetune", protocol="paper", seeds=2, epochs=60
+        "cora", input="node2vec", input_options=settings, method="finetune", protocol="paper", seeds=2, epochs=60
     )
     result, again = run(config), run(replace(config, seeds=1, first_seed=1))
-    assert result["features"] == "node2vec"
-    assert result["paper"]["pm"] == 0.8599
-    one, two = (member["matrix"] for member in result["runs"])
+    assert result.input == "node2vec"
+    assert result.paper["pm"] == 0.8599
+    one, two = result.matrices
     assert one != two
-    assert two == again["runs"][0]["matrix"]
-    assert 0.6 < result["pm"]["mean"] <= 1.0
+    assert two == again.matrices[0]
+    assert 0.6 < result.pm.mean <= 1.0

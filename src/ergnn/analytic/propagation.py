@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.errors import InputError
-from ergnn.nn.adjacency import adjacency_of
-from ergnn.nn.kernels.links import Links
-from ergnn.nn.kernels.sums import neighbour_sum
 
 MATRIX_EDGES = 1 << 22
 """On a CPU, graphs of at most so many edges are multiplied as a stored sparse matrix."""
@@ -43,7 +43,7 @@ class NormalizedAdjacency:
         """``S x`` for a dense ``[nodes, columns]``, in its precision."""
         if self._links is not None:
             scale = self._scale.to(x.dtype).unsqueeze(1)
-            return neighbour_sum(x * scale, self._links).mul_(scale)
+            return neighbor_sum(x * scale, self._links).mul_(scale)
         if x.dtype not in self._matrices:
             self._matrices[x.dtype] = self._matrices[torch.float64].to(x.dtype)
         return self._matrices[x.dtype] @ x

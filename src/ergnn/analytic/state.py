@@ -15,8 +15,8 @@ from ergnn.analytic.ridge import LAMBDAS, RidgeSolution, fit_ridge, least
 from ergnn.data.csr import pair_hash, row_chunks, targets
 from ergnn.data.graph import Graph
 from ergnn.distributed import add_up, current_ranks
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
-from ergnn.nn.adjacency import adjacency_of
 
 
 class AnalyticState:

@@ -10,8 +10,10 @@ from ergnn.commands.folder_options import add_command, add_threads, use_threads
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "evaluate", evaluate_command, "accuracy now on the held-out nodes of every update")
-    parser.add_argument("--version", metavar="N", type=int, help="of an older version that is kept")
+    parser = add_command(
+        commands, "evaluate", evaluate_command, "measure accuracy now on the held-out nodes of every update"
+    )
+    parser.add_argument("--version", metavar="N", type=int, help="evaluate an older version that is kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument(
         "--task-known", action="store_true", help="only the classes of a node's own update compete; default: all"
@@ -46,7 +48,8 @@ def evaluate_command(args: argparse.Namespace) -> int:
         ]
         for r in rows
     ]
-    print(Table(["update", "name", "held out", "accuracy %", "when learnt %"], cells, align="rlrrr").to_text())
+    print(Table(["update", "name", "held out", "accuracy %", "when learned %"], cells, align="rlrrr").to_text())
     total = sum(r["nodes"] for r in rows)
-    print(f"\nall held-out nodes: {percent(sum(r['accuracy'] * r['nodes'] for r in rows) / total)} % of {total:,}")
+    print(f"\nmean over updates: {percent(sum(r['accuracy'] for r in rows) / len(rows))} %")
+    print(f"over all {total:,} held-out nodes: {percent(sum(r['accuracy'] * r['nodes'] for r in rows) / total)} %")
     return 0

@@ -11,8 +11,8 @@ from ergnn.commands.folder_options import add_command
 def add(commands: Any) -> None:
     parser = add_command(commands, "export", export_command, "write the model (and the graph) for use elsewhere")
     parser.add_argument("-o", "--out", metavar="DIR|FILE.safetensors", required=True, help="where to write")
-    parser.add_argument("--graph", action="store_true", help="the graph too, as graph.npz")
-    parser.add_argument("--version", metavar="N", type=int, help="of an older version that is kept")
+    parser.add_argument("--graph", action="store_true", help="write the graph too, as graph.npz")
+    parser.add_argument("--version", metavar="N", type=int, help="export an older version that is kept")
 
 
 def export_command(args: argparse.Namespace) -> int:

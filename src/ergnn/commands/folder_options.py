@@ -1,4 +1,4 @@
-"""What the commands on a learner's folder have in common: options, input files, output files."""
+"""Common to the commands on a learner's folder: options, input files, output files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from ergnn.data.formats import EdgeTable, Limits, NodeTable
+    from ergnn.data.formats import Columns, EdgeTable, Limits, NodeTable
+
+
+NAMED_COLUMNS = ("id", "label", "split", "source", "target")
 
 
 def add_command(commands: Any, name: str, command: Any, text: str) -> argparse.ArgumentParser:
@@ -38,17 +41,46 @@ def use_threads(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
 
 
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Options that name the columns of files; see :class:`ergnn.data.formats.Columns`."""
+    group = parser.add_argument_group("columns of the files, where their names differ from the default ones")
+    for name in NAMED_COLUMNS:
+        text = f"column that holds the {name} (default: {name})"
+        group.add_argument(f"--{name}-column", metavar="NAME", help=text)
+    group.add_argument(
+        "--feature-columns",
+        metavar="NAME,…",
+        help="feature columns, as names or patterns such as 'x_*' (default: features or feature_*, or else all others)",
+    )
+    group.add_argument(
+        "--ignore-column", metavar="NAME", action="append", default=[], help="leave a column out (may be repeated)"
+    )
+    group.add_argument(
+        "--keep-na-labels", action="store_true", help="keep NaN, nan, NA, null and None as labels, not as 'no label'"
+    )
+
+
+def columns_of(args: argparse.Namespace) -> Columns:
+    """The columns that the options name."""
+    from ergnn.data.formats import Columns
+
+    named = {name: getattr(args, f"{name}_column") for name in NAMED_COLUMNS}
+    features = [name.strip() for name in args.feature_columns.split(",")] if args.feature_columns else None
+    return Columns(**named, features=features, ignore=args.ignore_column, keep_na_labels=args.keep_na_labels)
+
+
 def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
     """Nodes and edges from the files that were named."""
     from ergnn.data.formats import read_edges, read_graph, read_nodes
     from ergnn.errors import InputError
 
-    if args.graph:
+    columns = columns_of(args)
+    if getattr(args, "graph", None):
         if args.nodes or args.edges:
             raise InputError("--graph names one file with nodes and edges; --nodes and --edges name two")
-        return read_graph(args.graph, limits=limits)
-    nodes = read_nodes(args.nodes, limits=limits) if args.nodes else None
-    edges = read_edges(args.edges, limits=limits) if args.edges else None
+        return read_graph(args.graph, columns=columns, limits=limits)
+    nodes = read_nodes(args.nodes, columns=columns, limits=limits) if args.nodes else None
+    edges = read_edges(args.edges, columns=columns, limits=limits) if args.edges else None
     return nodes, edges
 
 

@@ -12,19 +12,23 @@ from ergnn.commands.folder_options import add_command, add_threads, use_threads
 def add(commands: Any) -> None:
     parser = add_command(commands, "forget", forget_command, "remove nodes from the graph and from what is remembered")
     parser.add_argument("--nodes", metavar="FILE", required=True, help="ids of the nodes")
-    parser.add_argument("--retrain", action="store_true", help="learn all updates anew without them")
-    parser.add_argument("--purge", action="store_true", help="drop all older versions, which still hold them")
+    parser.add_argument("--id-column", metavar="NAME", help="column that holds the id (default: id)")
+    parser.add_argument("--retrain", action="store_true", help="learn all updates again without them")
+    parser.add_argument(
+        "--purge", action="store_true", help="drop all older versions, which still hold them, and erase every trace"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_threads(parser)
 
 
 def forget_command(args: argparse.Namespace) -> int:
-    from ergnn.data.formats import read_nodes
+    from ergnn.data.formats import Columns, read_nodes
     from ergnn.folder import LearnerFolder
 
     use_threads(args)
     folder = LearnerFolder(args.folder)
-    nodes = read_nodes(args.nodes, limits=folder.settings.limits)
+    columns = Columns(id=args.id_column, features=[])
+    nodes = read_nodes(args.nodes, columns=columns, limits=folder.settings.limits)
     report = folder.forget(list(nodes.ids), retrain=args.retrain)
     if args.purge:
         folder.drop_versions()
@@ -44,12 +48,12 @@ def as_text(report: dict[str, Any]) -> str:
     if report["parameters_depend"]:
         updates = ", ".join(map(str, report["trained_in"]))
         lines.append(
-            f"the model's parameters were trained on them in update {updates}; --retrain learns anew without them"
+            f"the model's parameters were trained on them in update {updates}; --retrain learns again without them"
         )
     else:
         lines.append("no parameter of the model was trained on their labels")
     if report["edges"] and not report["retrained"]:
-        lines.append("their attributes may have reached the parameters through neighbours that were trained on")
+        lines.append("their features may have reached the parameters through neighbors that were trained on")
     if report["older_versions"]:
         older = ", ".join(map(str, report["older_versions"]))
         lines.append(f"older versions ({older}) still hold them; --purge drops those")

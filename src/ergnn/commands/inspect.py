@@ -8,20 +8,30 @@ from typing import Any
 
 from ergnn.commands.folder_options import add_command, output
 
+SHORT = 20
+"""Remembered nodes that the terminal shows."""
+
 
 def add(commands: Any) -> None:
     parser = add_command(
-        commands, "inspect", inspect_command, "what is remembered, forgotten, kept, and how large it is"
+        commands, "inspect", inspect_command, "show what is remembered, forgotten and kept, and how large it is"
     )
     parser.add_argument("-o", "--out", metavar="FILE.html", help="write it all as one HTML page")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--version", metavar="N", type=int, help="of an older version that is kept")
+    parser.add_argument("--version", metavar="N", type=int, help="inspect an older version that is kept")
+    parser.add_argument("--all", action="store_true", help=f"list all remembered nodes, not only {SHORT}")
+    parser.add_argument("--check", action="store_true", help="verify every checksum and the database's structure")
 
 
 def inspect_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
 
-    found = LearnerFolder(args.folder).inspect(args.version)
+    folder = LearnerFolder(args.folder)
+    if args.check:
+        wrong = folder.check()
+        print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no error was found")
+        return 2 if wrong else 0
+    found = folder.inspect(args.version)
     if args.out:
         from ergnn.folder.page import page_of
 
@@ -30,25 +40,28 @@ def inspect_command(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, ensure_ascii=False))
     elif not args.out:
-        print(as_text(found))
+        print(as_text(found, None if args.all else SHORT))
     return 0
 
 
-def as_text(found: dict[str, Any]) -> str:
-    """A page for a terminal."""
+def as_text(found: dict[str, Any], most: int | None = None) -> str:
+    """A page for a terminal, with ``most`` remembered nodes."""
     from ergnn.report.tables import Table, percent
 
     graph = found["graph"]
     lines = [
         f"{found['folder']}: version {found['version']} of {', '.join(map(str, found['versions']))}",
-        f"graph: {graph['nodes']:,} nodes ({graph['labelled']:,} labelled), {graph['edges']:,} edges, "
-        f"{graph['features'] or 0:,} attributes, {graph['forgotten']:,} forgotten, {graph['segments']} segment(s)",
+        f"graph: {graph['nodes']:,} nodes ({graph['labeled']:,} labeled), {graph['edges']:,} edges, "
+        f"{graph['features'] or 0:,} features, {graph['forgotten']:,} forgotten",
         "bytes: " + ", ".join(f"{name} {size:,}" for name, size in found["bytes"].items()),
     ]
     if found["measures"]:
-        names = {"pm": "when learnt", "aa": "now", "fm": "forgotten"}
+        names = {"pm": "when learned", "aa": "after the last update", "fm": "lost in between"}
         shown = [f"{text} {percent(found['measures'][key])} %" for key, text in names.items()]
         lines.append("accuracy, mean over updates: " + ", ".join(shown))
+        lines.append(
+            f"accuracy over all nodes scored after the last update: {percent(found['measures']['accuracy'])} %"
+        )
     updates = [
         [
             str(u["update"] + 1),
@@ -60,9 +73,13 @@ def as_text(found: dict[str, Any]) -> str:
         ]
         for u in found["updates"]
     ]
-    header = ["update", "name", "nodes", "classes learnt", "drift %", "forgetting %"]
+    header = ["update", "name", "nodes", "classes learned", "drift %", "forgetting %"]
     lines += ["", Table(header, updates, align="rlrlrr").to_text()] if updates else []
-    rows = [[r["id"], r["class"], str(r["update"]), str(r["rank"]), f"{r['score']:.4g}"] for r in found["buffer"]]
+    rows = [
+        [r["id"], r["class"], str(r["update"]), str(r["rank"]), f"{r['score']:.4g}"] for r in found["buffer"][:most]
+    ]
     header = ["remembered", "class", "update", "rank", "score"]
     lines += ["", Table(header, rows, align="llrrr").to_text()] if rows else []
+    rest = len(found["buffer"]) - len(rows)
+    lines += [f"… and {rest:,} more; --all lists them"] if rest else []
     return "\n".join(lines)

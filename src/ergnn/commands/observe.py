@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from ergnn.commands.folder_options import add_command, add_threads, read_tables, use_threads
+from ergnn.commands.folder_options import add_columns, add_command, add_threads, read_tables, use_threads
+
+if TYPE_CHECKING:
+    from ergnn.folder import LearnerFolder
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "observe", observe_command, "take new nodes, edges and labels in, and learn them")
+    parser = add_command(commands, "observe", observe_command, "add new nodes, edges and labels, and learn them")
+    parser.set_defaults(on_interrupt=lambda args: f"`ergnn observe {shlex.quote(args.folder)} --resume` continues")
     parser.add_argument("--nodes", metavar="FILE", help="new nodes, or known ones that have a label now: id, label, …")
     parser.add_argument("--edges", metavar="FILE", help="edges between nodes, new or known: source, target")
     parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz, .pt, .graphml, …)")
-    parser.add_argument("--task-name", metavar="TEXT", default="", help="what this update is called")
+    parser.add_argument("--task-name", metavar="TEXT", default="", help="name of this update")
     parser.add_argument("--resume", action="store_true", help="go on with an update that was interrupted")
     parser.add_argument("--discard", action="store_true", help="drop an update that was interrupted")
     parser.add_argument(
-        "--checkpoint-seconds", metavar="X", type=float, default=5.0, help="between checkpoints (default: 5)"
+        "--checkpoint-seconds", metavar="X", type=float, default=5.0, help="time between checkpoints (default: 5)"
     )
     parser.add_argument("--json", action="store_true", help="print the update's record as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     add_threads(parser)
+    add_columns(parser)
 
 
 def observe_command(args: argparse.Namespace) -> int:
@@ -39,9 +47,10 @@ def observe_command(args: argparse.Namespace) -> int:
         if not given:
             return 0
     if args.resume and given:
-        raise InputError("--resume goes on with files that are in the folder already; name none")
+        raise InputError("--resume goes on with files that are in the folder already; it takes no files")
     if args.resume:
-        record = folder.resume(checkpoint_seconds=args.checkpoint_seconds)
+        with epoch_bar(folder, args) as on_epoch:
+            record = folder.resume(checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch)
         if record is None:
             _say(args, f"{args.folder}: no update was interrupted; nothing to go on with")
             return 0
@@ -51,12 +60,33 @@ def observe_command(args: argparse.Namespace) -> int:
         nodes, edges = read_tables(args, folder.settings.limits)
         if edges is not None and edges.weight is not None:
             print("ergnn: note: edges have weights, which are not used", file=sys.stderr)
-        record = folder.observe(nodes, edges, name=args.task_name, checkpoint_seconds=args.checkpoint_seconds)
+        with epoch_bar(folder, args) as on_epoch:
+            record = folder.observe(
+                nodes, edges, name=args.task_name, checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch
+            )
+    for note in record["notes"]:
+        print(f"ergnn: note: {note}", file=sys.stderr)
     if args.json:
         print(json.dumps(record, ensure_ascii=False))
     else:
         _say(args, describe(record))
     return 0
+
+
+@contextmanager
+def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Callable[[], None] | None]:
+    """What to call after each epoch; None where no progress is shown."""
+    import importlib.util
+
+    if args.quiet or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task("learning", total=folder.settings.learner.epochs)
+        yield lambda: bar.advance(job)
 
 
 def _say(args: argparse.Namespace, text: str) -> None:
@@ -73,9 +103,9 @@ def describe(record: dict[str, Any]) -> str:
     if record.get("again"):
         lines[0] += "; it is in the folder already, nothing was changed"
     elif record["task"] is None:
-        lines.append("no labelled nodes to learn from: only the graph has grown")
+        lines.append("no labeled nodes to learn from: only the graph has grown")
     else:
-        lines.append(f"learnt {counts['train']:,} nodes of {', '.join(record['classes'])[:200]}")
+        lines.append(f"learned {counts['train']:,} nodes of {', '.join(record['classes'])[:200]}")
         lines.append(
             f"remembered {record['remembered']:,} nodes; read {record['touched']:,} of {record['graph']['nodes']:,}"
         )

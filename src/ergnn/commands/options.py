@@ -1,10 +1,14 @@
-"""Values of command line options."""
+"""Options of the command line, from the signatures and docstrings of what they set."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Container, Iterable
 from typing import Any
+
+from ergnn.registry import REQUIRED, Option
+from ergnn.signatures import method_options
 
 
 def key_values(text: str) -> dict[str, Any]:
@@ -14,8 +18,91 @@ def key_values(text: str) -> dict[str, Any]:
         key, separator, value = part.partition("=")
         if not separator or not key:
             raise argparse.ArgumentTypeError(f"{part!r} is not KEY=VALUE")
-        try:
-            options[key.strip().replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key.strip().replace("-", "_")] = value
+        options[key.strip().replace("-", "_")] = scalar(value)
     return options
+
+
+def scalar(text: str) -> Any:
+    """A number, true, false or null, else the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def boolean(text: str) -> bool:
+    try:
+        return {"true": True, "false": False}[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not true or false") from None
+
+
+def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = ()) -> None:
+    """One option of the command line for each option; what is not given stays None."""
+    for option in options:
+        if option.name not in taken:
+            suffix = f" (default: {option.default})" if _shown(option.default) else ""
+            _add(parser, option, option.help.rstrip(".") + suffix)
+
+
+def add_method_options(parser: argparse.ArgumentParser, taken: Container[str]) -> None:
+    """One option for each name that a method has; ``taken`` names are options of something else."""
+    group = parser.add_argument_group("options of methods", "`ergnn methods NAME` lists those of one method.")
+    by_name: dict[str, dict[str, Option]] = {}
+    for method, options in method_options().items():
+        for option in options:
+            by_name.setdefault(option.name, {})[method] = option
+    for name, found in sorted(by_name.items()):
+        if name not in taken:
+            _add(group, _common(found), _method_help(found))
+
+
+def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+
+
+def method_option_names() -> set[str]:
+    return {option.name for options in method_options().values() for option in options}
+
+
+def _add(parser: Any, option: Option, text: str) -> None:
+    convert, metavar = _conversion(option)
+    flag = "--" + option.name.replace("_", "-")
+    parser.add_argument(flag, dest=option.name, metavar=metavar, type=convert, help=text.replace("%", "%%"))
+
+
+def _conversion(option: Option) -> tuple[Any, str]:
+    """How the text of an option is read, and what stands for it in the help."""
+    kinds = set(option.kinds) - {type(None)}
+    if option.name.endswith("_options") or kinds == {dict}:
+        return key_values, "KEY=VALUE,…"
+    if kinds == {bool}:
+        return boolean, "true|false"
+    if kinds == {int}:
+        return int, "N"
+    if kinds in ({float}, {int, float}):
+        return float, "X"
+    if "str" in option.type.split(" | "):
+        return str, "|".join(option.choices) if option.choices else "NAME"
+    return (str, "N,N") if option.type.startswith("tuple[int") else (scalar, "VALUE")
+
+
+def _common(found: dict[str, Option]) -> Option:
+    """One option for several methods; where their types differ, any value is read."""
+    first, *others = found.values()
+    alike = all((o.kinds, o.choices) == (first.kinds, first.choices) for o in others)
+    return first if alike else Option(first.name, "", None)
+
+
+def _shown(default: Any) -> bool:
+    """Whether the help says a default; None and an empty mapping say nothing."""
+    return default is not REQUIRED and default is not None and default != {}
+
+
+def _method_help(found: dict[str, Option]) -> str:
+    by_text: dict[tuple[str, str], list[str]] = {}
+    for method, option in found.items():
+        suffix = f"; default: {option.default}" if _shown(option.default) else ""
+        by_text.setdefault((option.help, suffix), []).append(method)
+    return "; ".join(f"{text.rstrip('.')} ({', '.join(methods)}{end})" for (text, end), methods in by_text.items())

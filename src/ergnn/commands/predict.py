@@ -6,26 +6,26 @@ import argparse
 import csv
 from typing import Any
 
-from ergnn.commands.folder_options import add_command, add_threads, output, use_threads
+from ergnn.commands.folder_options import add_columns, add_command, add_threads, output, read_tables, use_threads
 
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "predict", predict_command, "predict classes of nodes, with probabilities")
     parser.add_argument(
-        "--nodes", metavar="FILE", required=True, help="ids of nodes; with attributes, nodes that need not be known"
+        "--nodes", metavar="FILE", required=True, help="ids of nodes; with features, nodes that need not be known"
     )
     parser.add_argument("--edges", metavar="FILE", help="edges of nodes that are not known; for this prediction only")
     parser.add_argument("-o", "--out", metavar="FILE.csv", default="-", help="default: standard output")
     known = parser.add_mutually_exclusive_group()
-    known.add_argument("--classes", metavar="NAME,…", help="only these classes compete; default: all that were learnt")
+    known.add_argument("--classes", metavar="NAME,…", help="only these classes compete; default: all that were learned")
     known.add_argument("--update", metavar="N", type=int, help="only the classes of this update compete (from 1)")
-    parser.add_argument("--version", metavar="N", type=int, help="ask an older version that is kept")
+    parser.add_argument("--version", metavar="N", type=int, help="use an older version that is kept")
     parser.add_argument("--chunk", metavar="N", type=int, default=2048, help="nodes at a time (default: 2048)")
     add_threads(parser)
+    add_columns(parser)
 
 
 def predict_command(args: argparse.Namespace) -> int:
-    from ergnn.data.formats import read_edges, read_nodes
     from ergnn.errors import InputError
     from ergnn.folder import LearnerFolder
 
@@ -33,9 +33,7 @@ def predict_command(args: argparse.Namespace) -> int:
     if args.chunk < 1:
         raise InputError(f"chunk is {args.chunk}; it must be 1 or more")
     folder = LearnerFolder(args.folder)
-    limits = folder.settings.limits
-    nodes = read_nodes(args.nodes, limits=limits)
-    edges = read_edges(args.edges, limits=limits) if args.edges else None
+    nodes, edges = read_tables(args, folder.settings.limits)
     classes = args.classes.split(",") if args.classes else None
     if args.update is not None:
         classes = folder.classes_of(args.update - 1, args.version)

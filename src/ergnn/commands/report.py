@@ -8,22 +8,34 @@ from typing import Any
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
-        "report", allow_abbrev=False, help="make one HTML page of a run store: tables, figures, commands"
+        "report", allow_abbrev=False, help="write a run store as one HTML page: tables, figures, commands"
     )
     parser.set_defaults(command=report_command)
-    parser.add_argument("-o", "--out", metavar="FILE.html", default="report.html", help="default: report.html")
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        default="report.html",
+        help="an HTML page, or only the tables if the name ends in .md, .tex or .txt (default: report.html)",
+    )
     parser.add_argument(
         "--store",
         metavar="FILE|URL",
         default="results/runs.sqlite",
         help="a file, or postgresql://… (default: results/runs.sqlite)",
     )
-    parser.add_argument("--title", metavar="TEXT", help="of the page")
+    parser.add_argument("--title", metavar="TEXT", help="title of the page (default: made from its content)")
+    parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG and PDF files")
 
 
 def report_command(args: argparse.Namespace) -> int:
-    from ergnn.report.page import TITLE, write_page
+    from ergnn.report.page import stored_runs, write_page
 
-    path = write_page(args.store, args.out, title=args.title or TITLE)
+    path = write_page(args.store, args.out, title=args.title)
     print(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
+    if args.figures:
+        from ergnn.report.figure_files import write_figures
+
+        written = write_figures(stored_runs(args.store), args.figures)
+        print(f"{args.figures}: {len(written)} files")
     return 0

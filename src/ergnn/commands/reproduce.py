@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce", allow_abbrev=False, help="run the paper's tables and figures, its numbers beside ours"
     )
-    parser.set_defaults(command=reproduce_command)
+    parser.set_defaults(command=reproduce_command, on_interrupt=lambda args: "the same command with --resume continues")
     parser.add_argument("result", choices=CHOICES, metavar="|".join(CHOICES), help="which of them")
     parser.add_argument("--seeds", metavar="N", type=int, help="how many seeds (default: 10; quick: 3)")
     parser.add_argument("--first-seed", metavar="N", type=int, default=0, help="the first seed (default: 0)")
@@ -67,6 +67,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
     from ergnn.experiments.cells import Options
     from ergnn.experiments.engine import make_engine
     from ergnn.experiments.reproduce import experiments_named, reproduce
+    from ergnn.report.reproduced import write_results
 
     for name in ("seeds", "class_orders"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
@@ -92,21 +93,22 @@ def reproduce_command(args: argparse.Namespace) -> int:
         args.engine, jobs=jobs, address=args.address, task_cpus=args.task_cpus, task_gpus=args.task_gpus
     )
     lines = _Lines(enabled=not args.quiet)
+    experiments = experiments_named(args.result)
     done = reproduce(
-        experiments_named(args.result),
+        experiments,
         args.out,
         options,
         engine=engine,
         store=args.store,
         resume=args.resume,
-        command=_command(args),
         on_plan=lines.plan,
         on_done=lines.done,
     )
-    print("\n\n\n".join(page.render("text") for page in done.pages))
+    written = write_results(done, experiments, args.out, options, command=_command(args))
+    print("\n\n\n".join(page.render("text") for page in written.pages))
     runs = "" if args.store else "runs.sqlite, "
     where = f"{args.out}: {runs}results.json, tables as .txt, .md and .tex"
-    print(f"\n{where}{', report.html' if done.html else ''}")
+    print(f"\n{where}{', report.html' if written.html else ''}")
     for outcome in done.failed:
         print(f"ergnn: {_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
     return 1 if done.failed else 0
@@ -124,8 +126,11 @@ def _command(args: argparse.Namespace) -> str:
 
 
 def _name(config: Any) -> str:
-    kind = f" {config.selector}, e = {config.per_class}" if config.method == "replay" else ""
-    return f"{config.dataset} · {config.protocol} · {config.backbone} · {config.method}{kind}"
+    from ergnn.resolve import options_in_effect
+
+    options = options_in_effect(config.learner)
+    kind = f" {options['selector']}, e = {options['per_class']}" if "selector" in options else ""
+    return f"{config.dataset} · {config.protocol} · {config.learner.backbone} · {config.learner.method}{kind}"
 
 
 class _Lines:

@@ -25,10 +25,10 @@ def add(commands: Any) -> None:
         help="a file, or postgresql://… (default: results/runs.sqlite)",
     )
     for name in FILTERS:
-        parser.add_argument(f"--{name}", metavar="NAME,…", help=f"only runs with this {name}")
-    parser.add_argument("--seed", metavar="N", type=int, help="only runs with this seed")
-    parser.add_argument("--csv", metavar="FILE", help="write one line a run; - is standard output")
-    parser.add_argument("--json", action="store_true", help="print everything that is stored, as JSON")
+        parser.add_argument(f"--{name}", metavar="NAME,…", help=f"show only runs with this {name}")
+    parser.add_argument("--seed", metavar="N", type=int, help="show only runs with this seed")
+    parser.add_argument("--csv", metavar="FILE", help="write one line per run to a file; - is standard output")
+    parser.add_argument("--json", action="store_true", help="print all stored data as JSON")
 
 
 def runs_command(args: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def _write_csv(runs: Sequence[StoredRun], path: str) -> None:
 
 
 def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
-    """One line a run: its columns, PM, FM, AA, and lists and mappings as JSON."""
+    """One line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
     from ergnn.experiments.statistics import MEASURES
     from ergnn.experiments.stored_run import COLUMNS
 
@@ -75,26 +75,21 @@ def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
 
 
 def _listing(runs: Sequence[StoredRun]) -> str:
-    """One line a configuration: how many runs, and their mean PM, FM and AA."""
-    from ergnn.experiments.keys import canonical_json
-    from ergnn.experiments.statistics import MEASURES
-    from ergnn.metrics import summarize
-    from ergnn.report.tables import Table, percent
+    """One line per configuration: the number of runs, and their mean PM, FM and AA."""
+    from ergnn.report.rows import gather
+    from ergnn.report.table import Table, percent
 
-    groups: dict[str, list[StoredRun]] = {}
-    for run in runs:
-        groups.setdefault(canonical_json(run.config), []).append(run)
-    rows = []
-    for group in groups.values():
-        first = group[0]
-        means = [summarize([MEASURES[name](run.matrix) for run in group]).mean for name in ("pm", "fm", "aa")]
+    lines = []
+    rows = gather(runs)
+    for row in rows:
+        first = row.runs[0]
         what = [first.dataset, first.protocol, first.backbone, first.method, first.selector or "", first.split]
         count = "" if first.per_class is None else str(first.per_class)
-        cost = sum(run.seconds for run in group)
-        epochs = str(first.config.get("epochs", ""))
-        leaky = "leaky" if first.leaky else ""
-        rows.append([*what, count, epochs, str(len(group)), *map(percent, means), f"{cost:.1f}", leaky])
+        means = [percent(row.summary(name).mean) for name in ("pm", "fm", "aa")]
+        seconds = f"{sum(run.seconds for run in row.runs):.1f}"
+        leaky = "leaky" if row.is_leaky else ""
+        lines.append([*what, count, str(row.config.get("epochs", "")), str(len(row.runs)), *means, seconds, leaky])
     header = ["data set", "protocol", "backbone", "method", "selector", "split", "e", "epochs", "runs"]
     header += ["PM %", "FM %", "AA %", "seconds", ""]
-    table = Table(header, rows, align="llllll" + "r" * 7 + "l").to_text()
-    return f"{table}\n\n{len(runs)} runs of {len(groups)} configurations"
+    table = Table(header, lines, align="llllll" + "r" * 7 + "l").to_text()
+    return f"{table}\n\n{len(runs)} runs of {len(rows)} configurations"

@@ -1,9 +1,16 @@
 """Graph in, tasks out."""
 
-from ergnn.data.datasets import DATASETS, LoadedGraph, PublicSplitUnavailable, describe_datasets, load_graph
-from ergnn.data.graph import UNLABELLED, Graph, Split
-from ergnn.data.presets import PresetStream, make_stream
-from ergnn.data.stream import Task, TaskStream
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ergnn.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from ergnn.data.datasets import DATASETS, LoadedGraph, PublicSplitUnavailable, describe_datasets, load_graph
+    from ergnn.data.graph import UNLABELLED, Graph, Split
+    from ergnn.data.presets import PresetStream, make_stream
+    from ergnn.data.stream import Task, TaskStream
 
 __all__ = [
     "DATASETS",
@@ -19,3 +26,13 @@ __all__ = [
     "load_graph",
     "make_stream",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ergnn.data.datasets": ("DATASETS", "LoadedGraph", "PublicSplitUnavailable", "describe_datasets", "load_graph"),
+        "ergnn.data.graph": ("UNLABELLED", "Graph", "Split"),
+        "ergnn.data.presets": ("PresetStream", "make_stream"),
+        "ergnn.data.stream": ("Task", "TaskStream"),
+    },
+)

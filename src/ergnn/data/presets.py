@@ -28,7 +28,7 @@ def make_stream(
     split_seed: int = 0,
     class_order: str | Sequence[int] = "natural",
     order_seed: int = 0,
-    inter_task_edges: str = "all",
+    edges: str = "all",
     leftover: str = "context",
     classes_per_task: int | None = None,
     num_tasks: int | None = None,
@@ -46,7 +46,7 @@ def make_stream(
             ``0.1/0.1/0.8``, drawn by ``split_seed`` as well. For a split of your own, give
             :func:`load_graph`'s graph to :meth:`TaskStream.from_classes`.
         split_seed: of the seeded split.
-        class_order, order_seed, inter_task_edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
+        class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
         classes_per_task: by default the data set's own (Cora and Citeseer 2, Reddit 5).
         normalize: divide attributes by their row sum; by default where they are bags of words.
         root: where raw files lie, by default ``ERGNN_DATA``.
@@ -79,7 +79,7 @@ def make_stream(
         class_order=class_order,
         order_seed=order_seed,
         split="public" if drawn is None else drawn,
-        inter_task_edges=inter_task_edges,
+        edges=edges,
         leftover=leftover,
         metric=spec.metric,
     )

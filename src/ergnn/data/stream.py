@@ -14,12 +14,11 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from ergnn.config import EDGES, LEFTOVERS
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELLED, Graph, Split
 from ergnn.errors import InputError
 
-EDGE_VIEWS = ("all", "seen", "own")
-LEFTOVERS = ("context", "drop")
 METRICS = ("accuracy", "micro-f1")
 CLASS_ORDERS = ("natural", "shuffled")
 
@@ -97,7 +96,7 @@ class TaskStream(Sequence[Task]):
         order_seed: int = 0,
         split: str | Split = "public",
         split_seed: int = 0,
-        inter_task_edges: str = "all",
+        edges: str = "all",
         leftover: str = "context",
         metric: str = "accuracy",
     ) -> TaskStream:
@@ -112,14 +111,14 @@ class TaskStream(Sequence[Task]):
             split: ``public`` (the one that came with the graph), ``seeded`` (of Planetoid's size), or a
                 :class:`Split`, e.g. from :mod:`ergnn.data.splits`.
             split_seed: of the seeded split.
-            inter_task_edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
+            edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
                 tasks (and unlabelled nodes); ``own``: edges within the classes of one task.
             leftover: classes that fill no task stay as unlabelled ``context``, or ``drop`` their edges. Their
                 labels are hidden from the tasks' graphs in either case.
             metric: how a task is scored.
         """
         graph.validate()
-        _choice("inter_task_edges", inter_task_edges, EDGE_VIEWS)
+        _choice("edges", edges, EDGES)
         _choice("leftover", leftover, LEFTOVERS)
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
         order = _class_order(graph, num_classes, class_order, order_seed)
@@ -133,7 +132,7 @@ class TaskStream(Sequence[Task]):
         in_task = task_of_node >= 0
         dropped = (graph.y != UNLABELLED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
         bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELLED), public_split=None)
-        views = edge_views(bare, task_of_node, dropped, len(groups), inter_task_edges)
+        views = edge_views(bare, task_of_node, dropped, len(groups), edges)
 
         def of_task(nodes: Tensor, i: int) -> Tensor:
             return nodes[task_of_node[nodes] == i]
@@ -206,18 +205,16 @@ class TaskStream(Sequence[Task]):
         return moved
 
 
-def edge_views(
-    graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, inter_task_edges: str
-) -> list[Graph]:
+def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, edges: str) -> list[Graph]:
     """One graph a task; the same object where the edges are the same."""
-    if inter_task_edges == "all" and not bool(dropped.any()):
+    if edges == "all" and not bool(dropped.any()):
         return [graph] * num_tasks
     source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
     kept = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
-    if inter_task_edges == "own":
+    if edges == "own":
         # the tasks' own subgraphs have no node in common, so that one view holds them all
         return [_with_edges(graph, kept & (source == target) & (source >= 0))] * num_tasks
-    if inter_task_edges == "all":
+    if edges == "all":
         return [_with_edges(graph, kept)] * num_tasks
     newest = torch.maximum(source, target)  # context nodes are -1: there from the start
     return [_with_edges(graph, kept & (newest <= i)) for i in range(num_tasks)]

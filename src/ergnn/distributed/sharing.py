@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ergnn.distributed.ranks import Ranks, current_ranks
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.nn.plain import PlainObjective
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.plain import PlainObjective
 
 _MASK_STEP = 0x9E3779B9
 

@@ -1,4 +1,4 @@
-"""Continual node classification in scikit-learn's manners; needs the extra ``sklearn``."""
+"""Continual node classification with scikit-learn's interface; needs the extra ``sklearn``."""
 
 from ergnn.data.formats.boundary import extra
 

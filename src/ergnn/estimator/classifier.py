@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import fields, replace
 from numbers import Integral
 from typing import Any
 
@@ -17,18 +18,19 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from ergnn.callbacks import Callback
+from ergnn.config import LearnerConfig
 from ergnn.data.graph import UNLABELLED, Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.estimator.inputs import as_graph, check_once, is_graph, is_matrix, labels_of, nodes_of, parts_of, to_torch
 from ergnn.estimator.labels import Labels
 from ergnn.learner import Learner
+from ergnn.methods import METHODS
 
-PASSED_ON = (
-    *("selector", "per_class", "head", "epochs", "lr", "weight_decay", "optimizer", "batch_size", "fanout"),
-    *("replay_batch", "budget_nodes", "budget_bytes", "backbone_options", "selector_options", "device"),
-)
-"""Arguments that go to the learner as they are."""
+OF_THE_CONFIG = tuple(f.name for f in fields(LearnerConfig) if f.name not in ("seed", "method_options"))
+"""Parameters that are fields of :class:`LearnerConfig`."""
+OF_THE_METHOD = ("selector", "per_class", "selector_options", "replay", "replay_batch", "budget_nodes", "budget_bytes")
+"""Parameters that are options of the method; None is the method's own default."""
 
 
 class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
@@ -38,33 +40,29 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
     - an :class:`ergnn.Graph` or a PyG ``Data``, with its labels in ``y`` (-1: none). The second argument of ``fit``,
       ``partial_fit`` and ``score`` is then the *nodes*: ``partial_fit(graph, nodes)``. Labels of another kind go with
-      them: ``partial_fit(graph, nodes=…, y=…)``, one label a node;
+      them: ``partial_fit(graph, nodes=..., y=...)``, one label per node;
     - a pair ``(X, edge_index)``, which has no labels: ``partial_fit((X, edge_index), y)`` for all nodes or
-      ``partial_fit((X, edge_index), nodes=…, y=…)`` for some;
+      ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
     - a plain matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
       ``partial_fit(X, y)``.
 
-    With every call the graph may have grown, if the nodes that were there keep their numbers: remembered ones are
-    looked up in the new graph. Rows of a plain matrix are new ones in each call, so their attributes are stored.
+    The graph may grow from call to call, as long as its nodes keep their numbers: remembered nodes are looked up in the
+    new graph. Rows of a plain matrix are new ones in each call, so their features are stored.
 
     Args:
-        backbone: a name that is registered, or a module; see :class:`ergnn.Learner`.
-        selector: which nodes are remembered: a name that is registered, or a :class:`ergnn.Selector`.
-        per_class: e, how many nodes of each class a call adds to what is remembered (all, where it brings fewer).
+        backbone, method, epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement, device,
+            backbone_options: see :class:`ergnn.LearnerConfig`, which has the same defaults.
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared`` predictions need ``task``.
-        epochs, lr, weight_decay, optimizer, batch_size, fanout: see :class:`ergnn.Training`.
-        replay: ``live``, ``isolated`` or ``ego``, see :class:`ergnn.ExperienceBuffer`; ``auto`` is ``live`` for graphs
-            and ``isolated`` for plain matrices.
-        replay_batch: how many remembered nodes an epoch replays, in turn; by default 4 e, and 0 is all of them.
-        budget_nodes, budget_bytes: the most that may be remembered over all classes.
-        backbone_options, selector_options: for a backbone or selector given by name.
-        device: where to compute.
-        callbacks: what follows each call, see :mod:`ergnn.callbacks`.
-        random_state: decides every random choice: a number, a numpy ``RandomState``, or None for another one each time.
+        selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
+            see :class:`ergnn.methods.replay.Replay`; None is the method's default, except that ``replay`` is
+            ``isolated`` for plain matrices.
+        method_options: other options of the method.
+        callbacks: callbacks of each call, see :mod:`ergnn.callbacks`.
+        random_state: seed of every random choice: a number, a numpy ``RandomState``, or None for another one each time.
 
     Attributes:
         classes_: the labels seen or announced so far, sorted.
-        n_features_in_: number of attributes.
+        n_features_in_: number of features.
         feature_names_in_: their names, where X was a data frame that has them.
         learner_: the :class:`ergnn.Learner` inside.
     """
@@ -76,29 +74,31 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        backbone: Any = "gat",
-        selector: Any = "mf*",
-        per_class: int = 1,
+        backbone: Any = LearnerConfig.backbone,
+        method: Any = LearnerConfig.method,
         head: str = "growing",
-        epochs: int = 200,
-        lr: float | None = None,
-        weight_decay: float = 3e-5,
-        optimizer: str = "adam",
-        batch_size: int | None = None,
-        fanout: tuple[int, ...] | None = None,
-        replay: str = "auto",
+        epochs: int = LearnerConfig.epochs,
+        lr: float | None = LearnerConfig.lr,
+        weight_decay: float | None = LearnerConfig.weight_decay,
+        optimizer: str = LearnerConfig.optimizer,
+        batch_size: int | None = LearnerConfig.batch_size,
+        fanout: tuple[int, ...] | None = LearnerConfig.fanout,
+        with_replacement: bool = LearnerConfig.with_replacement,
+        device: Any = LearnerConfig.device,
+        backbone_options: dict[str, Any] | None = None,
+        selector: Any = None,
+        per_class: int | None = None,
+        selector_options: dict[str, Any] | None = None,
+        replay: str | None = None,
         replay_batch: int | None = None,
         budget_nodes: int | None = None,
         budget_bytes: int | None = None,
-        backbone_options: dict[str, Any] | None = None,
-        selector_options: dict[str, Any] | None = None,
-        device: str = "cpu",
+        method_options: dict[str, Any] | None = None,
         callbacks: Sequence[Callback] | None = None,
         random_state: Any = 0,
     ) -> None:
         self.backbone = backbone
-        self.selector = selector
-        self.per_class = per_class
+        self.method = method
         self.head = head
         self.epochs = epochs
         self.lr = lr
@@ -106,13 +106,17 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         self.optimizer = optimizer
         self.batch_size = batch_size
         self.fanout = fanout
+        self.with_replacement = with_replacement
+        self.device = device
+        self.backbone_options = backbone_options
+        self.selector = selector
+        self.per_class = per_class
+        self.selector_options = selector_options
         self.replay = replay
         self.replay_batch = replay_batch
         self.budget_nodes = budget_nodes
         self.budget_bytes = budget_bytes
-        self.backbone_options = backbone_options
-        self.selector_options = selector_options
-        self.device = device
+        self.method_options = method_options
         self.callbacks = callbacks
         self.random_state = random_state
 
@@ -190,7 +194,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             x, y = (checked, y) if isinstance(y, str) else checked
             return as_graph(to_torch(x), edges), y
         if X.x is None:
-            raise InputError("the graph has no attributes x")
+            raise InputError("the graph has no features x")
         if reset:
             self.n_features_in_ = int(X.x.size(1))
         elif X.x.size(1) != self.n_features_in_:
@@ -228,10 +232,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        replay = self.replay if self.replay != "auto" else "isolated" if matrix else "live"
-        given = {name: getattr(self, name) for name in PASSED_ON}
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-        return Learner(self.backbone, "replay", seed=int(seed), replay=replay, scarce="keep", **plain)
+        own = {name: _plain(getattr(self, name)) for name in OF_THE_CONFIG}
+        options = {name: _plain(getattr(self, name)) for name in OF_THE_METHOD if getattr(self, name) is not None}
+        known = {option.name for option in METHODS.options(self.method)} if isinstance(self.method, str) else set()
+        usual = {"replay": "isolated" if matrix else "live", "scarce": "keep"}
+        usual = {name: value for name, value in usual.items() if name in known}
+        method = deepcopy(self.method)  # one that was given as an object starts anew with every fit
+        chosen = {**usual, **(self.method_options or {}), **options}
+        return Learner(LearnerConfig(**{**own, "method": method, "seed": int(seed), "method_options": chosen}))
 
     @staticmethod
     def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
@@ -252,3 +260,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         graph = replace(graph, y=y.to(graph.device), public_split=None, class_names=names)
         none = nodes[:0]
         return Task(learner.num_tasks, graph, nodes, none, none, tuple(y[nodes].unique().tolist()), own_graph=matrix)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy number as Python's own, as grid searches give them."""
+    return value.item() if isinstance(value, np.generic) else value

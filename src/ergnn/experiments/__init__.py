@@ -1,6 +1,23 @@
-"""Configurations, and what comes of running them."""
+"""Configurations of runs (``config``), running them (``run``), and what they give (``result``)."""
 
-from ergnn.experiments.config import PROTOCOLS, RunConfig, read_config
-from ergnn.experiments.run import run
+from __future__ import annotations
 
-__all__ = ["PROTOCOLS", "RunConfig", "read_config", "run"]
+from typing import TYPE_CHECKING
+
+from ergnn.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from ergnn.config import PROTOCOLS
+    from ergnn.experiments.config import RunConfig, read_config
+    from ergnn.experiments.result import RunResult, SeedResult
+
+__all__ = ["PROTOCOLS", "RunConfig", "RunResult", "SeedResult", "read_config"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ergnn.config": ("PROTOCOLS",),
+        "ergnn.experiments.config": ("RunConfig", "read_config"),
+        "ergnn.experiments.result": ("RunResult", "SeedResult"),
+    },
+)

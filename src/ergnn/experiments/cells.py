@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ergnn.config import PROTOCOLS
 from ergnn.data.datasets import DATASETS
 from ergnn.errors import ErgnnError, InputError, UnknownNameError
-from ergnn.experiments.config import PROTOCOLS, RunConfig
+from ergnn.experiments.config import DEFAULTS, RunConfig
 from ergnn.experiments.grid import TABLE_4, Experiment, Row
 from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.walks.skipgram import SkipGram
@@ -103,7 +104,7 @@ def _cell(
             splits[config.split] = _split_to_be_had(config)
         split, notes = splits[config.split]
         make_learner(config, 0)
-        if config.features != "attributes":
+        if config.input != "features":
             SkipGram()  # says so if gensim is not there
     except (ErgnnError, ImportError) as error:
         return Cell(experiment.name, row, dataset, protocol, reason=str(error))
@@ -150,12 +151,12 @@ def _members(protocol: str, dataset: str, options: Options) -> dict[str, Any]:
 def command_of(config: RunConfig) -> str:
     """``ergnn run …`` with the options that are not at their default."""
     words = ["ergnn", "run", config.dataset]
-    for f in fields(config):
-        value = getattr(config, f.name)
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        if f.name == "dataset" or value == default:
+    for name, value in config.flat().items():
+        if name == "dataset" or value == DEFAULTS.get(name, ...):
             continue
         if isinstance(value, Mapping):
             value = ",".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in value.items())
-        words += ["--" + f.name.replace("_", "-"), str(value)]
+        elif isinstance(value, tuple):
+            value = ",".join(map(str, value))
+        words += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
     return shlex.join(words)

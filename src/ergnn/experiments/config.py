@@ -1,214 +1,152 @@
-"""One run's configuration: what the command line, a TOML file and Python all fill in."""
+"""The configuration of a run: what the command line, a TOML file and Python all fill in.
+
+Nothing here imports torch until a configuration is resolved, so that errors of usage cost no time.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ergnn.data.datasets import DATASETS
-from ergnn.data.splits import parse_fractions
-from ergnn.data.stream import EDGE_VIEWS, LEFTOVERS
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.methods import METHODS
-from ergnn.nn.backbones import BACKBONES
-from ergnn.nn.heads import HEADS
-from ergnn.nn.sampling import Sampling
-from ergnn.replay.selectors import SELECTORS
-from ergnn.training import OPTIMIZERS
-from ergnn.walks import KINDS as WALKS
-from ergnn.walks import walk_settings
+from ergnn.config import EDGES, LEFTOVERS, PROTOCOLS, LearnerConfig, check_choice
+from ergnn.errors import InputError
 
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "clean": {"head": "per-task", "edges": "all", "optimizer": "adam", "weight_decay": 3e-5},
-    "paper": {"head": "shared", "edges": "own", "optimizer": "adam", "weight_decay": None},
+WALK_CLASSIFIER: dict[str, Any] = {
+    "backbone": "mlp",
+    "backbone_options": {"layers": 0},
+    "lr": 0.1,
+    "weight_decay": 5e-3,
 }
-"""What a protocol decides where the user does not; a weight decay of None is the backbone's own.
-
-``clean`` is what we recommend: nothing leaks, one head a task, and a light L2 factor (chosen on validation nodes: a
-heavier one pulls weights that the current task does not use to zero, which by itself makes a network forget).
-``paper`` is the reading of ER-GNN that comes nearest to its published baselines.
+"""On vectors from random walks ``mlp`` is softmax regression with an L2 term, in either protocol, unless the user says
+otherwise: the classifier of both papers. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
-WALK_CLASSIFIER: dict[str, Any] = {"backbone_options": {"layers": 0}, "lr": 0.1, "weight_decay": 5e-3}
-"""On vectors from walks ``mlp`` is softmax regression with an L2 term, in either protocol, unless the user says
-otherwise: what both papers classify with. (Learning rate and L2 factor were chosen on validation nodes.)
-"""
-
-FEATURES = ("attributes", *WALKS)
+INPUTS = ("features", "deepwalk", "node2vec")
 SPLITS = ("auto", "public", "seeded")
 DENOMINATORS = ("M-1", "M")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class RunConfig:
-    """Everything that decides a run's numbers.
+    """Everything that decides the numbers of a run: a stream, its seeds, and a :class:`LearnerConfig`.
+
+    Settings of the learner are given flat: ``RunConfig("cora", backbone="gcn", per_class=5, epochs=100)``. Those not
+    given are the protocol's, then the defaults of :class:`LearnerConfig` and of the method's constructor.
 
     Args:
         dataset: a name that ``ergnn datasets`` lists.
-        backbone: gat, gcn, sage, gin, sgc, mlp; auto is gat, but mlp on vectors from walks, and sgc for nearest-mean
-            and analytic.
-        method: replay, finetune, joint, ewc, gem, agem, nearest-mean or analytic.
-        selector: which nodes replay remembers; a name that ``ergnn selectors`` lists.
-        per_class: e, how many nodes of each class are remembered.
-        seeds: how many seeds to run, counted from first_seed.
+        protocol: clean or paper: a named set of values for edges, head and weight_decay.
+        seeds: number of seeds, counted from first_seed.
         first_seed: the first seed.
-        protocol: clean or paper; decides head, edges, optimizer and weight_decay where they are not given.
         split: auto (public, or seeded where no public split is available), public, seeded (drawn by each seed), or
             fractions of each class for training, validation and test, as in 0.1/0.1/0.8 (drawn by each seed).
         class_order: natural, shuffled (by order number), or every class once, as in 3,1,0,2.
-        orders: how many shuffled class orders to cross with the seeds.
-        head: shared, per-task or growing.
-        edges: which edges between tasks are visible: all, seen or own.
-        leftover: classes that fill no task: context or drop.
-        features: what the network reads: attributes, or vectors from walks on the graph seen so far, deepwalk or
-            node2vec.
-        classes_per_task: classes a task; by default the data set's own.
-        epochs: passes over a task's training nodes (steps, with full batches).
-        batch_size: of a task's training nodes a step, joined by as many remembered ones; by default all of them.
-        fanout: how many neighbours stand for all of a node's in a batch, hop by hop, as in 25,10; by default all.
-        lr: learning rate; by default the backbone's own.
-        weight_decay: L2 factor (decoupled with adamw).
-        optimizer: adam, adamw or sgd.
-        loss_scale: sum, balanced or mean: the losses that beta mixes.
-        beta: a fixed weight of the current task in place of |B| / (|D| + |B|).
-        replay: how a remembered node is shown again: live, isolated or ego.
-        hops: radius of a stored ego graph.
-        replay_batch: how many remembered nodes an epoch replays, in turn; by default 4 e (0 is the whole buffer).
-        denominator: of the forgetting mean, M-1 or M.
-        device: cpu, cuda, cuda:1, ...
-        features_options: of the walks, e.g. walks=80.
-        dataset_options: of the data set, e.g. tasks=10 for permuted-mnist.
-        method_options: of the method, beyond the settings above, e.g. lam=3 for ewc.
-        selector_options: of the selector, e.g. target=test.
-        backbone_options: of the backbone, e.g. hidden=32.
+        orders: number of shuffled class orders, crossed with the seeds.
+        edges: edges visible while a task is learned: all, seen or own; by default the protocol's.
+        leftover: classes that do not fill a task: context or drop.
+        classes_per_task: classes per task; by default the data set's own.
+        input: input of the network: features, or vectors of random walks on the graph so far: deepwalk or node2vec.
+        denominator: denominator of the forgetting mean, M-1 or M.
+        dataset_options: options of the data set, e.g. tasks=10 for permuted-mnist.
+        input_options: options of the random walks, e.g. walks=80.
+        settings: settings of the learner by name, as :meth:`LearnerConfig.settings` gives them.
     """
 
     dataset: str = "cora"
-    backbone: str = "auto"
-    method: str = "replay"
-    selector: str = "mf*"
-    per_class: int = 1
+    protocol: str = "clean"
     seeds: int = 10
     first_seed: int = 0
-    protocol: str = "clean"
     split: str = "auto"
     class_order: str = "natural"
     orders: int = 1
-    head: str | None = None
     edges: str | None = None
     leftover: str = "context"
-    features: str = "attributes"
     classes_per_task: int | None = None
-    epochs: int = 200
-    batch_size: int | None = None
-    fanout: str | None = None
-    lr: float | None = None
-    weight_decay: float | None = None
-    optimizer: str | None = None
-    loss_scale: str = "sum"
-    beta: float | None = None
-    replay: str = "live"
-    hops: int = 2
-    replay_batch: int | None = None
+    input: str = "features"
     denominator: str = "M-1"
-    device: str = "cpu"
-    features_options: dict[str, Any] = field(default_factory=dict)
-    dataset_options: dict[str, Any] = field(default_factory=dict)
-    method_options: dict[str, Any] = field(default_factory=dict)
-    selector_options: dict[str, Any] = field(default_factory=dict)
-    backbone_options: dict[str, Any] = field(default_factory=dict)
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    input_options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __init__(self, dataset: str = "cora", *, learner: LearnerConfig | None = None, **settings: Any) -> None:
+        own = {f.name: settings.pop(f.name, default_of(f)) for f in fields(self)[1:]}
+        if learner is not None:
+            own["settings"] = {**own["settings"], **learner.settings()}
+        own["settings"] = {name: v for name, v in {**own["settings"], **settings}.items() if name != "seed"}
+        for name, value in {"dataset": dataset, **own}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def learner(self) -> LearnerConfig:
+        """The learner's configuration: what is given, then the protocol, then the defaults."""
+        given = {k: v for k, v in self.settings.items() if (k, v) != ("backbone", "auto")}
+        if self.input != "features" and str(given.get("backbone", "mlp")).lower() == "mlp":
+            options = {**WALK_CLASSIFIER["backbone_options"], **(given.get("backbone_options") or {})}
+            given = {**WALK_CLASSIFIER, **given, "backbone_options": options}
+        return LearnerConfig.from_protocol(self.protocol, **given)
 
     def resolved(self) -> RunConfig:
         """The same run with every name in full, every default filled in, and every value checked."""
-        if self.protocol not in PROTOCOLS:
-            raise UnknownNameError("protocol", self.protocol, PROTOCOLS)
-        method = METHODS.resolve(self.method)
-        backbone = BACKBONES.resolve(self._backbone(method))
-        preset = PROTOCOLS[self.protocol]
-        if self.features != "attributes" and backbone == "mlp":
-            preset = {**preset, **WALK_CLASSIFIER}
-        decay = preset["weight_decay"] if self.weight_decay is None else self.weight_decay
-        lr = preset.get("lr", BACKBONES.get(backbone).lr) if self.lr is None else self.lr
-        full = replace(
+        learner = self.check()
+        from ergnn.data.datasets import DATASETS
+        from ergnn.data.splits import parse_fractions
+        from ergnn.resolve import make_method, resolve
+        from ergnn.walks import walk_settings
+
+        full = resolve(learner)
+        method = make_method(full)  # refuses wrong options
+        parse_fractions(self.split)  # refuses wrong fractions
+        if not method.trains and learner.backbone not in ("auto", method.backbone):
+            raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; leave it out")
+        if self.input != "features":
+            walk_settings(self.input, **self.input_options)
+        return replace(
             self,
             dataset=DATASETS.resolve(self.dataset),
-            backbone=backbone,
-            method=method,
-            selector=SELECTORS.resolve(self.selector),
-            head=self.head or preset["head"],
-            edges=self.edges or preset["edges"],
-            optimizer=self.optimizer or preset["optimizer"],
-            weight_decay=BACKBONES.get(backbone).weight_decay if decay is None else decay,
-            lr=lr,
-            backbone_options={**preset.get("backbone_options", {}), **self.backbone_options},
+            edges=self.edges or PROTOCOLS[self.protocol]["edges"],
+            settings=full.settings(),
         )
-        full._check()
-        return full
 
-    def _backbone(self, method: str) -> str:
-        if method in ("nearest-mean", "analytic") and not self.method_options.get("student"):
-            if self.backbone not in ("auto", "sgc"):
-                raise InputError(f"backbone is {self.backbone!r}; {method} has no network, and takes no other than sgc")
-            return "sgc"
-        if self.backbone != "auto":
-            return self.backbone
-        return "gat" if self.features == "attributes" else "mlp"
+    def with_settings(self, **settings: Any) -> RunConfig:
+        """The same configuration with some settings of the run or the learner replaced."""
+        return RunConfig(**{**self.flat(), **settings})
 
-    def _check(self) -> None:
+    def flat(self) -> dict[str, Any]:
+        """All settings of the run and of the learner by name; ``RunConfig(**flat)`` is the same configuration."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
+        return {**own, **self.settings}
+
+    def check(self) -> LearnerConfig:
+        """Refuse what can be told wrong without loading anything; the learner's configuration otherwise."""
+        learner = self.learner
         for name, choices in (
-            ("head", HEADS),
-            ("edges", EDGE_VIEWS),
             ("leftover", LEFTOVERS),
-            ("features", FEATURES),
+            ("input", INPUTS),
             ("denominator", DENOMINATORS),
-            ("optimizer", tuple(OPTIMIZERS)),
+            ("edges", (*EDGES, None)),
         ):
             if getattr(self, name) not in choices:
-                raise UnknownNameError(name, getattr(self, name), choices)
-        if parse_fractions(self.split) is None and self.split not in SPLITS:
-            raise UnknownNameError("split", self.split, (*SPLITS, "train/val/test fractions"))
-        for name in ("per_class", "seeds", "orders", "epochs", "hops"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(f"batch_size is {self.batch_size}; it must be 1 or more")
-        fanout = self.parsed_fanout()
-        if fanout is not None:
-            Sampling(fanout)
-            if self.batch_size is None:
-                raise InputError(f"fanout is {self.fanout!r}; neighbours are drawn for batches: give batch_size")
-        if self.first_seed < 0:
-            raise InputError(f"first_seed is {self.first_seed}; it must be 0 or more")
+                check_choice(name, getattr(self, name), tuple(choice for choice in choices if choice))
+        if "/" not in self.split:  # fractions are read along with the data
+            check_choice("split", self.split, SPLITS)
+        for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise InputError(f"{name} is {value!r}; it must be {least} or more")
         if self.first_seed + self.seeds > 2**31:
             raise InputError(f"first_seed is {self.first_seed}; seeds must be 0 to {2**31 - 1}")
-        own = {f.name for f in fields(self)}
-        for key in self.method_options:
-            if key in own:
-                raise InputError(
-                    f"method_options names {key!r}, which is an option of its own: --{key.replace('_', '-')}"
-                )
         if self.orders > 1 and self.class_order != "shuffled":
             raise InputError(
                 f"orders is {self.orders}, but class_order is {self.class_order!r}; only shuffled has several"
             )
-        if self.features != "attributes":
-            walk_settings(self.features, **self.features_options)
-        elif self.features_options:
-            raise InputError(f"features_options go with vectors from walks; features is {self.features!r}")
+        if self.input == "features" and self.input_options:
+            raise InputError("input_options are options of random walks, but input is 'features'")
         self.parsed_class_order()
-
-    def parsed_fanout(self) -> tuple[int, ...] | None:
-        """``fanout`` as :class:`~ergnn.training.Training` takes it."""
-        if self.fanout is None:
-            return None
-        try:
-            return tuple(int(count) for count in self.fanout.split(","))
-        except ValueError:
-            raise InputError(f"fanout is {self.fanout!r}; give whole numbers, one a hop, as in 25,10") from None
+        return learner
 
     def parsed_class_order(self) -> str | list[int]:
         """``class_order`` as :meth:`TaskStream.from_classes` takes it."""
@@ -222,8 +160,20 @@ class RunConfig:
             ) from None
 
 
+def default_of(f: Field[Any]) -> Any:
+    return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name != "settings")
+LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
+"""Settings of the learner that a run has; its seeds are the run's."""
+
+DEFAULTS = {f.name: default_of(f) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
+"""Flat settings and their defaults, but for options of methods, whose constructors hold them."""
+
+
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The settings in a TOML file, each a field of :class:`RunConfig`."""
+    """The flat settings in a TOML file."""
     path = Path(path)
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
@@ -238,22 +188,29 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Settings with known names and values of the right type, or an error that names the source."""
-    kinds = {f.name: str(f.type) for f in fields(RunConfig)}
+    """Flat settings with known names and values of the right type, or an error that names the source."""
+    from ergnn.signatures import method_options
+
+    kinds = {f.name: str(f.type) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
     checked = {}
     for name, value in settings.items():
         key = name.replace("-", "_")
-        if key not in kinds:
-            raise InputError(f"{source}: unknown key {name!r}; choose among: {', '.join(sorted(kinds))}")
-        checked[key] = _typed(value, kinds[key], name, source)
+        if key in kinds:
+            checked[key] = _typed(value, kinds[key], name, source)
+        elif key in (known := {option.name for options in method_options().values() for option in options}):
+            checked[key] = value  # checked where the method is built
+        else:
+            raise InputError(f"{source}: unknown key {name!r}; choose among: {', '.join(sorted({*kinds, *known}))}")
     return checked
 
 
 def _typed(value: Any, kind: str, name: str, source: str) -> Any:
-    base = kind.removesuffix(" | None")
+    base = kind.removesuffix(" | None").partition(" | ")[0]
     if base == "float" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    right = {"str": str, "int": int, "float": float}.get(base, dict)
-    if not isinstance(value, right) or isinstance(value, bool):
+    if base.startswith("tuple"):
+        return value  # numbers or text, which LearnerConfig reads
+    right: type = {"str": str, "int": int, "float": float, "bool": bool}.get(base, dict)
+    if not isinstance(value, right) or (isinstance(value, bool) and right is not bool):
         raise InputError(f"{source}: {name} is {value!r}; it must be of type {right.__name__}")
     return value

@@ -1,7 +1,7 @@
-"""Does what a run store lacks, here or on a cluster; whatever is finished is kept at once.
+"""Run what a store lacks, on this machine or on a cluster; finished units are stored at once.
 
-An *engine* only computes: units in, results out, in any order. This module alone writes into the store, so that a
-unit which was computed twice (a worker was lost, and its unit done again) is still there once.
+An *engine* only computes: units in, results out, in any order. Only this module writes to the store, so that a unit
+that was computed twice (after a worker was lost) is stored once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENGINES = ("local", "ray")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a unit; ``error`` is empty where it was finished."""
+    """The outcome of a unit; ``error`` is empty on success."""
 
     unit: Unit
     seconds: float
@@ -39,14 +39,14 @@ def make_engine(
     task_cpus: float | None = None,
     task_gpus: float | None = None,
 ) -> Engine:
-    """An engine by name, see :class:`LocalEngine` and :class:`RayEngine`; what the others take is refused."""
+    """Create an engine by name, see :class:`LocalEngine` and :class:`RayEngine`; options of the other are refused."""
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
     if name == "ray":
         return RayEngine(address, jobs, 1.0 if task_cpus is None else task_cpus, task_gpus)
     for option, value in (("address", address), ("task_cpus", task_cpus), ("task_gpus", task_gpus)):
         if value is not None:
-            raise InputError(f"{option} is {value!r}; it goes with the engine ray, and this is local")
+            raise InputError(f"{option} is {value!r}; it is an option of the engine ray; this engine is local")
     return LocalEngine(1 if jobs is None else jobs)
 
 
@@ -59,14 +59,14 @@ def run_units(
     engine: Engine | None = None,
     accept: Callable[[Computed], str] | None = None,
 ) -> list[Outcome]:
-    """Do the units and keep what they give; a unit that fails does not stop the others.
+    """Run units and store their results; a unit that fails does not stop the others.
 
     Args:
-        store_path: the file or URL of the store.
-        jobs: how many units at a time, in processes of this machine.
-        on_done: told of each unit when it is kept.
-        engine: computes in place of those processes.
-        accept: gives a reason why results must not be kept, or an empty text.
+        store_path: file or URL of the store.
+        jobs: number of units at a time, in processes of this machine.
+        on_done: called with each finished unit.
+        engine: used instead of those processes.
+        accept: returns why results must not be stored, or an empty string.
     """
     outcomes = []
     with RunStore(store_path) as store, closing((engine or LocalEngine(jobs))(units)) as stream:

@@ -12,7 +12,7 @@ from typing import Any
 
 GRAPHS = ("cora", "citeseer", "reddit")
 PaperKey = tuple[str, str, str | None]
-"""Backbone, method and selector, as :mod:`ergnn.report.paper` has them."""
+"""Backbone, method and selector, as :mod:`ergnn.experiments.paper` has them."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def _finetune(label: str, backbone: str) -> Row:
     return Row(label, {"backbone": backbone, "method": "finetune"}, (backbone, "finetune", None))
 
 
-def _walks(label: str, features: str) -> Row:
-    settings = {"backbone": "mlp", "method": "finetune", "features": features}
-    return Row(label, settings, (features, "finetune", None), quick={"features_options": {"walks": 3}})
+def _walks(label: str, kind: str) -> Row:
+    settings = {"backbone": "mlp", "method": "finetune", "input": kind}
+    return Row(label, settings, (kind, "finetune", None), quick={"input_options": {"walks": 3}})
 
 
 def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> Row:
@@ -140,9 +140,12 @@ TABLE_3 = Experiment(
 )
 
 
-def _image(label: str, method: str, selector: str | None = None, **settings: Any) -> Row:
-    chosen = {} if selector is None else {"selector": selector}
-    return Row(label, {"method": method, **chosen, **settings}, ("mlp", method, selector))
+def _image(label: str, method: str, **settings: Any) -> Row:
+    return Row(label, {"method": method, **settings}, ("mlp", method, settings.get("selector")))
+
+
+def _image_replay(label: str, selector: str, **settings: Any) -> Row:
+    return _image(label, "replay", selector=selector, loss_scale="balanced", replay="isolated", **settings)
 
 
 TABLE_4 = Experiment(
@@ -150,18 +153,15 @@ TABLE_4 = Experiment(
     "Table 4. Permuted MNIST",
     (
         _image("FINETUNE", "finetune"),
-        _image("EWC", "ewc", method_options={"lam": 3.0}),  # in words: a key does not hold a method's defaults
-        _image("GEM", "gem"),
-        _image("A-GEM", "agem"),
-        _image("replay Random", "replay", "random"),
-        _image("replay MF*", "replay", "mf*"),
-        _image("replay IM", "replay", "im", selector_options={"damping": 0.1}),
+        _image("EWC", "ewc", lam=3.0),
+        _image("GEM", "gem", replay="isolated"),
+        _image("A-GEM", "agem", replay="isolated"),
+        _image_replay("replay Random", "random"),
+        _image_replay("replay MF*", "mf*"),
+        _image_replay("replay IM", "im", selector_options={"damping": 0.1}),
     ),
     datasets=("permuted-mnist",),
-    common={
-        **{"backbone": "mlp", "epochs": 1, "batch_size": 10, "optimizer": "sgd", "lr": 0.1, "weight_decay": 0.0},
-        **{"loss_scale": "balanced", "replay": "isolated"},
-    },
+    common={"backbone": "mlp", "epochs": 1, "batch_size": 10, "optimizer": "sgd", "lr": 0.1, "weight_decay": 0.0},
     baselines=("replay Random",),
     quick={"dataset_options": {"tasks": 5, "val": 500, "test": 2000}},
 )

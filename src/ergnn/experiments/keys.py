@@ -1,64 +1,51 @@
-"""Which settings decide a run's numbers, and the hash by which a finished run is found again."""
+"""The settings that decide the numbers of a run, and the hash that identifies it in the store."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from typing import Any
 
 from ergnn.errors import InputError
-from ergnn.experiments.config import RunConfig
+from ergnn.experiments.config import DEFAULTS, RunConfig
 
-STORE_SCHEMA = 1
-"""Part of every key: raised when the meaning or the default of an existing setting changes, or that of an option of a
-method, selector or backbone, whose defaults keys do not hold."""
+KEY_SCHEMA = 2
+"""Part of every key. Raise it when the meaning or default of an existing setting changes, or of an option of a method,
+selector or backbone (keys do not contain their defaults). Stores stay readable; their runs are not reused."""
 
 WHICH_MEMBERS = ("seeds", "first_seed", "orders")
 NOT_DECIDING = ("denominator", "device")
-"""Settings that decide how results are shown or where they are computed, not what they are (but for rounding)."""
+"""Settings that do not change the results (except for rounding)."""
 
 ALWAYS = (
     *("dataset", "backbone", "method", "protocol", "split", "class_order", "head", "edges", "leftover"),
     *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "backbone_options"),
 )
-REMEMBERING = ("selector", "per_class", "loss_scale", "beta", "replay", "hops", "selector_options")
-READS: dict[str, tuple[str, ...]] = {
-    "replay": REMEMBERING,
-    "gem": ("per_class", "replay", "hops"),
-    "agem": ("per_class", "replay", "hops"),
-}
-"""Which of the settings for remembering nodes a method looks at; others look at none."""
+"""Settings that are kept at their default, too, as protocols and backbones decide them."""
 
 
 def member_config(config: RunConfig) -> dict[str, Any]:
-    """All that decides the numbers of a resolved configuration's members, but for seed and class order.
+    """Settings that decide the numbers of a resolved configuration, without seed and class order.
 
-    Settings that the method does not look at are left out, and so are settings that came after the first version
-    of the store while they have their default: a later version of the package finds earlier runs again.
+    Options of the method and settings that are not :data:`ALWAYS` kept are left out at their default: a later version
+    of the package, with more of them, finds earlier runs again.
     """
-    kept: dict[str, Any] = {}
-    for f in fields(config):
-        if f.name in WHICH_MEMBERS or f.name in NOT_DECIDING:
-            continue
-        if f.name in REMEMBERING and f.name not in READS.get(config.method, ()):
-            continue
-        value = getattr(config, f.name)
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        if f.name in ALWAYS or f.name in REMEMBERING or value != default:
-            kept[f.name] = value
-    return kept
+    return {
+        name: value
+        for name, value in config.flat().items()
+        if name not in (*WHICH_MEMBERS, *NOT_DECIDING) and (name in ALWAYS or value != DEFAULTS.get(name, ...))
+    }
 
 
 def member_key(config: RunConfig, seed: int, order: int) -> str:
-    """SHA-256 of the canonical JSON of a member: its settings, seed, class order and the store's schema."""
-    member = {"schema": STORE_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
+    """SHA-256 of the canonical JSON of a member: settings, seed, class order and key schema."""
+    member = {"schema": KEY_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
     return hashlib.sha256(canonical_json(member).encode()).hexdigest()
 
 
 def canonical_json(value: Any) -> str:
-    """One text for equal values: keys sorted, no spaces, whole numbers without a fraction.
+    """The same text for equal values: sorted keys, no spaces, integers without a fraction.
 
     >>> canonical_json({"b": 1.0, "a": (0.5, None)})
     '{"a":[0.5,null],"b":1}'
@@ -75,4 +62,4 @@ def _canonical(value: Any) -> Any:
         return int(value)
     if value is None or isinstance(value, str | int | float):
         return value
-    raise InputError(f"{value!r} cannot be part of a stored configuration; use numbers, texts, lists and mappings")
+    raise InputError(f"{value!r} cannot be part of a stored configuration; use numbers, strings, lists and mappings")

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from ergnn.data.datasets import DATASETS
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import Progress
+from ergnn.resolve import options_in_effect
 
 
 @contextmanager
 def progress_bar(config: RunConfig, enabled: bool = True) -> Iterator[Progress | None]:
-    """What :func:`ergnn.experiments.run.run` reports to; None where nobody would see it."""
+    """A bar that :func:`ergnn.experiments.run.run` reports to; None if disabled or if stderr is not a terminal."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -23,9 +24,6 @@ def progress_bar(config: RunConfig, enabled: bool = True) -> Iterator[Progress |
     if not enabled or not sys.stderr.isatty():
         yield None
         return
-    spec = DATASETS.get(config.dataset)()
-    tasks = spec.classes // (config.classes_per_task or spec.classes_per_task)
-    epochs = config.seeds * config.orders * tasks * config.epochs
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -35,6 +33,15 @@ def progress_bar(config: RunConfig, enabled: bool = True) -> Iterator[Progress |
         TimeRemainingColumn(),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        name = f"{config.dataset} · {config.backbone} · {config.method}"
-        job = bar.add_task(name + (f" {config.selector}" if config.method == "replay" else ""), total=epochs)
+        learner = config.learner
+        selector = options_in_effect(learner).get("selector")
+        name = f"{config.dataset} · {learner.backbone} · {learner.method}" + (f" {selector}" if selector else "")
+        job = bar.add_task(name, total=total_epochs(config))
         yield lambda done: bar.advance(job, done)
+
+
+def total_epochs(config: RunConfig) -> int:
+    """The epochs of all members of a resolved configuration."""
+    dataset = DATASETS.create(config.dataset, **config.dataset_options)
+    tasks = dataset.num_tasks if not config.classes_per_task else dataset.classes // config.classes_per_task
+    return int(config.seeds * config.orders * tasks * config.learner.epochs)

@@ -16,19 +16,19 @@ from ergnn import __version__
 
 @cache
 def code_version() -> str:
-    """The package's version, and the commit where it runs from a checkout."""
+    """The version of the package, and the commit where it runs from a checkout of its own."""
+    package = Path(__file__).resolve().parents[1]
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        if Path(_git("rev-parse", "--show-toplevel", at=package)).resolve() / "src" / "ergnn" != package:
+            return __version__  # installed somewhere below a repository of something else
+        return f"{__version__}+{_git('describe', '--always', '--dirty', at=package)}"
     except (OSError, subprocess.SubprocessError):
         return __version__
-    return f"{__version__}+{described.stdout.strip()}"
+
+
+def _git(*args: str, at: Path) -> str:
+    done = subprocess.run(["git", *args], cwd=at, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,11 @@ from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
 from ergnn.distributed import Ranks, RanksError, check_agreement, from_first, joined
 from ergnn.errors import InputError
+from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.keys import member_key
-from ergnn.experiments.run import Progress, peak_memory_mb, run_members, summary
+from ergnn.experiments.result import RunResult
+from ergnn.experiments.run import Progress, peak_memory_mb, run_members, run_result
 from ergnn.learner import Learner
 from ergnn.metrics import AccuracyMatrix
 
@@ -29,7 +30,7 @@ def run_resumable(
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any] | None:
+) -> RunResult | None:
     """What :func:`ergnn.experiments.run.run` gives, one member after another, and with the ranks launched with this.
 
     Args:
@@ -43,15 +44,16 @@ def run_resumable(
     config, start = config.resolved(), time.perf_counter()
     folder = None if checkpoint is None else Path(checkpoint)
     try:
-        with joined(config.device) as ranks:
+        with joined(str(config.learner.device)) as ranks:
             first = ranks is None or ranks.is_first
-            own = config if ranks is None else replace(config, device=str(ranks.device))
+            own = config if ranks is None else config.with_settings(device=str(ranks.device))
             keeper = TaskKeeper(own, folder, ranks, say)
             parts = run_members(own, None, progress if first else None, batch=1, learn=keeper.learn)
             results = [result for part in parts for result in part]
             if not first:
                 return None
-            return summary(own, results, time.perf_counter() - start, peak_memory_mb(own.device))
+            memory = peak_memory_mb(str(own.learner.device))
+            return run_result(own, results, time.perf_counter() - start, memory)
     except RanksError as error:
         again = (
             "with --checkpoint DIR a run could go on" if folder is None else f"the same command goes on from {folder}"
@@ -84,12 +86,11 @@ class TaskKeeper:
         path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
         rows = self._go_on(path, member, learner, stream)
         if progress is not None:
-            progress(self.config.epochs * len(rows))
+            progress(learner.training.epochs * len(rows))
         for i in range(len(rows), len(stream)):
             counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
             learner.observe(stream[i], callbacks=counter)
-            scores = [learner.evaluate(stream[j], metric=stream.metric) for j in range(i + 1)]
-            rows.append(self._settled(stream[i].name, learner, scores + [float("nan")] * (len(stream) - i - 1)))
+            rows.append(self._settled(stream[i].name, learner, scores_so_far(learner, stream)))
             if path is not None and (self.ranks is None or self.ranks.is_first):
                 _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
         return AccuracyMatrix(rows, stream.metric)

@@ -1,9 +1,9 @@
-"""The run store: every finished run in one place, so that none is ever repeated.
+"""The run store: finished runs, so that none is repeated.
 
-A *member* is one seed and class order of a configuration, a row of the table ``runs``, in a SQLite file or on a
-PostgreSQL server. Its key is a SHA-256 of the canonical JSON of all that decides its numbers (see :func:`member_key`).
-Several processes may write at once; a row is there whole or not at all, so that a killed process loses only what was
-in flight.
+A *member* is one seed and class order of a configuration: a row of the table ``runs``, in a SQLite file or on a
+PostgreSQL server. Its key is the SHA-256 of the canonical JSON of everything that decides its numbers (see
+:func:`member_key`). Several processes may write at once; rows are written in transactions, so that a killed process
+loses only unfinished work.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from types import TracebackType
 from typing import Any
 
 from ergnn.errors import InputError
-from ergnn.experiments.config import RunConfig
-from ergnn.experiments.keys import READS, member_config, member_key
+from ergnn.experiments.config import DEFAULTS, RunConfig
+from ergnn.experiments.database import RunTable
+from ergnn.experiments.keys import member_config, member_key
 from ergnn.experiments.provenance import code_version, machine_facts
-from ergnn.experiments.run import SeedResult, members_of, peak_memory_mb, summary
-from ergnn.experiments.stored_run import JSON_COLUMNS, StoredRun
-from ergnn.experiments.stores import open_table
+from ergnn.experiments.result import RunResult, SeedResult
+from ergnn.experiments.run import members_of, peak_memory_mb, run_result
+from ergnn.experiments.stored_run import COLUMNS, StoredRun, scalar_type
+from ergnn.methods import METHODS
+from ergnn.resolve import default_options, options_in_effect
 
 __all__ = ["Origin", "RunStore", "StoredRun"]
 
 SEARCHED = ("dataset", "backbone", "method", "selector", "protocol", "head", "edges", "seed", "split")
-"""Columns by which the data base itself finds rows."""
+"""Columns that the database filters by; other filters are applied here."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Which code gave results, on what machine, and the most memory it held; :meth:`here` is this process."""
+    """Code version, machine and peak memory of a computation; :meth:`here` is this process."""
 
     code_version: str
     machine: Mapping[str, Any]
@@ -44,12 +47,11 @@ class Origin:
 
 
 class RunStore:
-    """Finished runs in one SQLite file, or on a PostgreSQL server.
+    """Finished runs in a SQLite file or on a PostgreSQL server.
 
     Args:
-        path: the file, made with its folder where it is not there; or ``postgresql://user:password@host/database``,
-            where the tables are made.
-        create: whether it may be made; otherwise a missing store is an error.
+        path: the file, or ``postgresql://user:password@host/database``.
+        create: create a missing file (with its folder) or missing tables; otherwise a missing store is an error.
 
     >>> with RunStore(":memory:") as store:
     ...     len(store.missing(RunConfig(seeds=3).resolved()))
@@ -57,11 +59,11 @@ class RunStore:
     """
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
-        self._table = open_table(path, create=create)
+        self._table = RunTable(path, create=create)
         self.path = self._table.name
 
     def missing(self, config: RunConfig) -> list[tuple[int, int]]:
-        """Seed and class order of the members of a resolved configuration that are not finished yet."""
+        """Seed and class order of the members of a resolved configuration that are not finished."""
         members = members_of(config)
         done = self._finished([member_key(config, *member) for member in members])
         return [member for member in members if member_key(config, *member) not in done]
@@ -69,7 +71,7 @@ class RunStore:
     def put(
         self, config: RunConfig, result: SeedResult, *, seconds: float | None = None, memory_mb: float | None = None
     ) -> bool:
-        """Keep a finished member; False where it was kept before, which changes nothing."""
+        """Store a finished member; return False, and change nothing, if it is stored already."""
         given = result if seconds is None else replace(result, seconds=seconds)
         return self.put_all(config, [given], memory_mb=memory_mb) == 1
 
@@ -81,23 +83,23 @@ class RunStore:
         memory_mb: float | None = None,
         origin: Origin | None = None,
     ) -> int:
-        """Keep finished members, all or none of them; how many were not there before.
+        """Store finished members in one transaction; return how many were new.
 
-        Members that were trained side by side belong together: where a batch is kept whole, what a killed program
-        left undone is done later in the same batches, to the same last digit.
+        Members that were trained side by side are stored together, so that work that a killed program left is done
+        later in the same batches, with bitwise the same results.
 
         Args:
-            memory_mb: the most memory they took; by default what this process has held.
-            origin: where they were computed; by default here.
+            memory_mb: peak memory; by default that of this process.
+            origin: where they were computed; by default in this process.
         """
-        made = Origin.here(config.device) if origin is None else origin
+        made = Origin.here(str(config.learner.device)) if origin is None else origin
         made = made if memory_mb is None else replace(made, peak_memory_mb=memory_mb)
         return self._table.insert([_row(config, result, made) for result in results])
 
     def runs(self, **filters: Any) -> list[StoredRun]:
-        """Stored runs, sorted; each filter is a column or a field of the configuration, with a value or several.
+        """Stored runs, sorted. A filter is a column or a field of the configuration, with one value or several.
 
-        ``store.runs(dataset="cora", selector=["mf", "mf*"], epochs=200)``; ``order`` is the class order's number.
+        ``store.runs(dataset="cora", selector=["mf", "mf*"], epochs=200)``; ``order`` is the number of the class order.
         """
         wanted = {name: _values(value) for name, value in filters.items()}
         searched = {name: values for name, values in wanted.items() if name in SEARCHED and None not in values}
@@ -106,25 +108,25 @@ class RunStore:
             found = [run for run in found if _value(run, name) in values]
         return sorted(found, key=_sort_key)
 
-    def results(self, config: RunConfig) -> list[SeedResult]:
-        """The members of a resolved configuration, all of which must be finished."""
-        keys = [member_key(config, *member) for member in members_of(config)]
+    def members(self, config: RunConfig) -> list[StoredRun]:
+        """The runs of a resolved configuration, all of which must be finished."""
+        members = members_of(config)
+        keys = [member_key(config, *member) for member in members]
         rows = self._finished(keys)
-        absent = [member for key, member in zip(keys, members_of(config), strict=True) if key not in rows]
+        absent = [member for key, member in zip(keys, members, strict=True) if key not in rows]
         if absent:
             seed, order = absent[0]
             raise InputError(
-                f"{self.path}: {len(absent)} of {len(keys)} runs of {config.dataset}, {config.backbone}, "
-                f"{config.method} are not finished, such as seed {seed}, class order {order}"
+                f"{self.path}: {len(absent)} of {len(keys)} runs of {config.dataset}, {config.learner.backbone}, "
+                f"{config.learner.method} are not finished, such as seed {seed}, class order {order}"
             )
-        return [rows[key].seed_result() for key in keys]
+        return [rows[key] for key in keys]
 
-    def result(self, config: RunConfig) -> dict[str, Any]:
-        """What :func:`ergnn.experiments.run.run` would give, from finished runs alone; seconds are summed."""
-        results = self.results(config)
-        rows = self._finished([member_key(config, r.seed, r.order) for r in results]).values()
-        memory = max(row.peak_memory_mb for row in rows)
-        return summary(config, results, sum(result.seconds for result in results), memory)
+    def result(self, config: RunConfig) -> RunResult:
+        """The result of :func:`ergnn.experiments.run.run`, from finished runs; seconds are summed."""
+        runs = self.members(config)
+        memory = max(run.peak_memory_mb for run in runs)
+        return run_result(config, [run.seed_result() for run in runs], sum(run.seconds for run in runs), memory)
 
     def __len__(self) -> int:
         return self._table.count()
@@ -140,7 +142,7 @@ class RunStore:
 
     def _finished(self, keys: Sequence[str]) -> dict[str, StoredRun]:
         found = {}
-        for start in range(0, len(keys), 500):  # SQLite's least limit on parameters is 999
+        for start in range(0, len(keys), 500):  # databases limit the number of parameters
             for row in self._table.select({"key": keys[start : start + 500]}):
                 run = StoredRun.from_row(row)
                 found[run.key] = run
@@ -148,17 +150,18 @@ class RunStore:
 
 
 def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any]:
-    reads = READS.get(config.method, ())
+    learner = config.learner
+    options = options_in_effect(learner)
     row = {
         "key": member_key(config, result.seed, result.order),
         "config": member_config(config),
         "dataset": config.dataset,
-        "backbone": config.backbone,
-        "method": config.method,
-        "selector": config.selector if "selector" in reads else None,
-        "per_class": config.per_class if "per_class" in reads else None,
+        "backbone": learner.backbone,
+        "method": learner.method,
+        "selector": options.get("selector"),
+        "per_class": options.get("per_class"),
         "protocol": config.protocol,
-        "head": config.head,
+        "head": learner.head,
         "edges": config.edges,
         "seed": result.seed,
         "class_order": result.order,
@@ -172,14 +175,15 @@ def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any
         "history": result.history,
         "leaky": int(result.leaky),
         "notes": result.notes,
+        "data": result.data,
         "seconds": result.seconds,
         "peak_memory_mb": origin.peak_memory_mb,
         "code_version": origin.code_version,
         "machine": origin.machine,
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    texts = {name: json.dumps(row[name], default=_plain) for name in JSON_COLUMNS if row[name] is not None}
-    return {**row, **texts}
+    is_json = {name for name, kind in COLUMNS.items() if scalar_type(kind) is None and row[name] is not None}
+    return {name: json.dumps(value, default=_plain) if name in is_json else value for name, value in row.items()}
 
 
 def _values(wanted: Any) -> list[Any]:
@@ -189,9 +193,10 @@ def _values(wanted: Any) -> list[Any]:
 def _value(run: StoredRun, name: str) -> Any:
     if hasattr(run, name):
         return getattr(run, name)
-    if name not in RunConfig.__dataclass_fields__:
+    known = {**DEFAULTS, **default_options(run.method)} if run.method in METHODS else DEFAULTS
+    if name not in {**known, **run.config}:
         raise InputError(f"runs cannot be filtered by {name!r}; use a column or a field of the configuration")
-    return run.config.get(name)
+    return run.config.get(name, known.get(name))
 
 
 def _sort_key(run: StoredRun) -> tuple[Any, ...]:
@@ -200,7 +205,7 @@ def _sort_key(run: StoredRun) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy and torch numbers as JSON has them."""
+    """Convert NumPy and torch values for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is no JSON")

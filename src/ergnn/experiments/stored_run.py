@@ -1,64 +1,37 @@
-"""One finished run as the store keeps it."""
+"""One stored run, and the columns of its table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
-from ergnn.experiments.run import SeedResult
+from ergnn.experiments.result import SeedResult
 from ergnn.metrics import AccuracyMatrix
 
-COLUMNS = {
-    "key": "TEXT PRIMARY KEY",
-    "config": "TEXT NOT NULL",
-    "dataset": "TEXT NOT NULL",
-    "backbone": "TEXT NOT NULL",
-    "method": "TEXT NOT NULL",
-    "selector": "TEXT",
-    "per_class": "INTEGER",
-    "protocol": "TEXT NOT NULL",
-    "head": "TEXT NOT NULL",
-    "edges": "TEXT NOT NULL",
-    "seed": "INTEGER NOT NULL",
-    "class_order": "INTEGER NOT NULL",
-    "split": "TEXT NOT NULL",
-    "classes": "TEXT NOT NULL",
-    "class_names": "TEXT",
-    "matrix": "TEXT NOT NULL",
-    "metric": "TEXT NOT NULL",
-    "buffer_ids": "TEXT NOT NULL",
-    "buffer_bytes": "INTEGER NOT NULL",
-    "history": "TEXT NOT NULL",
-    "leaky": "INTEGER NOT NULL",
-    "notes": "TEXT NOT NULL",
-    "seconds": "REAL NOT NULL",
-    "peak_memory_mb": "REAL NOT NULL",
-    "code_version": "TEXT NOT NULL",
-    "machine": "TEXT NOT NULL",
-    "finished_at": "TEXT NOT NULL",
-}
-JSON_COLUMNS = ("config", "classes", "class_names", "matrix", "buffer_ids", "history", "notes", "machine")
+RENAMED = {"features": "input", "features_options": "input_options"}
+"""Settings that version 0.1 stored under another name."""
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One member run as it was stored.
+    """One stored member.
 
     Attributes:
-        key: its SHA-256.
-        config: all that decides its numbers but the seed and the class order: fields of :class:`RunConfig`.
-        selector, per_class: None where the method remembers nothing.
-        seed, order: which member it is.
-        split: the split it really used, ``public`` or ``seeded``.
-        classes: the global class ids of each task.
-        class_names: names of all classes, by id, where they are known.
+        key: SHA-256 of the configuration, seed and class order.
+        config: the fields of :class:`RunConfig` that decide the numbers, without seed and class order.
+        selector, per_class: None if the method remembers no nodes.
+        seed, order: seed and number of the class order.
+        split: the split that was used, ``public`` or ``seeded``.
+        classes: global class ids of each task.
+        class_names: names of all classes, by id, if known.
         matrix: scores after each task.
-        buffer_ids: the nodes remembered at the end, in the order in which they came.
-        history: one object a task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
+        buffer_ids: nodes remembered at the end, in order of insertion.
+        history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
         machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
         finished_at: UTC, ISO 8601.
+        data: the data really used, e.g. ``permuted-digits`` in place of ``permuted-mnist``.
     """
 
     key: str
@@ -87,28 +60,31 @@ class StoredRun:
     code_version: str
     machine: dict[str, Any]
     finished_at: str
+    data: str | None = None
 
     @classmethod
-    def from_row(cls, values: Sequence[Any]) -> StoredRun:
-        """From one row of the table, its columns as in ``COLUMNS``."""
-        row = dict(zip(COLUMNS, values, strict=True))
-        for name in JSON_COLUMNS:
-            row[name] = None if row[name] is None else json.loads(row[name])
-        row["matrix"] = AccuracyMatrix(row["matrix"], row.pop("metric"))
-        row["order"], row["leaky"] = row.pop("class_order"), bool(row["leaky"])
-        return cls(**row)
+    def from_row(cls, row: Mapping[str, Any]) -> StoredRun:
+        """Build from a row of the table, by column name."""
+        values = {
+            name: json.loads(value) if value is not None and scalar_type(COLUMNS[name]) is None else value
+            for name, value in row.items()
+        }
+        values["config"] = {RENAMED.get(name, name): value for name, value in values["config"].items()}
+        values["matrix"] = AccuracyMatrix(values["matrix"], values.pop("metric"))
+        values["order"], values["leaky"] = values.pop("class_order"), bool(values["leaky"])
+        return cls(**values)
 
     @property
     def metric(self) -> str:
         return self.matrix.metric
 
     def to_dict(self) -> dict[str, Any]:
-        """The columns of the table by name, fit for JSON."""
+        """Values by column name, ready for JSON."""
         own = {**vars(self), "matrix": self.matrix.to_list(), "metric": self.metric, "class_order": self.order}
         return {name: own[name] for name in COLUMNS}
 
     def seed_result(self) -> SeedResult:
-        """The same as what :func:`ergnn.experiments.run.run_members` gave."""
+        """The result that :func:`ergnn.experiments.run.run_members` returned."""
         return SeedResult(
             self.seed,
             self.order,
@@ -122,4 +98,15 @@ class StoredRun:
             None if self.class_names is None else tuple(self.class_names),
             self.leaky,
             self.seconds,
+            self.data,
         )
+
+
+COLUMNS = {{"order": "class_order"}.get(f.name, f.name): str(f.type) for f in fields(StoredRun)} | {"metric": "str"}
+"""Columns of the table and their types: those of :class:`StoredRun`; what is not a scalar is stored as JSON."""
+
+
+def scalar_type(kind: str) -> str | None:
+    """The scalar type of a column without its ``| None``; None for a JSON column."""
+    plain = kind.removesuffix(" | None")
+    return plain if plain in ("str", "int", "float", "bool") else None

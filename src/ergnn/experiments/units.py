@@ -1,4 +1,4 @@
-"""What there is to do, in pieces: some members of a configuration, computed and kept as a whole."""
+"""Units of work: some members of a configuration, computed and stored together."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from ergnn.errors import ErgnnError
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.keys import member_key
-from ergnn.experiments.run import SeedResult, members_of, run_members
+from ergnn.experiments.result import SeedResult
+from ergnn.experiments.run import members_of, run_members
 from ergnn.experiments.store import Origin, RunStore
 
 BATCH = 10
-"""Members trained side by side, and kept together."""
+"""Members trained side by side and stored together."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Some members of a resolved configuration: the least that is done and kept as a whole."""
+    """Some members of a resolved configuration, computed and stored together."""
 
     config: RunConfig
     members: Sequence[tuple[int, int]]
@@ -26,7 +27,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Computed:
-    """What a unit gave, and where; ``error`` is empty, and results are there, where all went well."""
+    """The results of a unit and their origin; ``error`` is empty on success."""
 
     unit: Unit
     seconds: float
@@ -36,10 +37,10 @@ class Computed:
 
 
 def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
-    """What is not finished yet, in fixed batches, none of it twice.
+    """Unfinished members in fixed batches, each member once.
 
-    Batches are cut before the finished members are taken out, so that an interrupted program goes on in the very
-    batches it would have done.
+    Batches are formed before finished members are removed, so that a resumed program uses the same batches as an
+    uninterrupted one.
     """
     units, planned = [], set()
     for config in configs:
@@ -58,13 +59,13 @@ def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) 
 
 
 def compute(unit: Unit) -> Computed:
-    """Run the members of a unit side by side, here; an error becomes part of what is given back."""
+    """Run the members of a unit side by side in this process; an error becomes part of the result."""
     start = time.perf_counter()
     try:
         parts = run_members(unit.config, unit.members, batch=len(unit.members))
         results = [result for part in parts for result in part]
     except (ErgnnError, ImportError) as error:
         return Computed(unit, time.perf_counter() - start, str(error))
-    except Exception as error:  # one row must not cost the others theirs
+    except Exception as error:  # an error of one row must not stop the others
         return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
-    return Computed(unit, time.perf_counter() - start, "", results, Origin.here(unit.config.device))
+    return Computed(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))

@@ -1,36 +1,37 @@
-"""A model that leaves the folder: weights, what they mean, and the graph if it is wanted."""
+"""A model for use elsewhere: weights, what they mean, and the graph if it is wanted."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from ergnn import __version__
 from ergnn.errors import InputError
-from ergnn.folder import files
+from ergnn.folder.database import to_json
 from ergnn.folder.snapshot import Snapshot
-from ergnn.folder.state import pack_learner
-from ergnn.folder.tensors import to_bytes
+from ergnn.folder.versions import get_blob
 
 
 def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False) -> list[Path]:
     """Write ``model.safetensors`` and ``model.json`` (and ``graph.npz``) into a folder, or beside a named file.
 
-    The JSON holds the backbone with its options, the class of each output, class names and accuracy; the npz is in the
-    layout of gnn-benchmark (CSR of adjacency and attributes, labels), with the ids.
+    The JSON holds the backbone with its options, the class of each output and class names; the npz is in the layout of
+    gnn-benchmark (CSR of adjacency and features, labels), with the ids.
     """
     if not snapshot.learner.num_tasks:
-        raise InputError(f"{snapshot.version.root}: nothing has been learnt yet; there is nothing to export")
+        raise InputError(f"{snapshot.root}: nothing has been learned yet; there is nothing to export")
     path = Path(out)
     weights = path if path.suffix == ".safetensors" else path / "model.safetensors"
     meaning = describe(snapshot)
     written = [weights, weights.with_suffix(".json")]
     try:
         weights.parent.mkdir(parents=True, exist_ok=True)
-        files.replace_file(weights, to_bytes(pack_learner(snapshot.learner)[1], {"format": "pt"}))
-        files.replace_file(written[1], files.to_json(meaning))
+        _replace(weights, get_blob(snapshot.connection, snapshot.version.number, "weights") or b"")
+        _replace(written[1], (to_json(meaning) + "\n").encode())
         if graph:
             written.append(weights.with_name("graph.npz"))
             _write_graph(snapshot, written[-1])
@@ -40,44 +41,48 @@ def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False) ->
 
 
 def describe(snapshot: Snapshot) -> dict[str, Any]:
-    settings, learner = snapshot.settings, snapshot.learner
+    learner = snapshot.learner.learner
     place, label = learner.heads.columns(None, learner.device)
     return {
         "ergnn": __version__,
-        "backbone": settings.backbone,
-        "backbone_options": settings.backbone_options,
+        "backbone": learner.backbone,
+        "backbone_options": learner.backbone_options,
         "num_features": snapshot.version.state["num_features"],
         "heads": list(getattr(learner.model, "head_widths", [])),
         "classes": snapshot.classes,
         "outputs": [[int(p), snapshot.classes[int(c)]] for p, c in zip(place, label, strict=True)],
         "version": snapshot.version.number,
-        "directed": settings.directed,
+        "directed": snapshot.settings.directed,
     }
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_bytes(data)
+    beside.replace(path)
 
 
 def _write_graph(snapshot: Snapshot, path: Path) -> None:
-    store = snapshot.store
-    nodes = np.flatnonzero(store.alive(np.arange(store.num_nodes)))
-    row, source = store.incoming(nodes)
-    target, origin = row, np.searchsorted(nodes, source)
+    graph = snapshot.graph
+    nodes = graph.nodes()
+    target, source = graph.neighbors(nodes)
+    origin = np.searchsorted(nodes, source)
     order = np.lexsort((target, origin))
-    count = np.bincount(origin, minlength=len(nodes))
-    pointers, col, value = store.rows(nodes)
-    names = store.names(nodes)
+    features = scipy.sparse.csr_matrix(graph.features(nodes))
     arrays = {
         "adj_data": np.ones(len(order), np.float32),
         "adj_indices": target[order],
-        "adj_indptr": np.concatenate([[0], np.cumsum(count)]),
+        "adj_indptr": np.concatenate([[0], np.cumsum(np.bincount(origin, minlength=len(nodes)))]),
         "adj_shape": np.array([len(nodes), len(nodes)]),
-        "attr_data": value,
-        "attr_indices": col,
-        "attr_indptr": pointers,
-        "attr_shape": np.array([len(nodes), store.num_features]),
-        "labels": store.labels(nodes)[0],
-        "node_names": np.array(names, dtype=str),
+        "attr_data": features.data,
+        "attr_indices": features.indices,
+        "attr_indptr": features.indptr,
+        "attr_shape": np.array(features.shape),
+        "labels": graph.labels(nodes)[0],
+        "node_names": np.array(graph.names(nodes), dtype=str),
         "class_names": np.array(snapshot.classes, dtype=str),
     }
-    beside = path.with_name(path.name + ".new")
-    with open(beside, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    beside.replace(path)
+    data = io.BytesIO()
+    np.savez_compressed(data, **arrays)
+    _replace(path, data.getvalue())

@@ -3,64 +3,66 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import sqlite3
 from typing import Any
 
 import numpy as np
 
+from ergnn.folder.database import FILE, checksum
 from ergnn.folder.scoring import forgetting
-from ergnn.folder.snapshot import Snapshot
+from ergnn.folder.snapshot import Record, Snapshot
+from ergnn.folder.versions import kept_versions
 from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
 
-MOST_LOG = 4 << 20
+LOG_LINES = 10_000
+"""The newest lines of the log that are shown."""
 
 
 def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     """Everything worth knowing, as plain numbers and text."""
-    version, store = snapshot.version, snapshot.store
-    records = [version.record(update) for update in range(len(version.record_entries))]
-    lost = forgetting(records)
+    version, records = snapshot.version, snapshot.records
     return {
-        "folder": str(version.root),
+        "folder": str(snapshot.root),
         "version": version.number,
-        "versions": sorted(version.current.manifests),
-        "settings": snapshot.settings.to_dict(),
+        "versions": kept_versions(snapshot.connection),
+        "settings": snapshot.settings.settings(),
         "graph": {
-            "nodes": store.count("name"),
-            "edges": store.count("edge"),
-            "labelled": store.count("label"),
+            "nodes": version.nodes,
+            "edges": version.edges,
+            "labeled": version.labeled,
             "features": version.state["num_features"],
-            "forgotten": store.num_nodes - store.count("name"),
-            "segments": len(store.segments),
+            "forgotten": version.next_node - version.nodes,
         },
         "classes": snapshot.classes,
-        "bytes": version.sizes,
-        "updates": [{**record, "forgetting": value} for record, value in zip(records, lost, strict=True)],
+        "bytes": _bytes(snapshot),
+        "updates": [{**r, "forgetting": lost} for r, lost in zip(records, forgetting(records), strict=True)],
         "measures": measures(records),
-        "buffer": buffer_rows(snapshot, records),
-        "log": read_log(version.root),
+        "buffer": buffer_rows(snapshot),
+        "log": _log(snapshot.connection),
     }
 
 
-def buffer_rows(snapshot: Snapshot, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _bytes(snapshot: Snapshot) -> dict[str, int]:
+    query = "SELECT kind, length(data) FROM blobs WHERE version = ?"
+    blobs = dict(snapshot.connection.execute(query, (snapshot.version.number,)))
+    return {"database": (snapshot.root / FILE).stat().st_size, **blobs}
+
+
+def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Remembered nodes: id, class, update, the selector's score, and rank among those of its class and update."""
-    update_of = {record["task"]: record["update"] for record in records if record["task"] is not None}
-    buffer = snapshot.learner.method.buffer
-    assert buffer is not None
+    update_of = {record["task"]: record["update"] for record in snapshot.records if record["task"] is not None}
     rows = []
-    for part in buffer.experiences:
-        ids = snapshot.store.names(part.nodes.numpy())
-        for name, label, score, rank in zip(
-            ids, part.labels.tolist(), part.scores.tolist(), part.ranks.tolist(), strict=True
-        ):
+    for part in snapshot.learner.buffer.experiences:
+        names = snapshot.graph.names(part.nodes.cpu().numpy())
+        columns = (part.labels.tolist(), part.scores.tolist(), part.ranks.tolist())
+        for name, label, score, rank in zip(names, *columns, strict=True):
             update = update_of.get(part.task, part.task) + 1
-            rows.append(
-                {"id": name, "class": snapshot.classes[label], "update": update, "score": score, "rank": rank + 1}
-            )
+            entry = {"id": name, "class": snapshot.classes[label], "update": update, "score": score, "rank": rank + 1}
+            rows.append(entry)
     return rows
 
 
-def accuracy_matrix(records: list[dict[str, Any]]) -> tuple[list[int], AccuracyMatrix] | None:
+def accuracy_matrix(records: list[Record]) -> tuple[list[int], AccuracyMatrix] | None:
     """Updates that had held-out nodes when they came, and the accuracy on each since then."""
     scored = [r["update"] for r in records if any(update == r["update"] for update, _, _ in r["scores"])]
     rows = []
@@ -73,30 +75,47 @@ def accuracy_matrix(records: list[dict[str, Any]]) -> tuple[list[int], AccuracyM
     return scored, AccuracyMatrix(values)
 
 
-def measures(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Performance mean, forgetting mean and average accuracy of the updates so far."""
+def measures(records: list[Record]) -> dict[str, float]:
+    """Performance mean, forgetting mean and average accuracy of the updates so far, and accuracy over all nodes now."""
     found = accuracy_matrix(records)
     if found is None:
         return {}
-    matrix = found[1]
-    return {"pm": performance_mean(matrix), "fm": forgetting_mean(matrix), "aa": average_accuracy(matrix)}
+    matrix, scores = found[1], records[-1]["scores"]
+    return {
+        "pm": performance_mean(matrix),
+        "fm": forgetting_mean(matrix),
+        "aa": average_accuracy(matrix),
+        "accuracy": sum(right for _, right, _ in scores) / sum(of for _, _, of in scores),
+    }
 
 
-def read_log(root: Path) -> list[dict[str, Any]]:
-    """When what was done; lines that were cut off by a kill are left out."""
-    try:
-        with open(root / "log.jsonl", "rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - MOST_LOG))
-            lines = file.read().splitlines()
-    except OSError:
-        return []
+def _log(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    query = "SELECT time, action, details FROM log ORDER BY rowid DESC LIMIT ?"
+    rows = connection.execute(query, (LOG_LINES,)).fetchall()[::-1]
     out = []
-    for line in lines:
+    for time, action, text in rows:
         try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
+            out.append({"time": str(time), "action": str(action), **json.loads(text)})
+        except (ValueError, TypeError, RecursionError):  # nothing depends on the log
             continue
-        if isinstance(entry, dict):
-            out.append(entry)
     return out
+
+
+def check_database(connection: sqlite3.Connection) -> list[str]:
+    """What is wrong with a database: SQLite's own checks, and the checksum of every row of every version."""
+    wrong = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    wrong += [
+        f"{row[0]}: row {row[1]} names a missing row of {row[2]}"
+        for row in connection.execute("PRAGMA foreign_key_check")
+    ]
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    for table in tables:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info('{table}')")]
+        if "checksum" not in columns:
+            continue
+        summed = [name for name in columns if name not in ("removed", "checksum")]
+        for *values, total in connection.execute(f"SELECT {', '.join(summed)}, checksum FROM {table}"):
+            if total != checksum(*values):
+                key = ", ".join(f"{name} {str(value)[:60]}" for name, value in zip(summed[:2], values[:2], strict=True))
+                wrong.append(f"{table}: {key} does not match its checksum")
+    return wrong

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from ergnn.data.formats.limits import shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
-from ergnn.folder.files import FolderError
-from ergnn.folder.graph_store import GraphStore
-from ergnn.folder.learning import commit_update, learn_update
-from ergnn.folder.lock import writing
-from ergnn.folder.model import hops_of, make_learner
+from ergnn.folder import database, versions
+from ergnn.folder.database import FolderError, reading_values, transaction, wrap_errors
+from ergnn.folder.graph import SPLITS, Array, StoredGraph
+from ergnn.folder.learning import CHUNK, Checkpoints
 from ergnn.folder.prediction import predictions
-from ergnn.folder.progress import Checkpoints, Staged, discard, open_staged, read_staged, stage, tables_digest
 from ergnn.folder.scoring import Score, score_updates
-from ergnn.folder.settings import Settings
-from ergnn.folder.snapshot import CHUNK, Snapshot, open_snapshot, snapshot_of
-from ergnn.folder.state import pack_learner
-from ergnn.folder.tensors import Array
-from ergnn.folder.update import make_update
-from ergnn.folder.versions import Current, open_version, read_current, tidy, write_current, write_version
+from ergnn.folder.settings import Settings, read_settings, write_settings
+from ergnn.folder.snapshot import Record, Snapshot, make_learner, open_snapshot, write_records, write_snapshot
+from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
+from ergnn.folder.versions import Version
 
 
 class LearnerFolder:
-    """A graph that grows, a model that learns along, and all that is needed to go on, in one folder.
+    """A graph that grows, a model that learns along, and all that is needed to go on, in one database.
 
-    Every method that changes something writes a new version beside the old ones and then swaps it in; every method that
-    asks something reads the version that is current when it is called.
+    Every method that changes something adds a version in one transaction; every method that asks something reads the
+    version that is current when it is called, or an older one that is kept.
 
     Args:
         root: the folder; :meth:`create` makes one.
@@ -40,39 +38,30 @@ class LearnerFolder:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        read_current(self.root)
+        database.connect(self.root).close()
 
     @classmethod
     def create(cls, root: str | Path, settings: Settings | None = None) -> LearnerFolder:
-        """Make a folder for a learner that has learnt nothing yet."""
+        """Make a folder for a learner that has learned nothing yet."""
         root, settings = Path(root), settings or Settings()
-        hops_of(settings)
-        learner, weights, buffer = pack_learner(make_learner(settings))
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise FolderError(f"{root}: is there already, and is not an empty folder")
-        try:
-            (root / "segments").mkdir(parents=True)
-            (root / "versions").mkdir()
-        except OSError as error:
-            raise FolderError(f"{root}: cannot be made ({error.strerror})") from None
-        state: dict[str, Any] = {
-            "classes": [],
-            "num_features": settings.features,
-            "dense": None,
-            "input": "",
-            "learner": learner,
-        }
-        with writing(root):
-            write_version(root, 0, settings, state, weights, buffer, [], [], None)
+        learner = make_learner(settings)
+        state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
+        with database.created(root) as connection:
+            write_settings(connection, settings)
+            graph = StoredGraph(connection, 0, 0, 0, False)
+            empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
+            write_snapshot(Snapshot(root, settings, empty, [], [], graph, learner), 0)
         return cls(root)
 
     @property
     def settings(self) -> Settings:
-        return open_version(self.root).settings
+        with self._reading() as connection:
+            return read_settings(connection)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """What the folder knows, by default now."""
-        return open_snapshot(self.root, version)
+        """What the folder knows, by default now; use it in a ``with`` statement, which closes the database."""
+        with wrap_errors(self.root):
+            return open_snapshot(self.root, version)
 
     def observe(
         self,
@@ -82,8 +71,8 @@ class LearnerFolder:
         name: str = "",
         checkpoint_seconds: float = 5.0,
         on_epoch: Callable[[], None] | None = None,
-    ) -> dict[str, Any]:
-        """Take in new nodes, edges and labels, and learn the labelled ones; returns the update's record.
+    ) -> Record:
+        """Add new nodes, edges and labels, and learn the labeled nodes; returns the update's record.
 
         An update that was interrupted goes on if it is given again. One that is in the folder already is left alone
         (its record has ``"again": True``).
@@ -91,59 +80,91 @@ class LearnerFolder:
         Args:
             nodes: new nodes, and known ones that have a label now.
             edges: between nodes, new or known.
-            name: for people; by default ``update 1``, ``update 2``, …
-            checkpoint_seconds: how often learning leaves a checkpoint.
+            name: of the update; by default ``update 1``, ``update 2``, …
+            checkpoint_seconds: time between checkpoints.
             on_epoch: called after every epoch.
         """
         digest = tables_digest(nodes, edges)
         with self._writing() as (base, staged):
-            if staged is not None and staged.digest != digest:
-                raise FolderError(
-                    f"{self.root}: {staged.name!r} has begun and is not finished; go on with it (--resume), or drop it "
-                    "(--discard), before another one comes"
-                )
-            count = len(base.version.record_entries)
+            if staged is not None and staged["digest"] != digest:
+                raise self._unfinished(staged, "another one comes")
             if staged is None:
-                if count and base.version.state.get("input") == digest:
-                    return {**base.version.record(count - 1), "again": True}
+                if base.records and base.version.state["digest"] == digest:
+                    return {**base.records[-1], "again": True}
                 if nodes is None and edges is None:
                     raise InputError("an update needs nodes, or edges, or both")
-                state = base.version.state
-                update = make_update(base.store, base.settings, state, nodes, edges, count)
-                name = name or f"update {count + 1}"
-                staged = stage(self.root, update, base.version.number, count, name, digest)
-            return self._finish(base, staged, checkpoint_seconds, on_epoch)
+                state, num_edges = base.version.state, base.version.edges
+                update = prepare_update(base.graph, base.settings, state, base.classes, num_edges, nodes, edges)
+                staged = self._stage(base, update, name or f"update {len(base.records) + 1}", digest)
+            return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
-    def resume(
-        self, *, checkpoint_seconds: float = 5.0, on_epoch: Callable[[], None] | None = None
-    ) -> dict[str, Any] | None:
+    def resume(self, *, checkpoint_seconds: float = 5.0, on_epoch: Callable[[], None] | None = None) -> Record | None:
         """Go on with an update that was interrupted; None if there is none."""
         with self._writing() as (base, staged):
-            return None if staged is None else self._finish(base, staged, checkpoint_seconds, on_epoch)
+            if staged is None:
+                return None
+            return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def discard(self) -> str | None:
         """Drop an update that was interrupted; returns its name."""
-        with self._writing() as (_, staged):
-            discard(self.root)
-            return None if staged is None else staged.name
+        with self._writing() as (base, staged):
+            if staged is None:
+                return None
+            self._drop_unfinished(base.connection)
+            return str(staged["record"]["name"])
 
-    def _finish(
-        self, base: Snapshot, staged: Staged, checkpoint_seconds: float, on_epoch: Callable[[], None] | None
-    ) -> dict[str, Any]:
-        start = perf_counter()
-        segment = open_staged(self.root, staged)
-        store = GraphStore([*base.version.segments, segment], staged.num_features)
-        grown = replace(base, store=store, classes=staged.classes, dense=bool(staged.dense))
+    def _stage(self, base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
+        """Add an update to the database as part of the next version, which is not current yet."""
+        old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
+        alone = [c for c, count in Counter(update.labels[1].tolist()).items() if count == 1 and c >= len(base.classes)]
+        record: Record = {
+            "update": old.updates,
+            "name": name,
+            "counts": counts,
+            "members": {split: counts[split] for split in SPLITS},
+            "notes": [f"class {shown(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
+            "graph": {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]},
+        }
+        fields = {
+            **record["graph"],
+            "next_node": old.next_node + counts["nodes"],
+            "labeled": old.labeled + len(update.labels[0]),
+            "classes": len(names),
+            "updates": old.updates + 1,
+            "state": {**update.state, "digest": digest},
+        }
+        number = versions.current_version(base.connection)[1] + 1
+        staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
+        with transaction(base.connection):
+            versions.drop_after(base.connection, old.number)
+            write_update(base.connection, base.graph, update, number, old.updates)
+            versions.write_progress(base.connection, staged)
+        return staged
+
+    def _finish(self, base: Snapshot, staged: dict[str, Any], checkpoints: Checkpoints) -> Record:
+        """Learn a staged update, score, and make it the current version."""
+        start, connection = perf_counter(), base.connection
+        with reading_values("the unfinished update"):
+            number, values, record = staged["version"], staged["fields"], dict(staged["record"])
+            graph = StoredGraph.of(connection, replace(base.version, number=number, **values))
+            grown = replace(base, graph=graph, classes=list(staged["classes"]), records=[*base.records, record])
+            name, update = str(record["name"]), int(record["update"])
         try:
-            learnt = learn_update(grown, staged.update, Checkpoints(self.root, checkpoint_seconds), on_epoch)
+            record |= grown.learn(update, checkpoints)
         except ErgnnError as error:
-            if not isinstance(error, FolderError):  # it would not be learnt next time either
-                discard(self.root)
+            if not isinstance(error, FolderError):  # it would not be learned next time either
+                self._drop_unfinished(connection)
             raise
-        record = commit_update(grown, staged, segment, learnt)
-        discard(self.root)
-        seconds, read = perf_counter() - start, sum(part.read_bytes for part in [*base.version.segments, segment])
-        self._log("observe", update=staged.update, name=staged.name, seconds=round(seconds, 3), read_bytes=read)
+        record["remembered"] = len(grown.learner.buffer)
+        record["scores"] = score_updates(grown, base.settings.eval_samples)
+        with transaction(connection):
+            connection.execute("DELETE FROM progress")
+            write_snapshot(grown, number, **values)
+            write_records(connection, [record], number)
+            versions.keep_versions(connection, base.settings.keep)
+            seconds = round(perf_counter() - start, 3)
+            versions.add_log(connection, "observe", update=update + 1, name=name, seconds=seconds)
+        versions.shrink(connection)
         return record
 
     def predict(
@@ -162,35 +183,43 @@ class LearnerFolder:
             ids: nodes to predict; by default all of ``nodes``.
             nodes: nodes, of which those that are not in the graph are there for this prediction only.
             edges: of those, for this prediction only.
-            classes: only these compete (the task is known); by default all that were learnt.
+            classes: only these compete (the task is known); by default all that were learned.
         """
-        return predictions(self.snapshot(version), ids, nodes, edges, classes, chunk)
+        return self._predict(self.snapshot(version), ids, nodes, edges, classes, chunk)
 
     def classes_of(self, update: int, version: int | None = None) -> list[str]:
         """The classes that an update taught (updates count from 0)."""
-        records = open_version(self.root, version)
-        if not 0 <= update < len(records.record_entries):
-            raise InputError(f"update {update + 1} has not been observed; {len(records.record_entries)} have, from 1")
-        classes: list[str] = records.record(update)["classes"]
+        with self.snapshot(version) as snapshot:
+            records = snapshot.records
+        if not 0 <= update < len(records):
+            raise InputError(f"update {update + 1} has not been observed; {len(records)} have, from 1")
+        classes: list[str] = records[update]["classes"]
         if not classes:
-            raise InputError(f"update {update + 1} taught no class; it had no labelled nodes")
+            raise InputError(f"update {update + 1} taught no class; it had no labeled nodes")
         return classes
 
-    def evaluate(self, version: int | None = None, *, task_known: bool = False) -> list[tuple[dict[str, Any], Score]]:
+    def evaluate(self, version: int | None = None, *, task_known: bool = False) -> list[tuple[Record, Score]]:
         """Each update's record, and its score now on all nodes that were held out of it.
 
         Args:
             task_known: whether only the classes of a node's own update compete.
         """
-        snapshot = self.snapshot(version)
-        scores = score_updates(snapshot, len(snapshot.version.record_entries), task_known=task_known)
-        return [(snapshot.version.record(score[0]), score) for score in scores]
+        with wrap_errors(self.root), self.snapshot(version) as snapshot:
+            return [(snapshot.records[s[0]], s) for s in score_updates(snapshot, task_known=task_known)]
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
         from ergnn.folder.inspection import inspect_snapshot
 
-        return inspect_snapshot(self.snapshot(version))
+        with wrap_errors(self.root), self.snapshot(version) as snapshot, reading_values("the records"):
+            return inspect_snapshot(snapshot)
+
+    def check(self) -> list[str]:
+        """Verify every checksum and SQLite's own structures; returns what is wrong."""
+        from ergnn.folder.inspection import check_database
+
+        with self._reading() as connection:
+            return check_database(connection)
 
     def forget(self, ids: Sequence[str], *, retrain: bool = False) -> dict[str, Any]:
         """Remove nodes from the graph and the buffer; see :func:`ergnn.folder.forgetting.forget_nodes`."""
@@ -198,72 +227,77 @@ class LearnerFolder:
 
         with self._writing() as (base, staged):
             if staged is not None:
-                raise FolderError(
-                    f"{self.root}: {staged.name!r} has begun and is not finished; go on with it (observe --resume), or "
-                    "drop it (observe --discard), before anything is forgotten"
-                )
-            report = forget_nodes(base, [str(text) for text in ids], retrain)
-            self._log("forget", nodes=report["nodes"], retrained=retrain)
-            return report
+                raise self._unfinished(staged, "anything is forgotten")
+            with transaction(base.connection):
+                report = forget_nodes(base, [str(text) for text in ids], retrain)
+                versions.keep_versions(base.connection, base.settings.keep)
+                versions.add_log(base.connection, "forget", nodes=report["nodes"], retrained=retrain)
+                kept = versions.kept_versions(base.connection)
+            return {**report, "older_versions": [number for number in kept if number != report["version"]]}
 
     def drop_versions(self) -> list[int]:
-        """Keep the current version only, e.g. after nodes were forgotten; returns the numbers of the others."""
-        with writing(self.root):
-            current = read_current(self.root)
-            alone = Current(current.version, current.newest, {current.version: current.manifests[current.version]})
-            write_current(self.root, alone)
-            tidy(self.root, alone)
-            return [number for number in sorted(current.manifests) if number != current.version]
+        """Keep the current version only, and leave no trace of what only others had; returns their numbers."""
+        with database.writing(self.root) as connection:
+            with transaction(connection):
+                current = versions.current_version(connection)[0]
+                dropped = [number for number in versions.kept_versions(connection) if number != current]
+                versions.drop_after(connection, current)
+                versions.drop_before(connection, current)
+            versions.scrub(connection, self.root)
+            return dropped
 
     def export(self, out: str | Path, *, graph: bool = False, version: int | None = None) -> list[Path]:
-        """Write weights and what they mean; see :func:`ergnn.folder.exporting.export_snapshot`."""
+        """Write the weights and what they mean; see :func:`ergnn.folder.exporting.export_snapshot`."""
         from ergnn.folder.exporting import export_snapshot
 
-        return export_snapshot(self.snapshot(version), out, graph)
+        with wrap_errors(self.root), self.snapshot(version) as snapshot:
+            return export_snapshot(snapshot, out, graph)
 
     def rollback(self, version: int | None = None) -> int:
-        """Make an older version (by default the one before) the current one; returns its number."""
-        with writing(self.root):
-            current = read_current(self.root)
-            older = [number for number in sorted(current.manifests) if number < current.version]
+        """Make an older version (by default the one before) the current one; returns its number.
+
+        Newer versions can be returned to until something is observed or forgotten.
+        """
+        with database.writing(self.root) as connection:
+            current, newest = versions.current_version(connection)
+            kept = versions.kept_versions(connection)
+            older = [number for number in kept if number < current]
             if version is None and not older:
-                raise FolderError(f"{self.root}: version {current.version} is the oldest that is kept")
+                raise FolderError(f"{self.root}: version {current} is the oldest that is kept")
             wanted = older[-1] if version is None else version
-            open_version(self.root, wanted)
-            discard(self.root)
-            write_current(self.root, Current(wanted, current.newest, current.manifests))
-            self._log("rollback", version=wanted)
+            versions.read_version(connection, wanted)
+            with transaction(connection):
+                versions.drop_after(connection, kept[-1])  # an update that is not finished
+                versions.set_current(connection, wanted, newest)
+                versions.add_log(connection, "rollback", version=wanted)
         return wanted
 
-    def _log(self, what: str, **entries: Any) -> None:
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        with open(self.root / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": now, "what": what, **entries}, ensure_ascii=False) + "\n")
+    def _predict(self, snapshot: Snapshot, *args: Any) -> Iterator[tuple[list[str], list[str], Array]]:
+        with wrap_errors(self.root), snapshot:
+            yield from predictions(snapshot, *args)
 
-    def _writing(self) -> _Writing:
-        return _Writing(self.root)
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with wrap_errors(self.root):
+            connection = database.connect(self.root)
+            try:
+                yield connection
+            finally:
+                connection.close()
 
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
+        """The current version in the only writer's hands, and the update that is not finished."""
+        with database.writing(self.root) as connection:
+            yield open_snapshot(self.root, connection=connection), versions.read_progress(connection)
 
-class _Writing:
-    """The lock, the current version, and the update that is on its way (one that the version is past is dropped)."""
+    def _drop_unfinished(self, connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            versions.drop_after(connection, versions.current_version(connection)[0])
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._lock = writing(root)
-
-    def __enter__(self) -> tuple[Snapshot, Staged | None]:
-        self._lock.__enter__()
-        try:
-            version = open_version(self.root)
-            tidy(self.root, version.current)
-            staged = read_staged(self.root)
-            if staged is not None and staged.base != version.number:
-                discard(self.root)
-                staged = None
-            return snapshot_of(version), staged
-        except BaseException as error:
-            self._lock.__exit__(type(error), error, None)
-            raise
-
-    def __exit__(self, *error: Any) -> bool | None:
-        return self._lock.__exit__(*error)
+    def _unfinished(self, staged: dict[str, Any], what: str) -> FolderError:
+        name = staged["record"]["name"]
+        return FolderError(
+            f"{self.root}: {name!r} has begun and is not finished; go on with it (observe --resume), or drop it "
+            f"(observe --discard), before {what}"
+        )

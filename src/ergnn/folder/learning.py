@@ -1,149 +1,227 @@
-"""Learning one update: the part of the graph that it touches, a task, a version."""
+"""The learner of a folder: how it learns an update, predicts, and is stored. One class per kind of method."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save
+from torch import Tensor, nn
 
-from ergnn.callbacks import Callback, EpochCallback
+from ergnn.callbacks import EpochCallback
 from ergnn.data.stream import Task
-from ergnn.errors import ErgnnError
-from ergnn.folder.files import FolderError
-from ergnn.folder.graph_store import GraphStore
-from ergnn.folder.local import local_graph
-from ergnn.folder.merging import merge_segments
-from ergnn.folder.model import check_size, reach_of
-from ergnn.folder.progress import Checkpoints, Staged
-from ergnn.folder.records import write_record
-from ergnn.folder.scoring import score_updates
-from ergnn.folder.segment import FileSegment, write_segment
-from ergnn.folder.snapshot import Snapshot
-from ergnn.folder.state import pack_learner
-from ergnn.folder.versions import Current, write_version
+from ergnn.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.folder.database import MALFORMED, FolderError, checksum, from_json, insert, to_json, transaction
+from ergnn.folder.graph import Array, StoredGraph
+from ergnn.folder.local import LocalGraph, read_subgraph
+from ergnn.folder.settings import Settings
+from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, unpack, write_learner
+from ergnn.folder.versions import Version
 from ergnn.learner import Learner
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.layers import Propagate
+from ergnn.replay.buffer import ExperienceBuffer
+
+CHUNK = 2048
+"""Nodes that are scored at a time."""
+METHODS = ("replay", "gem", "agem", "finetune", "ewc")
+"""Methods whose state holds no node numbers but those of the buffer."""
 
 
-def learn_update(
-    snapshot: Snapshot, number: int, checkpoints: Checkpoints | None = None, on_epoch: Callable[[], None] | None = None
-) -> dict[str, Any]:
-    """Learn the labelled nodes of an update that is in the snapshot's graph; says what was learnt.
+class Checkpoints:
+    """Checkpoints of the update that is being learned, in the table ``checkpoint``.
 
-    Only what lies within reach of the update's own nodes and of the remembered ones is read.
+    Args:
+        seconds: time between two of them; 0 writes one after every epoch.
+        on_epoch: called after every epoch.
     """
-    learner, store, settings = snapshot.learner, snapshot.store, snapshot.settings
-    train, val = store.members(number, "train"), store.members(number, "val")
-    if not len(train):
-        return {"task": None, "classes": [], "drift": None, "touched": 0}
-    buffer = learner.method.buffer
-    assert buffer is not None
-    labelled = np.unique(np.concatenate([train, val, buffer.nodes.numpy()]))
-    check_size(settings, store.num_features)
-    reach = reach_of(settings, learner)
-    local = local_graph(store, labelled, reach, settings.limits, dense=snapshot.dense, labelled=labelled)
-    graph = replace(local.graph, class_names=tuple(snapshot.classes))
-    classes = tuple(int(c) for c in np.unique(store.labels(train)[0]))
-    test = torch.empty(0, dtype=torch.long)
-    task = Task(learner.num_tasks, graph, local.places(train), local.places(val), test, classes)
-    before = _encoder(learner)
-    resume = None if checkpoints is None else checkpoints.read(settings.limits.bytes)
-    learner.remap_nodes(lambda nodes: local.places(nodes.numpy()))
-    callbacks: list[Callback] = [] if on_epoch is None else [EpochCallback(lambda _: on_epoch())]
-    try:
-        learner.observe(task, callbacks=callbacks + ([] if checkpoints is None else [checkpoints]), resume=resume)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
-        if resume is None or isinstance(error, ErgnnError):
-            raise
-        raise FolderError(
-            f"{snapshot.version.root}: the checkpoint does not fit ({type(error).__name__}: {error}); drop the update "
-            "(observe --discard) and observe it again"
-        ) from None
-    learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)))
-    buffer.trim(settings.budget_nodes, settings.budget_bytes)  # here, where nodes have the numbers of the whole graph
-    names = [snapshot.classes[c] for c in classes]
-    return {"task": task.id, "classes": names, "drift": _drift(before, learner), "touched": len(local.nodes)}
+
+    def __init__(
+        self, connection: sqlite3.Connection, seconds: float, on_epoch: Callable[[], None] | None = None
+    ) -> None:
+        self.connection, self.seconds, self.on_epoch = connection, seconds, on_epoch
+        self._last = monotonic()
+
+    def __call__(self, progress: Any) -> None:
+        if monotonic() - self._last >= self.seconds:
+            tensors: dict[str, Tensor] = {}
+            text = to_json(pack(progress.state_dict(), tensors))
+            data = save(tensors)
+            with transaction(self.connection):
+                insert(self.connection, "checkpoint", "one, state, tensors", [(1, text, data)], "REPLACE")
+            self._last = monotonic()
+        if self.on_epoch is not None:
+            self.on_epoch()
+
+    def read(self) -> dict[str, Any] | None:
+        """The newest checkpoint; None if there is none, or none that is intact: learning then begins anew."""
+        row = self.connection.execute("SELECT one, state, tensors, checksum FROM checkpoint").fetchone()
+        try:
+            if row is None or row[3] != checksum(*row[:3]):
+                return None
+            state: dict[str, Any] = unpack(from_json(row[1]), load_tensors(row[2]))
+            return state
+        except (*MALFORMED, FolderError):
+            return None
 
 
-def _encoder(learner: Learner) -> dict[str, torch.Tensor]:
-    state = {} if learner.model is None else learner.model.state_dict()
-    return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
+class NetworkLearner:
+    """A graph neural network that learns update after update, and remembers nodes if its method does.
+
+    Only what lies within reach of an update's own nodes and of the remembered ones is read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        if settings.learner.method not in METHODS:
+            raise UnknownNameError("method", settings.learner.method, METHODS)
+        try:
+            self.learner = Learner(settings.config)
+        except TypeError as error:
+            raise InputError(f"the settings cannot be used: {error}") from None
+        self.num_hops = self._num_hops()
+        method = self.learner.method
+        if method.buffer is not None and method.buffer.replay != "live":
+            raise InputError(f"replay is {method.buffer.replay!r}; in a folder, whose graph stays, it must be 'live'")
+        self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
+        for name, value in self._budgets.items():
+            if value is not None:  # trimmed in `learn`: ties are broken by the numbers of the whole graph
+                setattr(method, name, None)
+
+    @property
+    def num_tasks(self) -> int:
+        return self.learner.num_tasks
+
+    @property
+    def buffer(self) -> ExperienceBuffer:
+        """What is remembered; empty for a method that remembers nothing."""
+        return self.learner.method.buffer or ExperienceBuffer()
+
+    @property
+    def reach(self) -> int:
+        """How far training sees: the network, or a selector that averages over more hops."""
+        selector = getattr(self.learner.method, "selector", None)
+        return max(self.num_hops, int(getattr(selector, "hops", 0)))
+
+    def classes(self) -> list[int]:
+        """The classes that were learned."""
+        return sorted(self.learner.classes().tolist()) if self.num_tasks else []
+
+    def learn(
+        self,
+        graph: StoredGraph,
+        train: tuple[Array, Array],
+        val: tuple[Array, Array],
+        names: list[str],
+        checkpoints: Checkpoints | None = None,
+    ) -> dict[str, Any]:
+        """Learn an update; returns its task, classes, drift and the number of nodes that were read.
+
+        Args:
+            train: nodes and their classes; if there are none, nothing is learned.
+            val: the same for nodes that a selector may look at.
+            names: of all classes.
+        """
+        if not len(train[0]):
+            return {"task": None, "classes": [], "drift": None, "touched": 0}
+        self._check_size(graph.num_features)
+        remembered = [(part.nodes.cpu().numpy(), part.labels.cpu().numpy()) for part in self.buffer.experiences]
+        labels = tuple(np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
+        local = read_subgraph(graph, labels[0], self.reach, self.settings.limits, (labels[0], labels[1]))
+        seen = replace(local.graph, class_names=tuple(names))
+        classes = tuple(int(c) for c in np.unique(train[1]))
+        none = torch.empty(0, dtype=torch.long)
+        task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
+        before = self._encoder()
+        self._renumber(lambda nodes: local.places(nodes.cpu().numpy()).to(nodes.device))
+        self._observe(task, checkpoints)
+        self._renumber(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
+        self.buffer.trim(**self._budgets)
+        self.learner.set_graph(None)
+        drift = _drift(before, self._encoder())
+        return {"task": task.id, "classes": [names[c] for c in classes], "drift": drift, "touched": len(local.nodes)}
+
+    def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
+        resume = None if checkpoints is None else checkpoints.read()
+        try:
+            callbacks = [] if checkpoints is None else [EpochCallback(checkpoints)]
+            self.learner.observe(task, callbacks=callbacks, resume=resume)
+        except MALFORMED as error:
+            if resume is None or isinstance(error, ErgnnError):
+                raise
+            raise FolderError(
+                f"the checkpoint does not fit ({type(error).__name__}: {error}); drop the update (observe --discard) "
+                "and observe it again"
+            ) from None
+
+    def probabilities(self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK) -> Iterator[Any]:
+        """Places in ``nodes`` and probabilities ``[n, num_classes]``, a chunk at a time."""
+        order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
+        columns = self.learner.classes().cpu().numpy()
+        for start in range(0, len(nodes), chunk):
+            mine = order[start : start + chunk]
+            local = self.local(graph, nodes[mine])
+            with torch.no_grad():
+                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph).cpu().numpy()
+            out = np.zeros((len(mine), num_classes))
+            out[:, columns] = found
+            yield mine, out
+
+    def local(self, graph: StoredGraph, nodes: Array) -> LocalGraph:
+        """What the outputs of some nodes depend on."""
+        return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
+
+    def write(self, connection: sqlite3.Connection, version: int) -> None:
+        write_learner(connection, self.learner, version)
+
+    def state(self) -> dict[str, Any]:
+        return learner_state(self.learner)
+
+    def read(self, connection: sqlite3.Connection, version: Version) -> None:
+        read_learner(connection, version, self.learner)
+
+    def _renumber(self, number: Callable[[Tensor], Tensor]) -> None:
+        buffer = self.buffer
+        buffer.experiences = [replace(part, nodes=number(part.nodes)) for part in buffer.experiences]
+
+    def _encoder(self) -> dict[str, Tensor]:
+        state = {} if self.learner.model is None else self.learner.model.state_dict()
+        return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
+
+    def _num_hops(self) -> int:
+        """How far a node sees: the number of layers that look at neighbors."""
+        model = self._layers(2)
+        if not isinstance(model, Backbone) or not model.runs_on_fields:
+            raise InputError(f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs")
+        layers = [*model.convs, *model.heads[:1]]
+        return sum(layer.hops if isinstance(layer, Propagate) else not isinstance(layer, nn.Linear) for layer in layers)
+
+    def _check_size(self, num_features: int) -> None:
+        """Refuse a network that is larger than files may be, before it is made."""
+        count = sum(value.numel() for value in self._layers(num_features).parameters())
+        self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
+
+    def _layers(self, num_features: int) -> nn.Module:
+        """The network without its numbers."""
+        name, options = str(self.learner.backbone), self.learner.backbone_options
+        try:
+            with torch.device("meta"):
+                model: nn.Module = BACKBONES.create(name, in_channels=num_features, out_channels=2, **options)
+                return model
+        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"backbone {name!r} cannot be made with these options: {error}") from None
 
 
-def _drift(before: dict[str, torch.Tensor], learner: Learner) -> float | None:
-    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads: how far an update moved the model."""
+def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:
+    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads: how far an update moved the network."""
     if not before:
         return None
-    after = _encoder(learner)
     moved = sum(float((after[name] - value).double().square().sum()) for name, value in before.items())
     return float((moved / max(sum(float(v.double().square().sum()) for v in before.values()), 1e-300)) ** 0.5)
-
-
-def commit_update(base: Snapshot, staged: Staged, segment: FileSegment, learnt: dict[str, Any]) -> dict[str, Any]:
-    """Score, and write the next version: the graph with the update in it, the model, the buffer, and a record."""
-    version, number = base.version, base.version.current.newest + 1
-    root = version.root
-    grown = replace(base, store=GraphStore([*version.segments, segment], staged.num_features))
-    record = {
-        "update": staged.update,
-        "name": staged.name,
-        **learnt,
-        "counts": staged.counts,
-        "scores": score_updates(grown, staged.update + 1, base.settings.checks),
-        "remembered": len(base.learner.method.buffer or ()),
-        "graph": {"nodes": grown.store.num_nodes, "edges": grown.store.count("edge")},
-    }
-    entries = append_segment(root, number, version.segment_entries, version.segments, segment, staged.segment["bytes"])
-    state = {
-        **version.state,
-        "classes": staged.classes,
-        "num_features": staged.num_features,
-        "dense": staged.dense,
-        "input": staged.digest,
-    }
-    records = [*version.record_entries, write_record(root, f"{number:06d}", record)]
-    commit(base, number, state, entries, records)
-    return record
-
-
-def append_segment(
-    root: Path,
-    number: int,
-    entries: list[dict[str, Any]],
-    segments: list[FileSegment],
-    segment: FileSegment,
-    size: int,
-) -> list[dict[str, Any]]:
-    """Write a new segment, merged with those before it that are not twice as large.
-
-    Sizes so at least double from the newest to the oldest: there are few segments, and a byte is rarely written again.
-    """
-    count = len(entries)
-    while count and entries[count - 1]["bytes"] < 2 * size:
-        count -= 1
-        size += entries[count]["bytes"]
-    first = int(GraphStore(segments[:count], 0).num_nodes)
-    path = root / "segments" / f"{number:06d}.safetensors"
-    return [*entries[:count], write_segment(path, merge_segments([*segments[count:], segment], first))]
-
-
-def commit(
-    base: Snapshot, number: int, state: dict[str, Any], segments: list[dict[str, Any]], records: list[dict[str, Any]]
-) -> Current:
-    """Make the learner as it is now the next version."""
-    learner, weights, buffer = pack_learner(base.learner)
-    current = base.version.current
-    return write_version(
-        base.version.root,
-        number,
-        base.settings,
-        {**state, "learner": learner},
-        weights,
-        buffer,
-        segments,
-        records,
-        current,
-    )

@@ -1,13 +1,14 @@
-"""The part of the graph that some nodes' outputs depend on, as a small graph of its own.
+"""The part of the graph that the outputs of some nodes depend on, as a small graph of its own.
 
-Nodes of the small graph stand in the order of their numbers in the whole one, edges in the order of target and source.
-So its fields are row by row those of the whole graph, dropout falls on the same entries, and results are the same bits.
-At the rim, where neighbours are left out, edges from one empty node keep every degree what it is.
+Nodes of the small graph have the order that they have in the whole one, edges that of target and source. So receptive
+fields are row by row those of the whole graph, dropout falls on the same entries, and results are the same bits. At the
+rim, where neighbors are left out, edges from one empty node keep every degree what it is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,7 @@ from torch import Tensor
 
 from ergnn.data.formats.limits import Limits
 from ergnn.data.graph import UNLABELLED, Graph
-from ergnn.folder.graph_store import GraphStore
-from ergnn.folder.tensors import Array
+from ergnn.folder.graph import Array, StoredGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,57 +40,49 @@ class LocalGraph:
         return self.nodes[places.cpu().numpy()]
 
 
-def local_graph(
-    store: GraphStore, roots: Array, hops: int, limits: Limits, *, dense: bool, labelled: Array | None = None
+def read_subgraph(
+    stored: StoredGraph, roots: Array, hops: int, limits: Limits, labels: tuple[Array, Array] | None = None
 ) -> LocalGraph:
-    """All that lies within ``hops`` of ``roots``.
+    """Everything within ``hops`` of ``roots``.
 
     Args:
-        limits: how much memory attributes may take.
-        dense: attributes as a dense matrix; else in CSR form.
-        labelled: nodes whose labels are there to be seen; by default nobody's.
+        limits: how much memory features may take.
+        labels: nodes whose labels may be seen, and their classes; by default none.
     """
     frontier = nodes = np.unique(roots)
     sources: list[Array] = []
     targets: list[Array] = []
-    for _ in range(hops):
-        row, source = store.incoming(frontier)
-        sources.append(source)
+    for hop in range(hops + 1 if hops else 0):
+        row, source = stored.neighbors(frontier)
         targets.append(frontier[row])
+        if hop == hops:  # the rim: only loops stay what they are
+            sources.append(np.where(source == frontier[row], source, -1))
+            break
+        sources.append(source)
         frontier = np.setdiff1d(source, nodes)
         nodes = np.union1d(nodes, frontier)
     empty = len(nodes)
-    if hops:
-        row, source = store.incoming(frontier)
-        targets.append(frontier[row])
-        sources.append(np.where(source == frontier[row], source, -1))
     edges = np.empty((2, 0), np.int64)
     if sources:
         source, target = np.concatenate(sources), np.concatenate(targets)
-        place = np.where(source < 0, empty, np.searchsorted(nodes, source))
-        edges = np.stack([place, np.searchsorted(nodes, target)])
+        edges = np.stack([np.where(source < 0, empty, np.searchsorted(nodes, source)), np.searchsorted(nodes, target)])
         edges = edges[:, np.lexsort(edges)]
     y = np.full(empty + 1, UNLABELLED, np.int64)
-    if labelled is not None:
-        y[np.searchsorted(nodes, labelled)] = store.labels(labelled)[0]
-    if dense:
-        limits.check_bytes(4 * store.num_features * len(nodes), f"{len(nodes):,} nodes", "attributes take")
-    x = _attributes(store, nodes, dense)
-    store.release()
+    if labels is not None:
+        y[np.searchsorted(nodes, labels[0])] = labels[1]
+    if stored.dense:
+        limits.check_bytes(4 * stored.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
+    x = _with_empty_row(stored.features(nodes))
     return LocalGraph(Graph(x, torch.from_numpy(edges), torch.from_numpy(y)), nodes)
 
 
-def _attributes(store: GraphStore, nodes: Array, dense: bool) -> Tensor:
-    """Attributes of the nodes, and of the empty one."""
-    pointers, col, value = store.rows(nodes)
-    if dense:
-        out = np.zeros((len(nodes) + 1, store.num_features), np.float32)
-        out[np.repeat(np.arange(len(nodes)), np.diff(pointers)), col] = value
-        return torch.from_numpy(out)
+def _with_empty_row(features: Any) -> Tensor:
+    if isinstance(features, np.ndarray):
+        return torch.from_numpy(np.concatenate([features, np.zeros((1, features.shape[1]), np.float32)]))
     return torch.sparse_csr_tensor(
-        torch.from_numpy(np.append(pointers, pointers[-1])),
-        torch.from_numpy(col.astype(np.int64)),
-        torch.from_numpy(value),
-        (len(nodes) + 1, store.num_features),
+        torch.from_numpy(np.append(features.indptr, features.indptr[-1]).astype(np.int64)),
+        torch.from_numpy(features.indices.astype(np.int64)),
+        torch.from_numpy(features.data.copy()),
+        (features.shape[0] + 1, features.shape[1]),
         check_invariants=False,
     )

@@ -50,11 +50,11 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("updates", str(len(found["updates"]))),
         ("nodes", f"{graph['nodes']:,}"),
         ("edges", f"{graph['edges']:,}"),
-        ("labelled", f"{graph['labelled']:,}"),
+        ("labeled", f"{graph['labeled']:,}"),
         ("classes", str(len(found["classes"]))),
         ("remembered", f"{len(found['buffer']):,}"),
         ("backbone", settings["backbone"]),
-        ("selector", settings["selector"]),
+        ("method", settings["method"]),
     ]
     return facts + [(name.upper(), f"{percent(value)} %") for name, value in found["measures"].items()]
 
@@ -76,7 +76,7 @@ def _charts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """Forgetting and drift over time, where there is more than one point."""
     out = []
     for name, key, text in (
-        ("Forgetting", "forgetting", "mean points of accuracy lost on earlier updates since they were learnt"),
+        ("Forgetting", "forgetting", "mean points of accuracy lost on earlier updates since they were learned"),
         ("Drift", "drift", "how far each update moved the parameters before the heads, in percent of their length"),
     ):
         shown = [(u["update"] + 1, 100 * u[key]) for u in updates if u[key] is not None][-MOST_UPDATES:]
@@ -101,9 +101,19 @@ def _tables(found: dict[str, Any]) -> list[dict[str, Any]]:
          u["remembered"], _share(u["scores"], u["update"]), _share(found["updates"][-1]["scores"], u["update"])]
         for u in found["updates"]
     ]  # fmt: skip
-    columns = ["update", "name", "classes learnt", "nodes", "edges", "learnt", "remembered", "accuracy then %", "now %"]
+    columns = [
+        "update",
+        "name",
+        "classes learned",
+        "nodes",
+        "edges",
+        "trained on",
+        "remembered",
+        "accuracy then %",
+        "now %",
+    ]
     buffer = [[r["id"], r["class"], r["update"], r["rank"], f"{r['score']:.4g}"] for r in found["buffer"]]
-    log = [[e.get("time", ""), e.get("what", ""), str({k: v for k, v in e.items() if k not in ("time", "what")})]
+    log = [[e["time"], e["action"], ", ".join(f"{k} {v}" for k, v in e.items() if k not in ("time", "action"))]
            for e in found["log"][-200:]]  # fmt: skip
     return [
         {"id": "updates", "caption": "Updates", "columns": columns, "rows": updates},
@@ -121,7 +131,7 @@ def _tables(found: dict[str, Any]) -> list[dict[str, Any]]:
         },
         {"id": "versions", "caption": "Versions that are kept", "columns": ["version"],
          "rows": [[number] for number in found["versions"]]},
-        {"id": "log", "caption": "History", "columns": ["time", "what", ""], "rows": log},
+        {"id": "log", "caption": "History", "columns": ["time", "action", "details"], "rows": log},
     ]  # fmt: skip
 
 

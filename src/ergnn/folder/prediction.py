@@ -10,11 +10,9 @@ import numpy as np
 from ergnn.data.formats.limits import shown
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import InputError
-from ergnn.folder.graph_store import GraphStore
-from ergnn.folder.segment import Segment
+from ergnn.folder.graph import Array, ExtendedGraph, StoredGraph
 from ergnn.folder.snapshot import Snapshot
-from ergnn.folder.tensors import Array
-from ergnn.folder.update import make_update
+from ergnn.folder.updates import prepare_update
 
 
 def predictions(
@@ -27,49 +25,56 @@ def predictions(
 ) -> Iterator[tuple[list[str], list[str], Array]]:
     """See :meth:`LearnerFolder.predict`."""
     if not snapshot.learner.num_tasks:
-        raise InputError(f"{snapshot.version.root}: nothing has been learnt yet; observe labelled nodes first")
+        raise InputError(f"{snapshot.root}: nothing has been learned yet; observe labeled nodes first")
     if nodes is not None:
-        snapshot = _with(snapshot, nodes, edges)
+        snapshot = _extended(snapshot, nodes, edges)
         ids = list(nodes.ids) if ids is None else ids
     wanted = [str(text) for text in ids or ()]
-    numbers = snapshot.store.find(wanted)
-    if (numbers < 0).any():
-        lost = wanted[int(np.flatnonzero(numbers < 0)[0])]
-        raise InputError(f"node {shown(lost)} is not in the graph ({int((numbers < 0).sum())} such id(s))")
-    known = [int(c) for c in np.sort(snapshot.learner.classes().cpu().numpy())]
-    columns = _columns(snapshot, known, classes)
+    numbers = find_all(snapshot.graph, wanted)
+    columns = _columns(snapshot, classes)
     names = [snapshot.classes[c] for c in columns]
     for start in range(0, len(wanted), chunk):
         part = numbers[start : start + chunk]
         out = np.zeros((len(part), len(columns)))
-        for places, found in snapshot.probabilities(part, chunk):
+        for places, found in snapshot.learner.probabilities(snapshot.graph, part, len(snapshot.classes), chunk):
             out[places] = found[:, columns]
         total = out.sum(1, keepdims=True)
         out = np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
         yield wanted[start : start + chunk], names, out
 
 
-def _columns(snapshot: Snapshot, known: list[int], classes: Sequence[str] | None) -> list[int]:
+def find_all(graph: StoredGraph, ids: Sequence[str]) -> Array:
+    """The numbers of nodes, all of which must be in the graph."""
+    numbers = graph.find(ids)
+    lost = np.flatnonzero(numbers < 0)
+    if lost.size:
+        raise InputError(f"node {shown(ids[lost[0]])} is not in the graph ({lost.size} such id(s))")
+    return numbers
+
+
+def _columns(snapshot: Snapshot, classes: Sequence[str] | None) -> list[int]:
+    known = snapshot.learner.classes()
     if classes is None:
         return known
     names = [snapshot.classes[c] for c in known]
     for name in classes:
         if name not in names:
-            raise InputError(f"class {shown(name)} has not been learnt; these have: {', '.join(names)[:300]}")
+            raise InputError(f"class {shown(name)} has not been learned; these have: {', '.join(names)[:300]}")
     return [known[names.index(name)] for name in dict.fromkeys(classes)]
 
 
-def _with(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> Snapshot:
+def _extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> Snapshot:
     """The snapshot with nodes and edges that are there for one prediction only; their labels are not looked at."""
-    lost = np.flatnonzero(snapshot.store.find(list(nodes.ids)) < 0)
+    lost = np.flatnonzero(snapshot.graph.find(list(nodes.ids)) < 0)
     if len(lost) and not nodes.num_features and not nodes.is_sparse:
         raise InputError(
-            f"node {shown(nodes.ids[lost[0]])} is not in the graph, and has no attributes here ({len(lost)} such id(s))"
+            f"node {shown(nodes.ids[lost[0]])} is not in the graph, and has no features here ({len(lost)} such id(s))"
         )
     if not len(lost) and edges is None:
         return snapshot
-    bare = NodeTable(nodes.ids, features=nodes.features)
-    number = len(snapshot.version.record_entries)
-    update = make_update(snapshot.store, snapshot.settings, snapshot.version.state, bare, edges, number)
-    segments: list[Segment] = [*snapshot.store.segments, Segment(update.arrays)]
-    return replace(snapshot, store=GraphStore(segments, snapshot.store.num_features))
+    bare = NodeTable(nodes.ids, features=nodes.features, feature_names=nodes.feature_names)
+    version = snapshot.version
+    update = prepare_update(
+        snapshot.graph, snapshot.settings, version.state, snapshot.classes, version.edges, bare, edges
+    )
+    return replace(snapshot, graph=ExtendedGraph(snapshot.graph, update.ids, update.features, update.edges))

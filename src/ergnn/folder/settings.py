@@ -1,13 +1,20 @@
-"""How a folder's learner learns: fixed when the folder is made, and read again with suspicion."""
+"""How a folder's learner learns: fixed when the folder is made."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from ergnn.config import LearnerConfig
 from ergnn.data.formats.limits import Limits
-from ergnn.errors import InputError
-from ergnn.folder.files import FolderError
+from ergnn.errors import ErgnnError, InputError
+from ergnn.folder.database import FolderError, checksum, damaged, insert, reading_values, to_json
+
+METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"replay": {"per_class": 50, "scarce": "keep"}}
+"""Options of a method whose defaults differ in a folder."""
 
 
 @dataclass(frozen=True)
@@ -15,54 +22,26 @@ class Settings:
     """The settings of a folder.
 
     Args:
-        features: attributes a node; None takes as many as the first update has.
-        backbone: a registered graph neural network that runs on receptive fields.
-        backbone_options: for it.
-        selector: a registered way of choosing what is remembered.
-        selector_options: for it.
-        per_class: e, nodes remembered of each class of an update.
-        budget_nodes: nodes remembered in all, at the most.
-        budget_bytes: bytes of what is remembered, at the most.
-        epochs: passes over an update's training nodes.
-        lr: learning rate; by default the backbone's own.
-        weight_decay: by default the backbone's own.
-        optimizer: adam, adamw or sgd.
-        batch_size: training nodes a step; by default all.
-        replay_batch: remembered nodes an epoch, in turn; by default 4 e, and 0 is all of them.
-        loss_scale: how new and remembered nodes are weighed: sum, balanced or mean.
-        val: share of labelled nodes held out for validation where no split column says so.
-        test: share of labelled nodes held out for scores where no split column says so.
-        directed: whether an edge leads one way only.
-        checks: held-out nodes of past updates that are scored at each update, at the most.
-        keep: versions that are kept.
-        seed: decides every random choice.
-        max_nodes: nodes of the whole graph, at the most.
-        max_edges: edges of the whole graph, at the most.
-        max_features: attributes a node, at the most.
-        max_megabytes: size of any file that is read, at the most.
+        learner: backbone, method and training; see :class:`LearnerConfig`. The head is always ``growing``.
+        num_features: features per node; by default as many as the first update has.
+        val: share of labeled nodes held out for validation where no split column says so.
+        test: share of labeled nodes held out for scores where no split column says so.
+        directed: edges lead one way only.
+        eval_samples: limit on the held-out nodes of past updates that are scored at each update.
+        keep: number of versions to keep.
+        max_nodes: limit on the nodes of the whole graph.
+        max_edges: limit on the edges of the whole graph.
+        max_features: limit on the features per node.
+        max_megabytes: limit on the size of any file that is read.
     """
 
-    features: int | None = None
-    backbone: str = "gat"
-    backbone_options: dict[str, Any] = field(default_factory=dict)
-    selector: str = "mf*"
-    selector_options: dict[str, Any] = field(default_factory=dict)
-    per_class: int = 50
-    budget_nodes: int | None = None
-    budget_bytes: int | None = None
-    epochs: int = 200
-    lr: float | None = None
-    weight_decay: float | None = None
-    optimizer: str = "adam"
-    batch_size: int | None = None
-    replay_batch: int | None = None
-    loss_scale: str = "sum"
+    learner: LearnerConfig = field(default_factory=lambda: LearnerConfig(head="growing"))
+    num_features: int | None = None
     val: float = 0.1
     test: float = 0.2
     directed: bool = False
-    checks: int = 2000
+    eval_samples: int = 2000
     keep: int = 5
-    seed: int = 0
     max_nodes: int = 10_000_000
     max_edges: int = 200_000_000
     max_features: int = 1_000_000
@@ -74,36 +53,69 @@ class Settings:
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
                 raise InputError(f"{name} is {value!r}; it must be a share, 0 or more and below 1")
         if self.val + self.test >= 1:
-            raise InputError(f"val + test is {self.val + self.test:g}; something must be left to learn from")
-        for name in ("keep", "checks", "features", "budget_nodes", "budget_bytes"):
+            raise InputError(f"val + test is {self.val + self.test:g}; it must be below 1, so that some are trained on")
+        for name in ("keep", "eval_samples", "num_features"):
             value = getattr(self, name)
-            if (value is not None or name in ("keep", "checks")) and (type(value) is not int or value < 1):
+            if value is not None and (type(value) is not int or value < 1):
                 raise InputError(f"{name} is {value!r}; it must be a whole number of 1 or more")
         if type(self.directed) is not bool:
             raise InputError(f"directed is {self.directed!r}; it must be true or false")
-        if self.features is not None and self.features > self.max_features:
-            raise InputError(f"features is {self.features}; the limit is {self.max_features} (--max-features)")
-        self.limits  # noqa: B018  # checked
+        if self.limits.nodes >= 2**31:
+            raise InputError(f"max_nodes is {self.max_nodes}; it must be below {2**31}")
+        if self.num_features is not None and self.num_features > self.max_features:
+            raise InputError(f"num_features is {self.num_features}; the limit is {self.max_features} (--max-features)")
+        if self.learner.head != "growing":
+            raise InputError(f"head is {self.learner.head!r}; in a folder it must be 'growing'")
+        for name in ("backbone", "method"):
+            if not isinstance(getattr(self.learner, name), str):
+                raise InputError(f"{name} is an object; a folder needs a registered name")
 
     @property
     def limits(self) -> Limits:
         """What a single file may hold."""
         return Limits(self.max_nodes, self.max_edges, self.max_features, self.max_megabytes)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def config(self) -> LearnerConfig:
+        """The learner's configuration with the options that differ in a folder."""
+        defaults = METHOD_DEFAULTS.get(str(self.learner.method), {})
+        return replace(self.learner, method_options={**defaults, **self.learner.method_options})
+
+    @property
+    def seed(self) -> int:
+        return self.learner.seed
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], path: object) -> Settings:
-        """Settings as they were written; anything else is refused."""
-        known = {f.name for f in fields(cls)}
-        strange = sorted(set(values) ^ known)
-        if strange:
-            raise FolderError(f"{path}: setting {strange[0][:60]!r} is unknown here, or missing")
-        for name in ("backbone_options", "selector_options"):
-            if not isinstance(values[name], dict):
-                raise FolderError(f"{path}: {name} is {str(values[name])[:60]!r}; a JSON object was expected")
+    def from_settings(cls, settings: Mapping[str, Any]) -> Settings:
+        """The settings of a flat mapping: other names are fields of :class:`LearnerConfig` or options of the method."""
+        return cls().with_settings(settings)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Settings:
+        """The same settings with some replaced."""
+        own = {f.name for f in fields(self)}
+        mine = {name: value for name, value in settings.items() if name in own}
+        rest = {name: value for name, value in settings.items() if name not in own}
+        return replace(self, **mine, learner=mine.get("learner", self.learner).with_settings(rest))
+
+    def settings(self) -> dict[str, Any]:
+        """The flat mapping, the inverse of :meth:`from_settings`."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learner"}
+        return {**self.learner.settings(), **own}
+
+
+def write_settings(connection: sqlite3.Connection, settings: Settings) -> None:
+    insert(connection, "settings", "name, value", ((k, to_json(v)) for k, v in settings.settings().items()))
+
+
+def read_settings(connection: sqlite3.Connection) -> Settings:
+    """Settings as they were written; one that an earlier version did not know has its default."""
+    values = {}
+    with reading_values("the settings"):
+        for name, text, total in connection.execute("SELECT name, value, checksum FROM settings"):
+            if total != checksum(name, text):
+                raise damaged(f"setting {name[:60]!r}")
+            values[name] = json.loads(text)
         try:
-            return cls(**values)
-        except InputError as error:
-            raise FolderError(f"{path}: {error}") from None
+            return Settings.from_settings(values)
+        except ErgnnError as error:
+            raise FolderError(f"the settings cannot be used: {error}") from None

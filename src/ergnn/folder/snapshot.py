@@ -1,99 +1,133 @@
-"""A version with its graph and its learner, ready to be asked."""
+"""A version with its graph, its updates and its learner, ready to be asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sqlite3
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
+from ergnn.folder import database, versions
+from ergnn.folder.database import VISIBLE, FolderError, checksum, damaged
+from ergnn.folder.graph import Array, StoredGraph
+from ergnn.folder.learning import Checkpoints, NetworkLearner
+from ergnn.folder.settings import Settings, read_settings
+from ergnn.folder.versions import Version
 
-from ergnn.folder.files import FolderError
-from ergnn.folder.graph_store import GraphStore
-from ergnn.folder.local import LocalGraph, local_graph
-from ergnn.folder.model import hops_of
-from ergnn.folder.settings import Settings
-from ergnn.folder.state import unpack_learner
-from ergnn.folder.tensors import Array
-from ergnn.folder.versions import Version, open_version
-from ergnn.learner import Learner
-
-CHUNK = 2048
-"""Nodes that are scored at a time."""
+Record = dict[str, Any]
+"""What is known of an update: name, counts, classes, task, scores, drift."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What a folder knows in one version.
+    """What a folder knows in one version; it stays readable while newer ones come, until it is closed.
 
     Args:
-        store: the graph.
-        learner: the model and the buffer, whose nodes are numbers of the whole graph.
+        root: the folder.
+        version: the row of the version.
         classes: names of the classes.
-        dense: whether attributes are used as a dense matrix.
-        hops: how far a node sees.
+        records: of the updates.
+        graph: the graph.
+        learner: the learner, whose nodes are numbers of the whole graph.
     """
 
+    root: Path
+    settings: Settings
     version: Version
-    store: GraphStore
-    learner: Learner
     classes: list[str]
-    dense: bool
-    hops: int
+    records: list[Record]
+    graph: StoredGraph
+    learner: NetworkLearner
 
     @property
-    def settings(self) -> Settings:
-        return self.version.settings
+    def connection(self) -> sqlite3.Connection:
+        return self.graph.connection
 
-    def local(self, nodes: Array) -> LocalGraph:
-        return local_graph(self.store, nodes, self.hops, self.settings.limits, dense=self.dense)
+    def __enter__(self) -> Snapshot:
+        return self
 
-    def probabilities(self, nodes: Array, chunk: int = CHUNK) -> Iterator[tuple[Array, Array]]:
-        """Places in ``nodes`` and probabilities ``[n, classes]``, a chunk at a time; columns are all the classes."""
-        order = np.argsort(nodes, kind="stable")  # neighbours in time share their neighbourhoods
-        columns = self.learner.classes().cpu().numpy()
-        for start in range(0, len(nodes), chunk):
-            mine = order[start : start + chunk]
-            local = self.local(nodes[mine])
-            with torch.no_grad():
-                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph).cpu().numpy()
-            out = np.zeros((len(mine), len(self.classes)))
-            out[:, columns] = found
-            yield mine, out
+    def __exit__(self, *error: object) -> None:
+        self.connection.close()
 
+    def members(self, update: int, split: str) -> tuple[Array, Array]:
+        """The labeled nodes of an update's split, and their classes."""
+        return self.graph.members(update, split, self.records[update]["members"][split])
 
-def check_state(state: dict[str, Any], path: Path) -> None:
-    """Hold the folder's own part of a state against what it must be."""
-    classes, features, dense = state.get("classes"), state.get("num_features"), state.get("dense")
-    if (
-        not isinstance(classes, list)
-        or not all(isinstance(c, str) for c in classes)
-        or len(set(classes)) < len(classes)
-    ):
-        raise FolderError(f"{path}: the class names are malformed")
-    if features is not None and (type(features) is not int or features < 1):
-        raise FolderError(f"{path}: num_features is {str(features)[:30]}; a whole number was expected")
-    if dense not in (None, True, False) or not isinstance(state.get("learner"), dict):
-        raise FolderError(f"{path}: is malformed")
+    def learn(self, update: int, checkpoints: Checkpoints | None = None) -> Record:
+        """Let the learner learn an update that is in the graph; returns what is to be added to its record."""
+        train, val = self.members(update, "train"), self.members(update, "val")
+        return self.learner.learn(self.graph, train, val, self.classes, checkpoints)
 
 
-def open_snapshot(root: Path, number: int | None = None) -> Snapshot:
-    version = open_version(root, number)
-    return snapshot_of(version)
+def make_learner(settings: Settings) -> NetworkLearner:
+    """A learner that has learned nothing yet, by the kind of its method."""
+    return NetworkLearner(settings)
 
 
-def snapshot_of(version: Version) -> Snapshot:
-    state, path = version.state, version.path / "state.json"
-    check_state(state, path)
-    store = GraphStore(version.segments, state["num_features"] or 0)
-    learner = unpack_learner(version.settings, state["learner"], version.weights, version.buffer, path)
-    outputs = {c for classes in learner.heads.classes for c in classes}
-    if not outputs <= set(range(len(state["classes"]))):
-        raise FolderError(f"{path}: the learner has a class that has no name")
-    buffer = learner.method.buffer
-    assert buffer is not None
-    if len(buffer) and not 0 <= int(buffer.nodes.min()) <= int(buffer.nodes.max()) < store.num_nodes:
-        raise FolderError(f"{path}: a node is remembered that is not there")
-    return Snapshot(version, store, learner, state["classes"], bool(state["dense"]), hops_of(version.settings))
+def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Connection | None = None) -> Snapshot:
+    """Read a version, by default the current one; a writer gives its connection."""
+    if connection is None:
+        connection = database.connect(root)
+        try:
+            return open_snapshot(root, number, connection)
+        except BaseException:
+            connection.close()
+            raise
+    version = versions.read_version(connection, versions.current_version(connection)[0] if number is None else number)
+    settings = read_settings(connection)
+    learner = make_learner(settings)
+    learner.read(connection, version)
+    graph = StoredGraph.of(connection, version)
+    snapshot = Snapshot(
+        root, settings, version, _classes(connection, version), read_records(connection, version), graph, learner
+    )
+    if not set(learner.classes()) <= set(range(len(snapshot.classes))):
+        raise FolderError(f"{root}: the learner has a class without a name: the database is damaged")
+    return snapshot
+
+
+def _classes(connection: sqlite3.Connection, version: Version) -> list[str]:
+    query = "SELECT class, name, added, checksum FROM classes WHERE added <= ? ORDER BY class"
+    rows = connection.execute(query, (version.number,)).fetchall()
+    if [row[0] for row in rows] != list(range(version.classes)) or any(row[3] != checksum(*row[:3]) for row in rows):
+        raise damaged("the list of classes")
+    return [row[1] for row in rows]
+
+
+def read_records(connection: sqlite3.Connection, version: Version) -> list[Record]:
+    """The records of the updates of a version."""
+    query = f"SELECT number, added, name, record, checksum FROM updates WHERE {VISIBLE} ORDER BY number"
+    rows = connection.execute(query, {"v": version.number}).fetchall()
+    if [row[0] for row in rows] != list(range(version.updates)) or any(row[4] != checksum(*row[:4]) for row in rows):
+        raise damaged("the list of updates")
+    with database.reading_values("the updates"):
+        return [{"update": number, "name": name, **database.from_json(text)} for number, _, name, text, _ in rows]
+
+
+def write_records(connection: sqlite3.Connection, records: list[Record], version: int) -> None:
+    """Add records of updates, or replace them, from a version on."""
+    for record in records:
+        number, name = record["update"], record["name"]
+        rest = {key: value for key, value in record.items() if key not in ("update", "name")}
+        query = "UPDATE updates SET removed = ? WHERE number = ? AND removed IS NULL"
+        connection.execute(query, (version, number))
+        database.insert(
+            connection, "updates", "number, added, name, record", [(number, version, name, database.to_json(rest))]
+        )
+
+
+def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:
+    """Make a snapshot's learner, with the graph as it is in the database, the next version; call in a transaction.
+
+    Args:
+        number: of the version.
+        values: fields of :class:`Version` that differ from the snapshot's.
+    """
+    state = {**snapshot.version.state, **values.pop("state", {}), "learner": snapshot.learner.state()}
+    remembered = len(snapshot.learner.buffer)
+    version = replace(
+        snapshot.version, **values, number=number, time=versions.now(), remembered=remembered, state=state
+    )
+    versions.write_version(snapshot.connection, version)
+    snapshot.learner.write(snapshot.connection, number)
+    return replace(snapshot, version=version)

@@ -1,107 +1,124 @@
-"""A learner's state as JSON and tensors, and back."""
+"""A learner's state as JSON, tensors and rows, and back. Whatever does not fit is refused."""
 
 from __future__ import annotations
 
 import math
+import sqlite3
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from ergnn.errors import ErgnnError
-from ergnn.folder.files import FolderError
-from ergnn.folder.model import make_learner
-from ergnn.folder.settings import Settings
-from ergnn.folder.tensors import Array
+from ergnn.folder.database import MALFORMED, FolderError, checksum, damaged, insert
+from ergnn.folder.versions import Version, get_blob, put_blob
 from ergnn.learner import Learner
-from ergnn.nn.backbones import BACKBONES
 
 TENSOR = "$tensor"
 
 
-def pack(value: Any, tensors: dict[str, Array], path: str = "") -> Any:
+def pack(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
     """A nested value with every tensor moved to ``tensors``, under the path that leads to it."""
     if isinstance(value, Tensor):
-        tensors[path] = value.detach().cpu().numpy()
+        tensors[path] = value.detach().cpu().contiguous()
         return {TENSOR: path}
     if isinstance(value, dict):
         return {str(key): pack(entry, tensors, f"{path}.{key}" if path else str(key)) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [pack(entry, tensors, f"{path}.{i}" if path else str(i)) for i, entry in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def unpack(value: Any, tensors: dict[str, Array], path: object) -> Any:
+def unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
     """What :func:`pack` was given."""
     if isinstance(value, dict):
         if set(value) == {TENSOR}:
-            name = value[TENSOR]
-            if not isinstance(name, str) or name not in tensors:
-                raise FolderError(f"{path}: tensor {str(name)[:60]!r} is missing")
-            return torch.from_numpy(tensors[name].copy())
-        return {key: unpack(entry, tensors, path) for key, entry in value.items()}
-    return [unpack(entry, tensors, path) for entry in value] if isinstance(value, list) else value
+            return tensors[value[TENSOR]]
+        return {key: unpack(entry, tensors) for key, entry in value.items()}
+    return [unpack(entry, tensors) for entry in value] if isinstance(value, list) else value
 
 
-def pack_learner(learner: Learner) -> tuple[dict[str, Any], dict[str, Array], dict[str, Array]]:
-    """JSON, weights and buffer of a learner; times are left out, so that the same learning is the same bytes."""
+def load_tensors(data: bytes) -> dict[str, Tensor]:
+    try:
+        return dict(load(data))
+    except Exception as error:  # SafetensorError, and what torch says of shapes
+        raise FolderError(f"tensors cannot be read ({str(error)[:200]}): the database is damaged") from None
+
+
+def write_learner(connection: sqlite3.Connection, learner: Learner, version: int) -> None:
+    """Store weights, the method's tensors and what is remembered with a version that is there already."""
     state = learner.state_dict()
-    weights = {name: value.detach().cpu().numpy() for name, value in state.pop("model").items()}
+    weights = {name: value.cpu().contiguous() for name, value in state["model"].items()}
+    put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
+    tensors: dict[str, Tensor] = {}
+    pack(_without_buffer(state["method"]), tensors)
+    if tensors:
+        put_blob(connection, version, "method", save(tensors))
+    insert(connection, "remembered", "version, place, task, node, class, score, rank", _remembered(learner, version))
+
+
+def _remembered(learner: Learner, version: int) -> Iterator[tuple[Any, ...]]:
+    buffer, place = learner.method.buffer, count()
+    for part in [] if buffer is None else buffer.experiences:
+        columns = (part.nodes, part.labels, part.scores, part.ranks + 1)
+        for node, label, score, rank in zip(*(column.tolist() for column in columns), strict=True):
+            value = None if math.isnan(score) else score + 0.0  # SQLite has neither NaN nor -0.0
+            yield version, next(place), part.task, node, label, value, rank
+
+
+def learner_state(learner: Learner) -> dict[str, Any]:
+    """The rest of a learner, as JSON; times are left out, so that the same learning gives the same text."""
+    state = learner.state_dict()
+    del state["model"]
     for entry in state["history"]:
         entry["train_seconds"] = entry["select_seconds"] = 0.0
-    buffer: dict[str, Array] = {}
-    state["method"] = pack(state["method"], buffer)
-    return pack(state, {}), weights, buffer
+    state["method"] = _without_buffer(state["method"])
+    packed: dict[str, Any] = pack(state, {})
+    return packed
 
 
-def unpack_learner(
-    settings: Settings, state: dict[str, Any], weights: dict[str, Array], buffer: dict[str, Array], path: object
-) -> Learner:
-    """The learner as it was; whatever does not fit is refused before a model of its size is made."""
+def _without_buffer(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != "buffer"}
+
+
+def read_learner(connection: sqlite3.Connection, version: Version, learner: Learner) -> None:
+    """Bring a new learner to the state of a version."""
     try:
-        learner = make_learner(settings)
-        if weights:
-            _check_shapes(settings, state, weights, path)
-        full = {**state, "model": {name: torch.from_numpy(value.copy()) for name, value in weights.items()}}
-        full["method"] = unpack(state["method"], buffer, path)
-        learner.load_state_dict(full)
-        _check_buffer(learner, path)
+        state = dict(version.state["learner"])
+        weights = load_tensors(get_blob(connection, version.number, "weights") or b"")
+        method = get_blob(connection, version.number, "method")
+        state["method"] = unpack(state["method"], {} if method is None else load_tensors(method))
+        if learner.method.buffer is not None:
+            state["method"]["buffer"] = _read_buffer(connection, version, learner.method.buffer.state_dict())
+        learner.load_state_dict({**state, "model": weights})
     except ErgnnError as error:
-        raise FolderError(f"{path}: the learner's state does not fit: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, OverflowError) as error:
-        raise FolderError(f"{path}: the learner's state does not fit ({type(error).__name__}: {error})") from None
-    return learner
+        raise FolderError(f"the learner of version {version.number} cannot be read: {error}") from None
+    except MALFORMED as error:
+        text = f"{type(error).__name__}: {str(error)[:200]}"
+        raise FolderError(f"the learner of version {version.number} cannot be read ({text}): it is damaged") from None
 
 
-def _check_shapes(settings: Settings, state: dict[str, Any], weights: dict[str, Array], path: object) -> None:
-    """Hold the encoder that the settings ask for against the weights that are there, without making it."""
-    features = state.get("num_features")
-    if type(features) is not int or not 1 <= features <= settings.max_features:
-        raise FolderError(f"num_features is {str(features)[:30]}")
-    with torch.device("meta"):
-        model = BACKBONES.create(settings.backbone, in_channels=features, **settings.backbone_options)
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: value.shape for name, value in weights.items() if not name.startswith("heads.")}
-    if wanted != found:
-        raise FolderError("the weights are not those of this backbone")
-    outputs = len({c for classes in state["classes"] for c in classes})
-    if outputs > sum(value.size for name, value in weights.items() if name.startswith("heads.")):
-        raise FolderError(f"{outputs} classes are more than there are weights for")
-    for name, value in weights.items():
-        if value.dtype != np.float32 or not np.isfinite(value).all():
-            raise FolderError(f"weights {name!r} are not finite 32-bit numbers")
-
-
-def _check_buffer(learner: Learner, path: object) -> None:
-    known = {c for classes in learner.heads.classes for c in classes}
-    assert learner.method.buffer is not None
-    for part in learner.method.buffer.experiences:
-        if not (part.nodes.dim() == 1 and part.nodes.shape == part.labels.shape == part.scores.shape):
-            raise FolderError("what is remembered is not one label and one score a node")
-        if part.nodes.dtype != torch.int64 or part.labels.dtype != torch.int64 or part.scores.dtype != torch.float32:
-            raise FolderError("what is remembered is not of the right type")
-        if not set(part.labels.tolist()) <= known or type(part.task) is not int:
-            raise FolderError("what is remembered has a class that no update brought")
+def _read_buffer(connection: sqlite3.Connection, version: Version, empty: dict[str, Any]) -> dict[str, Any]:
+    """The state of the buffer, from the rows of what is remembered."""
+    rows = connection.execute("SELECT * FROM remembered WHERE version = ? ORDER BY place", (version.number,)).fetchall()
+    if len(rows) != version.remembered or any(row[-1] != checksum(*row[:-1]) for row in rows):
+        raise damaged("what is remembered")
+    classes = {c for task in version.state["learner"]["classes"] for c in task}
+    parts: dict[int, list[tuple[int, int, float]]] = {}
+    for _, _, task, node, label, score, _, _ in rows:
+        if not 0 <= node < version.next_node or label not in classes:
+            raise FolderError(f"node {node} of class {label} cannot be remembered: the database is damaged")
+        parts.setdefault(task, []).append((node, label, math.nan if score is None else score))
+    experiences = [
+        {
+            "task": task,
+            "nodes": torch.tensor([row[0] for row in part]),
+            "labels": torch.tensor([row[1] for row in part]),
+            "scores": torch.tensor([row[2] for row in part], dtype=torch.float32),
+        }
+        for task, part in parts.items()
+    ]
+    return {**empty, "experiences": experiences}

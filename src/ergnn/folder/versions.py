@@ -1,250 +1,159 @@
-"""Versions of a folder: each one whole, with a manifest of checksums; ``CURRENT`` names the good one.
-
-    DIR/CURRENT              which version is the good one, and the checksums of all versions' manifests
-    DIR/versions/000017/     manifest.json, settings.json, state.json, weights.safetensors, buffer.safetensors
-    DIR/segments/            what versions share: parts of the graph, and a record of each update
-    DIR/progress/            an update that is being learnt
-    DIR/log.jsonl            when what was done, and how long it took; nothing depends on it
-
-A version is written beside the others, brought to the disk, and becomes current by one rename of ``CURRENT``.
-"""
+"""Versions of a folder: what is kept, what is dropped, and what is stored with each."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-from dataclasses import dataclass, field
+import sqlite3
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ergnn.folder import files
-from ergnn.folder.files import FolderError, VanishedError
-from ergnn.folder.records import read_record
-from ergnn.folder.segment import FileSegment
-from ergnn.folder.settings import Settings
-from ergnn.folder.tensors import Array, from_bytes, to_bytes
-
-SCHEMA = 1
-PARTS = ("settings.json", "state.json", "weights.safetensors", "buffer.safetensors")
-SEGMENT = re.compile(r"[0-9]{6,9}\.safetensors")
-RECORD = re.compile(r"[0-9]{6,9}(-[0-9]{1,6})?\.json")
-MOST_VERSIONS = 10_000
-TRIES = 20
+from ergnn.folder.database import (
+    BusyError,
+    FolderError,
+    checksum,
+    damaged,
+    from_json,
+    insert,
+    read_number,
+    reading_values,
+    to_json,
+)
 
 
 @dataclass(frozen=True)
-class Current:
-    """What ``CURRENT`` says: the good version, the newest number ever given, and the versions that are kept."""
-
-    version: int
-    newest: int
-    manifests: dict[int, dict[str, Any]]
-
-
-@dataclass(eq=False)
 class Version:
-    """One version, read and checked; segments are open, and stay readable when newer versions replace them."""
+    """A row of the table ``versions``."""
 
-    root: Path
     number: int
-    settings: Settings
+    time: str
+    nodes: int
+    next_node: int
+    edges: int
+    labeled: int
+    remembered: int
+    classes: int
+    updates: int
     state: dict[str, Any]
-    weights: dict[str, Array]
-    buffer: dict[str, Array]
-    segment_entries: list[dict[str, Any]]
-    record_entries: list[dict[str, Any]]
-    sizes: dict[str, int]
-    current: Current
-    segments: list[FileSegment] = field(default_factory=list)
-
-    @property
-    def path(self) -> Path:
-        return version_path(self.root, self.number)
-
-    def record(self, update: int) -> dict[str, Any]:
-        """What was noted about an update when it was learnt."""
-        return read_record(self.root, self.record_entries[update], update)
 
 
-def version_path(root: Path, number: int) -> Path:
-    return root / "versions" / f"{number:06d}"
+def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
+    """The current version, and the largest number ever used."""
+    row = connection.execute("SELECT one, version, newest, checksum FROM current").fetchone()
+    if row is None or row[3] != checksum(*row[:3]):
+        raise damaged("the number of the current version")
+    return row[1], row[2]
 
 
-def read_current(root: Path) -> Current:
-    path = root / "CURRENT"
-    if not root.is_dir():
-        raise FolderError(f"{root}: there is no such folder; `ergnn init {root}` makes a learner there")
-    if not os.path.lexists(path):
-        raise FolderError(f"{root}: holds no learner (there is no CURRENT in it); `ergnn init` makes one")
-    body = files.unseal(files.read_file(path, files.MOST_JSON), path)
-    check_schema(body, path)
-    listed = files.field(body, "manifests", list, path)
-    if len(listed) > MOST_VERSIONS or not all(isinstance(entry, dict) for entry in listed):
-        raise FolderError(f"{path}: the list of versions is malformed")
-    manifests = {files.number(entry, "version", path, most=10**9): _entry(entry, path) for entry in listed}
-    version = files.number(body, "version", path)
-    if version not in manifests:
-        raise FolderError(f"{path}: version {version} is current but not among those kept")
-    return Current(version, files.number(body, "newest", path, least=max(manifests), most=10**9), manifests)
+def set_current(connection: sqlite3.Connection, version: int, newest: int) -> None:
+    insert(connection, "current", "one, version, newest", [(1, version, newest)], "REPLACE")
 
 
-def write_current(root: Path, current: Current) -> None:
-    listed = [{**entry, "version": number} for number, entry in sorted(current.manifests.items())]
-    body = {"schema": SCHEMA, "version": current.version, "newest": current.newest, "manifests": listed}
-    files.replace_file(root / "CURRENT", files.seal(body))
+def kept_versions(connection: sqlite3.Connection) -> list[int]:
+    rows = connection.execute("SELECT * FROM versions ORDER BY version").fetchall()
+    if any(row[-1] != checksum(*row[:-1]) for row in rows):
+        raise damaged("the list of versions")
+    return [row[0] for row in rows]
 
 
-def check_schema(body: dict[str, Any], path: Path) -> None:
-    schema = body.get("schema")
-    if schema != SCHEMA:
-        newer = type(schema) is int and schema > SCHEMA
-        hint = "; it was written by a newer ergnn" if newer else ""
-        raise FolderError(f"{path}: has schema {str(schema)[:30]!r}; this version of ergnn reads {SCHEMA}{hint}")
+def read_version(connection: sqlite3.Connection, number: int) -> Version:
+    row = connection.execute("SELECT * FROM versions WHERE version = ?", (number,)).fetchone()
+    if row is None:
+        kept = ", ".join(map(str, kept_versions(connection)))
+        raise FolderError(f"version {number} is not kept; versions {kept} are")
+    with reading_values(f"version {number}"):
+        *values, total = row
+        if total != checksum(*values):
+            raise damaged(f"version {number}")
+        return Version(**dict(zip(Version.__annotations__, [*values[:-1], from_json(values[-1])], strict=True)))
 
 
-def open_version(root: Path, number: int | None = None) -> Version:
-    """Read a version (by default the current one). If it is replaced and removed meanwhile, read its successor."""
-    for attempt in range(TRIES):
-        current = read_current(root)
-        wanted = current.version if number is None else number
-        if wanted not in current.manifests:
-            kept = ", ".join(map(str, sorted(current.manifests)))
-            raise FolderError(f"{root}: version {wanted} is not kept; versions {kept} are")
-        try:
-            return _read_version(root, wanted, current)
-        except VanishedError:
-            if attempt == TRIES - 1 or read_current(root).manifests.get(wanted) == current.manifests[wanted]:
-                raise
-    raise AssertionError
+def write_version(connection: sqlite3.Connection, version: Version) -> None:
+    """Add a version and make it the current one."""
+    row = (*vars(version).values(),)
+    columns = "version, time, nodes, next_node, edges, labeled, remembered, classes, updates, state"
+    insert(connection, "versions", columns, [(*row[:-1], to_json(version.state))])
+    set_current(connection, version.number, version.number)
 
 
-def _read_version(root: Path, number: int, current: Current) -> Version:
-    folder = version_path(root, number)
-    path = folder / "manifest.json"
-    entry = current.manifests[number]
-    manifest = files.from_json(files.read_file(path, files.MOST_JSON, entry["bytes"], entry["sha256"]), path)
-    check_schema(manifest, path)
-    if manifest.get("version") != number:
-        raise FolderError(f"{path}: is the manifest of version {str(manifest.get('version'))[:30]}, not {number}")
-    listed = files.field(manifest, "files", dict, path)
-    if set(listed) != set(PARTS):
-        raise FolderError(f"{path}: lists {', '.join(sorted(listed))[:100]}; {', '.join(PARTS)} were expected")
-    segments, records = _entries(manifest, "segments", SEGMENT, path), _entries(manifest, "records", RECORD, path)
-    most = files.MOST_JSON
-    raw = {}
-    settings = None
-    for name in PARTS:  # the settings come first: they say how large the others may be
-        part = _entry(listed[name], path)
-        raw[name] = files.read_file(folder / name, most, part["bytes"], part["sha256"])
-        if settings is None:
-            settings = Settings.from_dict(files.from_json(raw[name], folder / name), folder / name)
-            most = settings.limits.bytes
-    assert settings is not None
-    version = Version(
-        root,
-        number,
-        settings,
-        files.from_json(raw["state.json"], folder / "state.json"),
-        from_bytes(raw["weights.safetensors"], folder / "weights.safetensors")[0],
-        from_bytes(raw["buffer.safetensors"], folder / "buffer.safetensors")[0],
-        segments,
-        records,
-        _sizes(raw, segments, records),
-        current,
-    )
-    for segment in segments:
-        version.segments.append(open_segment(root / "segments" / segment["name"], segment))
-    return version
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _sizes(raw: dict[str, bytes], segments: list[dict[str, Any]], records: list[dict[str, Any]]) -> dict[str, int]:
-    """Bytes on disk by part."""
-    own = {name.partition(".")[0]: len(data) for name, data in raw.items()}
-    shared = {"graph": segments, "records": records}
-    return own | {name: sum(entry["bytes"] for entry in entries) for name, entries in shared.items()}
+def drop_after(connection: sqlite3.Connection, version: int) -> None:
+    """Delete all that came after a version: newer ones that were rolled back, and an update that is not finished."""
+    query = "SELECT 1 FROM versions WHERE version > ? UNION ALL SELECT 1 FROM progress"
+    if connection.execute(query, (version,)).fetchone() is None:
+        return  # without reading whole tables
+    connection.execute("DELETE FROM progress")
+    connection.execute("DELETE FROM remembered WHERE version > ?", (version,))
+    for table in ("adjacency", "labels", "nodes", "updates"):
+        connection.execute(f"DELETE FROM {table} WHERE added > ?", (version,))
+        connection.execute(f"UPDATE {table} SET removed = NULL WHERE removed > ?", (version,))
+    connection.execute("DELETE FROM versions WHERE version > ?", (version,))
+    connection.execute("DELETE FROM classes WHERE added > ?", (version,))
 
 
-def open_segment(path: Path, entry: dict[str, Any]) -> FileSegment:
-    return FileSegment(path, entry["bytes"], entry["payload"], entry["root"])
+def drop_before(connection: sqlite3.Connection, version: int) -> None:
+    """Delete older versions, and the rows that only they have."""
+    connection.execute("DELETE FROM versions WHERE version < ?", (version,))
+    for table in ("adjacency", "labels", "nodes", "updates"):
+        connection.execute(f"DELETE FROM {table} WHERE removed <= ?", (version,))
 
 
-def _entry(entry: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        raise FolderError(f"{path}: an entry is malformed")
-    found = {"bytes": files.number(entry, "bytes", path), "sha256": files.field(entry, "sha256", str, path)}
-    return found
+def keep_versions(connection: sqlite3.Connection, count: int) -> None:
+    """Delete all but the newest versions."""
+    drop_before(connection, kept_versions(connection)[-count:][0])
 
 
-def _entries(manifest: dict[str, Any], name: str, pattern: re.Pattern[str], path: Path) -> list[dict[str, Any]]:
-    """Files in ``segments/``; their names cannot lead anywhere else."""
-    out = []
-    for entry in files.field(manifest, name, list, path):
-        if not isinstance(entry, dict) or not pattern.fullmatch(str(entry.get("name"))):
-            raise FolderError(f"{path}: {name} has an entry that names no file of ours: {str(entry)[:80]}")
-        out.append(check_entry(entry, path, segment=pattern is SEGMENT))
-    return out
+def shrink(connection: sqlite3.Connection) -> None:
+    """Give pages back to the file system once more than a fifth of them are free."""
+    if 5 * read_number(connection, "PRAGMA freelist_count") > read_number(connection, "PRAGMA page_count"):
+        connection.execute("PRAGMA incremental_vacuum").fetchall()
 
 
-def check_entry(entry: dict[str, Any], path: Path, segment: bool = True) -> dict[str, Any]:
-    name = files.field(entry, "name", str, path)
-    if not segment:
-        return {"name": name, **_entry(entry, path)}
-    sizes = {key: files.number(entry, key, path, least=1) for key in ("bytes", "payload")}
-    return {"name": name, **sizes, "root": files.field(entry, "root", str, path)}
+def scrub(connection: sqlite3.Connection, root: Path) -> None:
+    """Rewrite the database without a trace of deleted rows, and empty the write-ahead log."""
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA busy_timeout = 5000")
+    busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise BusyError(
+            f"{root}: another process is reading; deleted rows stay in the write-ahead log until it is done and "
+            "`ergnn forget --purge` runs again"
+        )
 
 
-def write_version(
-    root: Path,
-    number: int,
-    settings: Settings,
-    state: dict[str, Any],
-    weights: dict[str, Array],
-    buffer: dict[str, Array],
-    segments: list[dict[str, Any]],
-    records: list[dict[str, Any]],
-    parent: Current | None,
-) -> Current:
-    """Write a version and make it the current one; drop versions beyond those kept, and what only they used."""
-    folder = version_path(root, number)
-    shutil.rmtree(folder, ignore_errors=True)  # left by a writer that was killed before it was done
-    folder.mkdir(parents=True)
-    parts = {
-        "settings.json": files.to_json(settings.to_dict()),
-        "state.json": files.to_json(state),
-        "weights.safetensors": to_bytes(weights),
-        "buffer.safetensors": to_bytes(buffer),
-    }
-    listed = {name: {"bytes": len(data), "sha256": files.checksum(data)} for name, data in parts.items()}
-    manifest = {"schema": SCHEMA, "version": number, "files": listed, "segments": segments, "records": records}
-    manifest["parent"] = None if parent is None else parent.version
-    parts["manifest.json"] = files.to_json(manifest)
-    for name, data in parts.items():
-        files.write_file(folder / name, data)
-    for place in (folder, folder.parent, root / "segments"):
-        files.sync_folder(place)
-    data = parts["manifest.json"]
-    manifests = {} if parent is None else dict(parent.manifests)
-    manifests[number] = {"bytes": len(data), "sha256": files.checksum(data)}
-    kept = {n: manifests[n] for n in sorted(manifests)[-settings.keep :]}
-    current = Current(number, number, kept)
-    write_current(root, current)
-    tidy(root, current)
-    return current
+def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: bytes) -> None:
+    """Store bytes with a version, e.g. weights, or statistics that are worth keeping."""
+    insert(connection, "blobs", "version, kind, data", [(version, kind, data)], "REPLACE")
 
 
-def tidy(root: Path, current: Current) -> None:
-    """Remove what no kept version needs: versions that were dropped or never finished, and their segments."""
-    needed: set[str] = set()
-    for number, entry in current.manifests.items():
-        path = version_path(root, number) / "manifest.json"
-        manifest = files.from_json(files.read_file(path, files.MOST_JSON, entry["bytes"], entry["sha256"]), path)
-        for name, pattern in (("segments", SEGMENT), ("records", RECORD)):
-            needed |= {part["name"] for part in _entries(manifest, name, pattern, path)}
-    kept = {version_path(root, number).name for number in current.manifests}
-    for folder in (root / "versions").iterdir():
-        if folder.name not in kept:
-            shutil.rmtree(folder, ignore_errors=True)
-    for file in (root / "segments").iterdir():
-        if file.name not in needed:
-            file.unlink(missing_ok=True)
+def get_blob(connection: sqlite3.Connection, version: int, kind: str) -> bytes | None:
+    query = "SELECT data, checksum FROM blobs WHERE version = ? AND kind = ?"
+    row = connection.execute(query, (version, kind)).fetchone()
+    if row is None:
+        return None
+    if row[1] != checksum(version, kind, row[0]):
+        raise damaged(f"blob {kind!r} of version {version}")
+    return bytes(row[0])
+
+
+def write_progress(connection: sqlite3.Connection, staged: dict[str, Any]) -> None:
+    """Note that an update is in the database but not learned yet."""
+    insert(connection, "progress", "one, version, staged", [(1, staged["version"], to_json(staged))])
+
+
+def read_progress(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """The update that is not finished, if there is one."""
+    row = connection.execute("SELECT one, version, staged, checksum FROM progress").fetchone()
+    if row is None:
+        return None
+    with reading_values("the unfinished update"):
+        if row[3] != checksum(*row[:3]):
+            raise damaged("the unfinished update")
+        return from_json(row[2])
+
+
+def add_log(connection: sqlite3.Connection, action: str, **details: Any) -> None:
+    connection.execute("INSERT INTO log VALUES (?, ?, ?)", (now(), action, to_json(details)))

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ergnn.data.hashing import stream_key
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
 from ergnn.methods.gem import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
 from ergnn.methods.memory import check_at_least
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.nn.sampled import SampledObjective
 from ergnn.replay.buffer import ReplayMode
 from ergnn.training import StepHook
 

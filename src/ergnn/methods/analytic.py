@@ -66,6 +66,8 @@ class Analytic(Method):
             ``head="growing"``.
     """
 
+    backbone = "gcn"
+
     def __init__(
         self,
         feature_map: str = "auto",

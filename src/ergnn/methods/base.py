@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import Objective, ParamDict
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
-from ergnn.nn.objective import Objective, ParamDict
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
 from ergnn.training import StepHook, Training
@@ -62,12 +62,14 @@ class Method(ABC):
         from_scratch: whether every task starts from new parameters.
         leaky: whether test labels are used.
         trains: whether parameters are learned at all; if not, the method gives the :meth:`scores`.
+        backbone: the name of the network that is used where none is named.
         buffer: what is remembered, for methods that remember nodes.
     """
 
     from_scratch: bool = False
     leaky: bool = False
     trains: bool = True
+    backbone: str = "gat"
     buffer: ExperienceBuffer | None = None
 
     @property
@@ -78,6 +80,10 @@ class Method(ABC):
     def check(self, task: Task) -> None:
         """Refuse a task that cannot be learned, before any training; by default none is."""
         return None
+
+    def restarts(self, learner: LearnerView, task: Task) -> bool:
+        """Whether a task starts from new parameters; by default what :attr:`from_scratch` says."""
+        return self.from_scratch
 
     @abstractmethod
     def examples(self, learner: LearnerView, task: Task) -> Examples:
@@ -95,7 +101,7 @@ class Method(ABC):
 
         Args:
             logits: ``[n, outputs]``, of the heads that score each example; the value of an output that a head does not
-                have is :data:`~ergnn.nn.losses.MASKED`.
+                have is :data:`~ergnn.engine.losses.MASKED`.
             targets: ``[n]``, the right output.
             extras: what :meth:`examples` put beside the examples (see :class:`~ergnn.nn.examples.Examples`); empty for
                 nodes that it did not give, e.g. validation nodes.

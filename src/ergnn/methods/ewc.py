@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method
 from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.nn.objective import make_objective
 from ergnn.training import StepHook
 
 LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)

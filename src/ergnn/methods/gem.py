@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ergnn.data.hashing import stream_key
 from ergnn.data.stream import Task
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method
 from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples
-from ergnn.nn.losses import Objective, ParamDict
-from ergnn.nn.sampled import SampledObjective
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
 from ergnn.replay.selectors import check_per_class

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from torch import Tensor
+
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
-from ergnn.replay.selectors import SELECTORS, Selector, check_per_class
+from ergnn.replay.selectors import SELECTORS, Selection, Selector, check_per_class
 
 Scarce = Literal["error", "keep"]
 
@@ -75,9 +77,17 @@ class MemoryMethod(Method):
         pairs = zip(self.buffer.experiences, remembered, strict=True)
         return [own, *(learner.examples(graph, nodes, part.task) for part, nodes in pairs)]
 
+    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
+        """The nodes of the task that join the buffer."""
+        return self.selector.select(learner.selection_context(task, trained_on, self.per_class, self.selector.leaky))
+
+    def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
+        """What is stored beside selected nodes, ``[n, …]`` each; by default nothing."""
+        return {}
+
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        context = learner.selection_context(task, trained_on, self.per_class, self.selector.leaky)
-        selection = self.selector.select(context)
-        self.buffer.add(task.graph, task.id, selection.nodes, selection.scores)
+        selection = self.select(learner, task, trained_on)
+        extras = self.values_to_store(learner, task, selection.nodes)
+        self.buffer.add(task.graph, task.id, selection.nodes, selection.scores, extras)
         evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
         return {**selection.info, "evicted": evicted} if evicted else selection.info

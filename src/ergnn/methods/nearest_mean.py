@@ -10,12 +10,11 @@ from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.propagation import propagate
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method
-from ergnn.nn.backbones import SGC
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import embed
 from ergnn.registry import check_choice
 
 Distance = Literal["euclidean", "cosine"]
@@ -36,6 +35,7 @@ class NearestMean(Method):
     """
 
     trains = False
+    backbone = "sgc"
 
     def __init__(self, hops: int = 2, distance: Distance = "euclidean") -> None:
         if hops < 0:
@@ -66,8 +66,7 @@ class NearestMean(Method):
 
     def _space(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Rows of ``S^K X``, in double precision as means are compared."""
-        rows = embed(SGC(graph.num_features, hops=self.hops), graph, nodes) if self.hops else graph.rows(nodes)
-        return rows.double()
+        return propagate(graph, self.hops, nodes=nodes).double()
 
     def state_dict(self) -> dict[str, Any]:
         sums = [value.clone() for value in self._sums.values()]

@@ -1,9 +1,9 @@
-"""Which outputs answer for which classes.
+"""Which output stands for which class.
 
 ``shared``
     One output layer for all tasks; a label is the class's place in its own task. (The task is known at test time.)
 ``per-task``
-    One output layer a task. (The task is known at test time.)
+    One output layer per task. (The task is known at test time.)
 ``growing``
     One output layer for the new classes of each task, side by side under one softmax: every class seen so far
     competes, and the task may be unknown at test time. A task may bring earlier classes again; they keep their outputs.
@@ -16,9 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ergnn.config import HEADS
 from ergnn.errors import InputError, UnknownNameError
-
-HEADS = ("shared", "per-task", "growing")
 
 
 class HasHeads(Protocol):
@@ -41,7 +40,7 @@ class HeadPolicy:
         self.classes: list[tuple[int, ...]] = []
 
     def add_task(self, model: HasHeads, classes: tuple[int, ...]) -> int:
-        """Make room for a task's classes; returns the task's number."""
+        """Add the outputs of a task's classes; returns the task's number."""
         new = self._unseen(classes) if self.kind == "growing" else classes
         if self.kind == "shared" and self.classes:
             if len(classes) > model.head_widths[0]:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ergnn.data.graph import UNLABELLED, Graph
 from ergnn.data.stream import Task
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
-from ergnn.nn.adjacency import adjacency_of
 from ergnn.registry import check_choice
 
 ReplayMode = Literal["live", "isolated", "ego"]

@@ -1,6 +1,6 @@
-"""What a person reads: tables as text, Markdown and LaTeX, and the paper's numbers beside ours."""
+"""Tables as text, Markdown, LaTeX and HTML, figures, and the HTML page of a run store."""
 
-from ergnn.report.paper import PaperResult, paper_result
-from ergnn.report.tables import Table, accuracy_table, measure_table, run_table
+from ergnn.report.table import Table
+from ergnn.report.tables import accuracy_table, measure_table, run_table
 
-__all__ = ["PaperResult", "Table", "accuracy_table", "measure_table", "paper_result", "run_table"]
+__all__ = ["Table", "accuracy_table", "measure_table", "run_table"]

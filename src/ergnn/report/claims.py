@@ -1,7 +1,7 @@
-"""What holds of the paper, computed from paired differences between stored runs.
+"""Which claims of the paper hold, computed from paired differences between stored runs.
 
-Two rows are compared over the seeds and class orders that both have. A claim *holds* where the whole 95 % interval
-of the mean difference lies on its side, *fails* where it lies on the other, and is *open* where it covers zero.
+Two rows are compared over the seeds and class orders that both have. A claim *holds* if the whole 95 % interval of
+the mean difference is on its side, *fails* if it is on the other, and is *open* if it covers zero.
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ from ergnn.report.rows import SELECTORS, Row
 from ergnn.report.settings import Setting
 
 NEAR = 0.03
-"""How far a plain network's PM may be from the paper's and still agree."""
-
-
+"""Largest difference between a plain network's PM and the paper's that still counts as agreement."""
 MOST_COST = 0.01
-"""A loss of PM that is surely smaller than this counts as none."""
+"""A loss of PM whose interval is below this counts as none."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found on one data set, and whether it bears a claim out (``holds``, ``fails``, ``open``)."""
+    """The finding on one data set, and its verdict on a claim (``holds``, ``fails``, ``open``)."""
 
     text: str
     verdict: str
 
 
 def claims_of(setting: Setting) -> dict[str, dict[str, Finding]]:
-    """Every claim that the rows of a setting can speak to, and what each data set says."""
+    """Every claim that the rows of a setting can test, and the finding on each data set."""
     found: dict[str, dict[str, Finding]] = {}
     checks = (_baselines, _replay_helps, _choice_helps, _influence_best, _costs_nothing, _more_is_better, _ours)
     for dataset in setting.datasets:
@@ -43,7 +41,7 @@ def claims_of(setting: Setting) -> dict[str, dict[str, Finding]]:
 
 
 Made = tuple[str, str, str]
-"""Claim, what was found, verdict."""
+"""Claim, finding, verdict."""
 
 
 def _baselines(rows: Sequence[Row]) -> Made | None:
@@ -77,7 +75,7 @@ def _choice_helps(rows: Sequence[Row]) -> Made | None:
     text = f"{len(below)} of {len(pairs)} selectors forget clearly less than Random"
     text += f" ({', '.join(below)})" if below else ""
     text += f"; clearly more: {', '.join(above)}" if above else ""
-    return "Choosing beats chance", text, "holds" if len(below) == len(pairs) else "fails" if above else "open"
+    return "Selection beats chance", text, "holds" if len(below) == len(pairs) else "fails" if above else "open"
 
 
 def _influence_best(rows: Sequence[Row]) -> Made | None:
@@ -113,7 +111,7 @@ def _more_is_better(rows: Sequence[Row]) -> Made | None:
     if len(swept) < 2:
         return None
     few, many = min(swept, key=_per_class), max(swept, key=_per_class)
-    return _compare("The more is remembered, the less is forgotten", many, few, "fm", lower=True)
+    return _compare("More memory means less forgetting", many, few, "fm", lower=True)
 
 
 def _ours(rows: Sequence[Row]) -> Made | None:
@@ -125,7 +123,7 @@ def _ours(rows: Sequence[Row]) -> Made | None:
 
 
 def _images(rows: Sequence[Row]) -> list[Made]:
-    """Table 4's order: IM before GEM before EWC before plain fine-tuning."""
+    """The order of table 4: IM, GEM, EWC, plain fine-tuning."""
     order = [_find(rows, "mlp", "replay", "im"), *(_find(rows, "mlp", name) for name in ("gem", "ewc", "finetune"))]
     made = [
         _compare(f"{better.remembers} forgets less than {worse.remembers}", better, worse, "fm", lower=True)
@@ -145,7 +143,7 @@ def _compare(text: str, row: Row | None, other: Row | None, measure: str, lower:
 
 
 def _side(gap: Summary) -> int:
-    """Sign of a difference whose interval leaves zero out, or 0."""
+    """Sign of a difference whose interval excludes zero, or 0."""
     if gap.ci95 is None or abs(gap.mean) <= gap.ci95:
         return 0
     return 1 if gap.mean > 0 else -1
@@ -157,7 +155,7 @@ def _points(gap: Summary) -> str:
 
 
 def _find(rows: Sequence[Row], backbone: str, method: str, selector: str | None = None) -> Row | None:
-    """The row at e = 1 without options of its own."""
+    """The row at e = 1 without special options."""
     fits: Callable[[Row], bool] = lambda row: (  # noqa: E731
         (row.backbone, row.method) == (backbone, method)
         and (selector is None or row.selector == selector)

@@ -1,8 +1,8 @@
-"""Figures as inline SVG: no image library, a few kilobytes each, and coloured by the page's own style sheet.
+"""Figures as inline SVG, a few kilobytes each, colored by the page's style sheet.
 
-A figure names classes (``c-mf``, ``axis``, ``mark`` …), never colours, so that one SVG serves light, dark and
-paper. Every mark carries its value as ``data-tip`` (shown on hover and by the arrow keys), and the whole figure a
-text for those who do not see it.
+A figure names style classes (``c-mf``, ``axis``, ``mark`` …), never colors, so that one SVG serves the light theme,
+the dark theme and print. Every mark has its value as ``data-tip`` (shown on hover and by the arrow keys), and every
+figure a text alternative.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FAMILIES = {
     "gem": "s2",
     "agem": "la",
 }
-"""Hue by family, so that a selector looks the same in every figure."""
+"""Color by family, so that a selector looks the same in every figure."""
 SPARE = ("s2", "la", "mf", "cm", "im")
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value, half of its 95 % interval where there is one, and what hovering says."""
+    """A value, half of its 95 % interval if there is one, and the text shown on hover."""
 
     x: float
     y: float
@@ -48,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one row under one name; ``look`` is the style sheet's class for it."""
+    """Points of one row; ``look`` is its class in the style sheet."""
 
     label: str
     look: str
@@ -56,7 +56,7 @@ class Series:
 
 
 def look_of(name: str) -> str:
-    """Style class of a selector or method: hue by family, ``alt`` (hollow, dashed) for a variant of it.
+    """Style class of a selector or method: color by family, ``alt`` (hollow, dashed) for a variant of it.
 
     >>> look_of("mf"), look_of("mf*")
     ('c-mf', 'c-mf alt')
@@ -67,9 +67,9 @@ def look_of(name: str) -> str:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions as near as can be to the wanted ones, in the same order, ``gap`` apart, within low … high.
+    """Positions close to the wanted ones, in the same order, at least ``gap`` apart, within low … high.
 
-    Labels at the ends of lines go through this. Overlapping ones form a block around their mean.
+    Places the labels at the ends of lines. Overlapping labels form a block around their mean.
 
     >>> spread([10, 11, 50], gap=10, low=0, high=100)
     [5.5, 15.5, 50.0]
@@ -102,7 +102,7 @@ def _start(block: Sequence[float], gap: float) -> float:
 
 
 def ticks(low: float, high: float, number: int = 5) -> list[float]:
-    """Round numbers that cover low … high, about so many.
+    """About ``number`` round numbers that cover low … high.
 
     >>> ticks(0, 37)
     [0, 10, 20, 30, 40]
@@ -111,6 +111,20 @@ def ticks(low: float, high: float, number: int = 5) -> list[float]:
     power = 10 ** floor(log10(raw))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
     return [round(k * step, 10) + 0 for k in range(floor(low / step + 1e-9), ceil(high / step - 1e-9) + 1)]
+
+
+def value_ticks(series: Sequence[Series], limits: tuple[float, float]) -> list[float]:
+    """Ticks of the y axis: all means, and bars of median length; longer bars are cut."""
+    means = [point.y for one in series for point in one.points]
+    bars = [point.half for one in series for point in one.points if point.half is not None]
+    room = min(float(np.median(bars)) if bars else 0.0, max(max(means) - min(means), 1.0))
+    return ticks(max(min(means) - room, limits[0]), min(max(means) + room, limits[1]))
+
+
+def loss_ticks(rows: Sequence[Series]) -> list[float]:
+    """Ticks of the x axis of a dot plot: zero and all means."""
+    values = [point.y for row in rows for point in row.points]
+    return ticks(min(0.0, *values), max(1.0, *values), 6)
 
 
 def line_chart(
@@ -123,13 +137,10 @@ def line_chart(
     log_x: bool = False,
     y_limits: tuple[float, float] = (-100.0, 100.0),
 ) -> str:
-    """Lines with 95 % bars, each named at its right end."""
+    """Lines with 95 % bars, each labeled at its right end."""
     width, height, left, top, bottom = 560, 340, 46, 26, 42
     right, inset = 24 + _room([one.label for one in series]), 10 + 2.2 * len(series)
-    means = [point.y for one in series for point in one.points]
-    bars = [point.half for one in series for point in one.points if point.half is not None]
-    room = min(float(np.median(bars)) if bars else 0.0, max(max(means) - min(means), 1.0))
-    y_ticks = ticks(max(min(means) - room, y_limits[0]), min(max(means) + room, y_limits[1]))
+    y_ticks = value_ticks(series, y_limits)
     low, high = y_ticks[0], y_ticks[-1]
     first, last = (log(t) if log_x else t for t in (min(x_ticks), max(x_ticks)))
 
@@ -146,7 +157,7 @@ def line_chart(
     parts.append(_text((left + width - right) / 2, height - 4, x_name, "name mid"))
     parts.append(_text(4, 13, y_name, "name"))
     near = min((sx(b) - sx(a) for a, b in pairwise(sorted(x_ticks))), default=60.0)
-    dodge = min(4.0, 0.4 * near / len(series))  # bars of one x stand beside each other
+    dodge = min(4.0, 0.4 * near / len(series))  # bars at one x are drawn side by side
     ends = [one.points[-1] for one in series]
     names = spread([sy(end.y) for end in ends], 14.5, top, height - bottom)
     for number, (one, end, name_y) in enumerate(zip(series, ends, names, strict=True)):
@@ -165,7 +176,7 @@ def line_chart(
 
 
 def heat_map(matrix: NDArray[np.float64], *, low: float, high: float, label: str, tips: Sequence[Sequence[str]]) -> str:
-    """Cells from low to high (fractions), a row after each task; numbers inside where they fit."""
+    """Cells from low to high (fractions), one row per task learned; with numbers if they fit."""
     tasks = len(matrix)
     cell = 44 if tasks <= 5 else max(9, 240 // tasks)
     left, top, size = 22, 16, cell * tasks
@@ -192,11 +203,10 @@ def heat_map(matrix: NDArray[np.float64], *, low: float, high: float, label: str
 
 
 def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
-    """A line a row; each point carries its number (the task), so that colour is not needed to read it."""
+    """One line per row; each point shows its task number, so that reading it does not need color."""
     step, width, top, bottom = 32, 560, 26, 22
     left = 4 + _room([row.label for row in rows])
-    values = [point.y for row in rows for point in row.points]
-    x_ticks = ticks(min(0.0, *values), max(1.0, *values), 6)
+    x_ticks = loss_ticks(rows)
     low, high = x_ticks[0], x_ticks[-1]
     height = top + step * len(rows) + bottom
 
@@ -230,11 +240,11 @@ def class_map(
     *,
     label: str,
 ) -> str:
-    """A class in two dimensions: all nodes faint, the candidates ringed, the chosen ones marked and named.
+    """A class in two dimensions: all nodes, the candidates as larger dots, the chosen ones marked and labeled.
 
     Args:
         all_nodes, candidates: ``[n, 2]`` coordinates.
-        chosen: name, style class, x, y and what hovering says, one for each choice.
+        chosen: name, style class, x, y and hover text of each choice.
     """
     right, height, pad = 16 + _room([name for name, *_ in chosen]), 200, 8
     width = 220 + right
@@ -259,12 +269,12 @@ def class_map(
 
 
 def _room(names: Sequence[str]) -> float:
-    """Width of the longest name, nearly: the style sheet's labels are 12 pixels high and semibold."""
+    """Approximate width of the longest name: labels are 12 pixels high and semibold."""
     return 7.4 * max(map(len, names), default=0)
 
 
 def _dots(points: NDArray[np.float64], kind: str) -> str:
-    """Round dots as one path of zero-length strokes, a few bytes a node."""
+    """Round dots as one path of zero-length strokes, a few bytes per node."""
     return f'<path class="{kind}" d="' + "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points) + '"/>'
 
 

@@ -1,11 +1,12 @@
-"""The page: one HTML file made from the run store, with every table and figure of the paper that it can fill.
+"""The HTML page of a run store: every stored row in tables, and the figures that the rows allow.
 
-The file needs nothing else: style, script and figures are inside. It reads the store and never a live model; the
-maps of chosen nodes also read the data set, where it is at hand.
+The file is self-contained: style, script and figures are inside. It reads the store and never a live model; the maps
+of chosen nodes also read the data set, if it is available.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -17,45 +18,58 @@ from ergnn.errors import InputError
 from ergnn.experiments.grid import PAPER_TABLE_1
 from ergnn.experiments.store import RunStore, StoredRun
 from ergnn.report.claims import claims_of
-from ergnn.report.page_figures import DatasetFigures, choices, forgetting, growth, heat_maps, sweep
-from ergnn.report.page_tables import PageTable, cost_table, result_table, tests_of
-from ergnn.report.rows import Row, dataset_order, gather
+from ergnn.report.page_figures import KINDS, DatasetFigures
+from ergnn.report.result_tables import cost_table, page_table, tables_text, tests_of
+from ergnn.report.rows import Row, dataset_order, gather, main_backbone
 from ergnn.report.settings import Setting, settings_of
+from ergnn.report.table import Table
 
-TITLE = "ER-GNN, reproduced"
 MOST_SETTINGS = 3
-"""Settings of graphs that get figures of their own; all of them have tables."""
+"""Settings of graphs that get figures; all settings have tables."""
+TABLE_FORMATS = {".md": "markdown", ".tex": "latex", ".txt": "text"}
+Figures = list[tuple[Setting, list[DatasetFigures]]]
 
 
-def write_page(store_path: str | Path, out_html: str | Path, title: str = TITLE, command: str = "") -> Path:
-    """Make the page of a run store.
-
-    Args:
-        store_path: the SQLite file, or the URL of a server; it must be there and hold at least one finished run.
-        out_html: the file to write.
-        title: of the page.
-        command: how the results were made, shown at the top.
-    """
+def stored_runs(store_path: str | Path) -> list[StoredRun]:
+    """All runs of a store, which must exist and hold at least one."""
     with RunStore(store_path, create=False) as store:
         runs, name = store.runs(), store.path
     if not runs:
         raise InputError(f"{name}: no finished run to report; `ergnn reproduce` and `ergnn run` make some")
-    out = Path(out_html)
+    return runs
+
+
+def write_page(store_path: str | Path, out: str | Path, title: str | None = None, command: str = "") -> Path:
+    """Write the page of a run store, or only its tables if the file is called ``.md``, ``.tex`` or ``.txt``.
+
+    Args:
+        store_path: the SQLite file, or the URL of a server; it must exist and hold at least one finished run.
+        out: the file to write.
+        title: title of the page; by default made from its content.
+        command: how the results were made, shown at the top.
+    """
+    runs, path = stored_runs(store_path), Path(out)
+    if path.suffix in TABLE_FORMATS:
+        text = tables_text(settings_of(gather(runs)), TABLE_FORMATS[path.suffix])
+    else:
+        text = page_of(runs, title=title, command=command)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page_of(runs, title=title, command=command), encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error})") from None
-    return out
+        raise InputError(f"{path}: cannot be written ({error})") from None
+    return path
 
 
-def page_of(runs: Sequence[StoredRun], title: str = TITLE, command: str = "") -> str:
+def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = "") -> str:
     """The page of some stored runs, as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     settings = settings_of(gather(runs))
-    drawn = [s for s in settings if not s.is_image][:MOST_SETTINGS] + [s for s in settings if s.is_image][:1]
+    drawn = drawn_settings(settings)
+    figures = {kind: figures_of(kind, drawn) for kind in KINDS}
+    in_paper = any(row.paper for setting in settings for row in setting.rows)
     environment = Environment(
         loader=PackageLoader("ergnn.report"),
         autoescape=True,
@@ -64,9 +78,11 @@ def page_of(runs: Sequence[StoredRun], title: str = TITLE, command: str = "") ->
         lstrip_blocks=True,
     )
     environment.filters["svg"] = Markup
+    environment.filters["minus"] = lambda text: re.sub(r"(?<![\w)])-(?=\d)", "−", text)
     folder = files("ergnn.report") / "templates"
     return environment.get_template("page.html").render(
-        title=title,
+        title=title or _title(settings, in_paper),
+        in_paper=in_paper,
         command=command,
         version=__version__,
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
@@ -75,14 +91,8 @@ def page_of(runs: Sequence[StoredRun], title: str = TITLE, command: str = "") ->
         warnings=_warnings(settings),
         claims=[(setting, claims) for setting in drawn if (claims := claims_of(setting))],
         data=_data_sets(runs),
-        tables=_tables(settings),
-        figures={
-            "growth": _figures(drawn, growth),
-            "sweep": _figures(drawn, sweep),
-            "matrices": _figures(drawn, heat_maps),
-            "forgetting": _figures(drawn, forgetting),
-            "choices": _figures(drawn[:2], choices),
-        },
+        tables=_tables(settings, figures["sweep"]),
+        figures=figures,
         left_out=[setting.label for setting in settings if setting not in drawn],
         costs=[(setting, cost_table(f"cost-{setting.id}", setting.rows)) for setting in settings],
         notes=_notes(runs),
@@ -90,40 +100,60 @@ def page_of(runs: Sequence[StoredRun], title: str = TITLE, command: str = "") ->
     )
 
 
-def _tables(settings: Sequence[Setting]) -> dict[int, list[tuple[Setting, list[PageTable]]]]:
-    """Number of the paper's table to its tables, by setting and data set."""
-    found: dict[int, list[tuple[Setting, list[PageTable]]]] = {2: [], 3: [], 4: []}
+def drawn_settings(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings that get figures."""
+    return [s for s in settings if not s.is_image][:MOST_SETTINGS] + [s for s in settings if s.is_image][:1]
+
+
+def figures_of(kind: str, settings: Sequence[Setting]) -> Figures:
+    """The figures of one of :data:`KINDS`, by setting and data set."""
+    shown = settings[:2] if kind == "choices" else settings
+    made = [
+        (setting, [one for dataset in setting.datasets if (one := KINDS[kind](dataset, setting.of(dataset)))])
+        for setting in shown
+    ]
+    return [(setting, figures) for setting, figures in made if figures]
+
+
+def _title(settings: Sequence[Setting], in_paper: bool) -> str:
+    if in_paper:
+        return "ER-GNN, reproduced"
+    datasets = sorted({row.dataset for setting in settings for row in setting.rows}, key=dataset_order)
+    return f"Continual learning on {', '.join(datasets)}"
+
+
+def _tables(settings: Sequence[Setting], swept: Figures) -> dict[int, list[tuple[Setting, list[Table]]]]:
+    """Number of the paper's table to its tables, by setting and data set; figure 3 shows its rows with e > 1."""
+    in_sweep = {id(row) for _, figures in swept for one in figures for row in one.rows}
+    found: dict[int, list[tuple[Setting, list[Table]]]] = {2: [], 3: [], 4: []}
     for setting in settings:
         tests = tests_of(setting.rows)
-        made: dict[int, list[PageTable]] = {2: [], 3: [], 4: []}
+        made: dict[int, list[Table]] = {2: [], 3: [], 4: []}
         for dataset in setting.datasets:
+            all_rows = setting.of(dataset)
+            backbone = main_backbone(all_rows)
             for kind in found:
-                rows = [row for row in setting.of(dataset) if _table_of(row) == kind]
+                rows = [
+                    row
+                    for row in all_rows
+                    if _table_of(row, backbone) == kind
+                    and (row.per_class == 1 or row.is_image or id(row) not in in_sweep)
+                ]
                 if rows:
-                    id = f"table{kind}-{dataset}-{setting.id}"
+                    name = f"table{kind}-{dataset}-{setting.id}"
                     own = tests.get(dataset, {}) if kind != 3 else {}
-                    made[kind].append(result_table(id, dataset, rows, own, 1 if kind == 4 else 100))
+                    made[kind].append(page_table(name, dataset, rows, own, 1 if kind == 4 else 100))
         for kind, tables in made.items():
             if tables:
                 found[kind].append((setting, tables))
     return found
 
 
-def _table_of(row: Row) -> int:
-    """Where the paper would print a row; e > 1 is figure 3's."""
+def _table_of(row: Row, backbone: str) -> int:
+    """The paper's table that a row belongs to."""
     if row.is_image:
         return 4
-    if row.per_class > 1:
-        return 0
-    return 3 if row.method == "replay" and row.backbone != "gat" else 2
-
-
-def _figures(settings: Sequence[Setting], draw: Any) -> list[tuple[Setting, list[DatasetFigures]]]:
-    made = [
-        (setting, [figures for dataset in setting.datasets if (figures := draw(dataset, setting.of(dataset)))])
-        for setting in settings
-    ]
-    return [(setting, figures) for setting, figures in made if figures]
+    return 3 if row.method == "replay" and row.backbone != backbone else 2
 
 
 def _facts(runs: Sequence[StoredRun], settings: Sequence[Setting]) -> list[tuple[str, str]]:
@@ -135,7 +165,7 @@ def _facts(runs: Sequence[StoredRun], settings: Sequence[Setting]) -> list[tuple
         ("seeds", f"{len({run.seed for run in runs}):,}"),
         ("class orders", f"{len({(run.config.get('class_order'), run.order) for run in runs}):,}"),
         ("data sets", ", ".join(sorted({run.dataset for run in runs}, key=dataset_order))),
-        ("computing", _duration(sum(run.seconds for run in runs))),
+        ("compute time", _duration(sum(run.seconds for run in runs))),
         ("machine", "; ".join(machines)),
         ("code", ", ".join(sorted({run.code_version for run in runs}))),
         ("finished", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"),
@@ -158,7 +188,7 @@ def _duration(seconds: float) -> str:
 
 
 def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:
-    """Each badge on the page, what it means, and how many rows have it."""
+    """Each badge on the page, its meaning, and the number of rows that have it."""
     counts: dict[tuple[str, str], int] = {}
     for setting in settings:
         for row in setting.rows:
@@ -168,7 +198,7 @@ def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:
 
 
 def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """Table 1: each data set as its files describe it, the paper's counts where they differ, and the tasks learnt."""
+    """Table 1: the size of each data set, the paper's counts if they differ, and the tasks learned."""
     from ergnn.data import describe_datasets
 
     known = {info.name: info for info in describe_datasets()}
@@ -193,7 +223,7 @@ def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 
 def _order(run: StoredRun) -> str:
-    """The tasks' classes in words."""
+    """The classes of the tasks, in order."""
     if all(group == run.classes[0] for group in run.classes[1:]):
         return "the same classes in every task"
     names = run.class_names or [str(c) for c in range(1 + max(map(max, run.classes)))]
@@ -201,7 +231,7 @@ def _order(run: StoredRun) -> str:
 
 
 def _notes(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:
-    """What to know before quoting: the notes of the runs, each once, with the data sets they belong to."""
+    """The notes of the runs, each once, with the data sets they belong to."""
     found: dict[str, set[str]] = {}
     for run in runs:
         for note in [f"{run.split} split", *run.notes]:

@@ -1,7 +1,7 @@
-"""Where chosen nodes lie: a class in two dimensions.
+"""Maps of a class in two dimensions, to show which nodes were chosen.
 
-Nodes are compared as a two-layer network sees them without weights: rows of S²X, S = D̃^−½ (A + I) D̃^−½, each
-divided by its length. The first two principal components of a class's rows make its map.
+A node is represented as a two-layer network without weights sees it: its row of S²X, S = D̃^−½ (A + I) D̃^−½, divided
+by its norm. A map shows the first two principal components of the rows of a class.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 
 MOST_EDGES = 2_000_000
-"""Beyond this S²X is not cheap enough for a page."""
+"""Larger graphs get no maps: S²X would take too long."""
 MOST_NODES = 250
-"""Nodes of a class that are drawn, of its training nodes and of the others."""
+"""Largest number of training nodes, and of other nodes, drawn per class."""
 
 
 @dataclass(frozen=True)
 class ClassMap:
-    """One class: node ids and their coordinates, and which of them are training nodes.
+    """One class: node ids, their coordinates, and which of them are training nodes.
 
-    ``explained`` is the part of the variance that the two dimensions hold.
+    ``explained`` is the share of the variance in the two dimensions.
     """
 
     task: int
@@ -37,25 +37,25 @@ class ClassMap:
     explained: float
 
     def at(self, node: int) -> NDArray[np.float64] | None:
-        """Coordinates of a node, None where it is not of this class."""
+        """Coordinates of a node, or None if it is not in this class."""
         found = np.flatnonzero(self.nodes == node)
         return self.points[found[0]] if found.size else None
 
 
 def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[NDArray[np.float64], float]:
-    """Coordinates of the rows along their first principal components, and the part of the variance in them.
+    """Coordinates of the rows along their first principal components, and the share of variance they explain.
 
-    With rows centred to R = U Σ Vᵀ the coordinates are U Σ. A component's sign is chosen so that its largest
-    coordinate is positive; components that are not there are zero.
+    For centered rows R = U Σ Vᵀ the coordinates are U Σ. The sign of a component makes its largest coordinate
+    positive; missing components are zero.
     """
-    centred = rows - rows.mean(axis=0)
-    gram = centred @ centred.T if len(rows) <= rows.shape[1] else None
+    centered = rows - rows.mean(axis=0)
+    gram = centered @ centered.T if len(rows) <= rows.shape[1] else None
     if gram is not None:  # fewer rows than columns: the eigenvectors of R Rᵀ are U, its eigenvalues Σ²
         values, vectors = np.linalg.eigh(gram)
         sigma = np.sqrt(np.clip(values[::-1], 0, None))
         points = vectors[:, ::-1] * sigma
     else:
-        u, sigma, _ = np.linalg.svd(centred, full_matrices=False)
+        u, sigma, _ = np.linalg.svd(centered, full_matrices=False)
         points = u * sigma
     total = float((sigma**2).sum())
     points = points[:, :number]
@@ -65,8 +65,8 @@ def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[ND
     return points * np.where(heights < 0, -1.0, 1.0), part
 
 
-def smoothed_attributes(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Rows of S²X for some nodes, divided by their length."""
+def smoothed_features(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows of S²X for some nodes, divided by their norm."""
     n = graph.num_nodes
     source, target = graph.edge_index.cpu().numpy()
     adjacency = sp.csr_matrix((np.ones(len(source)), (target, source)), shape=(n, n)) + sp.identity(n, format="csr")
@@ -85,7 +85,7 @@ def smoothed_attributes(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.fl
 def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[ClassMap]:
     """A map of each class of a task: its training nodes first, then its others.
 
-    Of many nodes only some are drawn, by seed, but all of those in ``keep``.
+    Of more than ``MOST_NODES`` nodes a random sample is drawn, plus all of those in ``keep``.
     """
     rng = np.random.default_rng(seed)
     labels = task.graph.y.cpu().numpy()
@@ -96,7 +96,7 @@ def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[Cl
         own = _some(all_own, keep, rng)
         others = _some(np.setdiff1d(np.flatnonzero(labels == label), all_own), keep, rng)
         nodes = np.concatenate([own, others])
-        points, explained = principal_components(smoothed_attributes(task.graph, nodes))
+        points, explained = principal_components(smoothed_features(task.graph, nodes))
         maps.append(ClassMap(task.id, label, nodes, points, np.arange(len(nodes)) < len(own), explained))
     return maps
 

@@ -1,30 +1,32 @@
-"""Stored runs, gathered into the rows that tables and figures show: one configuration over its seeds and orders."""
+"""The row model of every table and figure: one configuration over its seeds and class orders."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ergnn import metrics
+from ergnn.data.datasets.mnist import DIGITS
 from ergnn.errors import ErgnnError
 from ergnn.experiments.cells import command_of
-from ergnn.experiments.config import RunConfig
+from ergnn.experiments.config import DEFAULTS, RunConfig
 from ergnn.experiments.grid import TABLE_4
 from ergnn.experiments.keys import canonical_json, member_config
+from ergnn.experiments.paper import PaperResult, paper_result
 from ergnn.experiments.statistics import measure
 from ergnn.experiments.stored_run import StoredRun
 from ergnn.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.report.figures import look_of
-from ergnn.report.paper import PaperResult, paper_result
 
 BACKBONES = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
 METHODS = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
 SELECTORS = ("random", "mf", "mf*", "cm", "cm*", "im")
-"""Orders of the paper's tables."""
+"""In the order of the paper's tables."""
 NAMES = {
     **{"gat": "GAT", "gcn": "GCN", "sgc": "SGC", "gin": "GIN", "sage": "GraphSAGE", "mlp": "MLP"},
     **{"deepwalk": "DeepWalk", "node2vec": "Node2Vec", "ewc": "EWC", "gem": "GEM", "agem": "A-GEM"},
@@ -32,15 +34,10 @@ NAMES = {
     **{"random": "Random", "mf": "MF", "mf*": "MF*", "cm": "CM", "cm*": "CM*", "im": "IM", "rim": "RIM"},
     **{"s2-ridge": "S2-ridge", "la-ridge": "LA-ridge", "mf-s2": "MF in S²X"},
 }
-OF_REPLAY = ("loss_scale", "beta", "replay", "hops", "replay_batch")
-"""Settings that only rows with replay have: shown in the row's name where they are not the usual ones."""
-USUAL_IMAGE_OPTIONS = {
-    row.settings["selector"]: row.settings.get("selector_options", {})
-    for row in TABLE_4.rows
-    if row.settings.get("selector")
-}
+OF_THE_ROW = ("selector", "per_class", "selector_options")
+"""Options of methods that rows of one table differ in; others are shown in the row's name."""
 LEAST_RUNS = 5
-"""Fewer runs than this say little; the page marks them."""
+"""The page marks rows with fewer runs."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,9 @@ class Row:
 
     @property
     def backbone(self) -> str:
-        """The network, or where its input comes from for vectors from walks."""
-        features = self.config.get("features", RunConfig.features)
-        return self.runs[0].backbone if features == RunConfig.features else str(features)
+        """The network, or the walks that its input vectors come from."""
+        read = self.config.get("input", DEFAULTS["input"])
+        return self.runs[0].backbone if read == DEFAULTS["input"] else str(read)
 
     @property
     def method(self) -> str:
@@ -82,31 +79,23 @@ class Row:
         return any(run.leaky for run in self.runs)
 
     @property
-    def is_main(self) -> bool:
-        """Whether the paper's figure 2 would show it: GAT (or the image network) with and without replay at e = 1."""
-        bound = self.method in ("joint", "nearest-mean")
-        return self.per_class == 1 and (bound or self.backbone == ("mlp" if self.is_image else "gat"))
+    def is_bound(self) -> bool:
+        return self.method in ("joint", "nearest-mean")
 
     @cached_property
     def minimal(self) -> dict[str, Any]:
-        """As few settings as give the same runs."""
+        """The fewest settings that give the same runs."""
         return minimal_settings(self.config)
 
     @cached_property
     def special(self) -> dict[str, Any]:
-        """Options that the row has and its like in the paper's tables has not."""
-        given = self.minimal
-        usual = USUAL_IMAGE_OPTIONS.get(self.selector or "", {}) if self.is_image else {}
-        found: dict[str, Any] = {}
-        for name in ("selector_options", "backbone_options", "method_options", "features_options"):
-            options = given.get(name) or {}
-            found |= {} if name == "selector_options" and options == usual else options
-        defaults = {f.name: f.default for f in fields(RunConfig)}
-        if self.is_image:  # where every task has a graph of its own, "isolated" is the only way
-            defaults |= {**TABLE_4.common, "replay": self.config.get("replay")}
-        found |= {
-            name: self.config[name] for name in OF_REPLAY if self.config.get(name, defaults[name]) != defaults[name]
-        }
+        """Options that the same row of the paper's tables does not have."""
+        rows = [row.settings for row in TABLE_4.rows if self.is_image and row.settings["method"] == self.method]
+        usual = next((row for row in rows if row.get("selector") == self.selector), {})
+        given = {name: value for name, value in self.minimal.items() if value != usual.get(name)}
+        found = {name: value for name, value in given.items() if name not in {*DEFAULTS, *OF_THE_ROW}}
+        for name in ("selector_options", "backbone_options", "method_options", "input_options"):
+            found |= given.get(name) or {}
         return found
 
     @property
@@ -122,7 +111,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As the paper names it: ``GAT``, ``ER-GAT · MF*``; with what it does not have in brackets."""
+        """As in the paper: ``GAT``, ``ER-GAT · MF*``; options that the paper does not have in parentheses."""
         backbone = NAMES.get(self.backbone, self.backbone)
         if self.method == "replay":
             count = "" if self.per_class == 1 else f", e = {self.per_class}"
@@ -138,24 +127,30 @@ class Row:
 
     @property
     def look(self) -> str:
-        """Style class in figures: by selector where there is one, else by method; leaky rows are dotted."""
+        """Style class in figures, by selector or else by method; leaky rows are dotted."""
         return look_of(self.selector or self.method) + (" leaky" if self.is_leaky else "")
 
     @cached_property
     def matrices(self) -> list[AccuracyMatrix]:
         return [run.matrix for run in self.runs]
 
+    def summary(self, name: str) -> Summary:
+        """``pm``, ``fm`` or ``aa`` over the runs."""
+        return summarize(list(self.by_member(name).values()))
+
     @cached_property
     def pm(self) -> Summary:
-        return summarize([metrics.performance_mean(m) for m in self.matrices])
+        return self.summary("pm")
 
     @cached_property
     def fm(self) -> Summary:
-        return summarize([metrics.forgetting_mean(m) for m in self.matrices])
+        return self.summary("fm")
 
     @cached_property
-    def aa(self) -> Summary:
-        return summarize([metrics.average_accuracy(m) for m in self.matrices])
+    def after_each_task(self) -> list[Summary]:
+        """Mean score over the tasks seen so far, after each task."""
+        curves = np.array([metrics.performance_after_each_task(matrix) for matrix in self.matrices])
+        return [summarize(curves[:, i]) for i in range(curves.shape[1])]
 
     @cached_property
     def matrix(self) -> AccuracyMatrix:
@@ -163,7 +158,7 @@ class Row:
 
     @cached_property
     def forgetting_per_task(self) -> list[Summary]:
-        """``a_jj − a_Mj`` for each task but the last, over the runs."""
+        """``a_jj − a_Mj`` for each task except the last, over the runs."""
         drops = np.array([np.diagonal(m.values) - m.values[-1] for m in self.matrices])
         return [summarize(drops[:, j]) for j in range(drops.shape[1] - 1)]
 
@@ -178,28 +173,31 @@ class Row:
 
     @property
     def paper(self) -> PaperResult | None:
-        return paper_result(self.dataset, self.backbone, self.method, self.selector, self.per_class)
+        return paper_result(
+            self.dataset, self.backbone, self.method, self.selector, self.per_class, self.config.get("head")
+        )
 
     @property
     def badges(self) -> list[tuple[str, str]]:
-        """Short marks and what they mean, for what must not be quoted as it stands."""
+        """Short marks and their meaning, for results that need a caveat."""
         marks = []
         if self.is_leaky:
             marks.append(("LEAKY", "the selector saw test labels"))
-        epochs, tasks = self.config.get("epochs", RunConfig.epochs), self.matrix.num_tasks
-        if epochs < RunConfig.epochs and not self.is_image:
-            marks.append(("QUICK", f"{epochs} epochs a task in place of {RunConfig.epochs}"))
+        usual, tasks = DEFAULTS["epochs"], self.matrix.num_tasks
+        epochs = self.config.get("epochs", usual)
+        if epochs < usual and not self.is_image:
+            marks.append(("QUICK", f"{epochs} epochs per task instead of {usual}"))
         if self.is_image and (self.config.get("dataset_options") or {}).get("tasks", tasks) < 23:
-            marks.append(("QUICK", f"{tasks} tasks in place of 23"))
+            marks.append(("QUICK", f"{tasks} tasks instead of 23"))
         if len(self.runs) < LEAST_RUNS:
-            marks.append(("FEW", f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}: the interval says little"))
-        if any("digits" in note for run in self.runs for note in run.notes):
-            marks.append(("DIGITS", "scikit-learn's digits in place of MNIST"))
+            marks.append(("FEW", f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}: the interval is unreliable"))
+        if any(run.data == DIGITS for run in self.runs):
+            marks.append(("DIGITS", "scikit-learn's digits instead of MNIST"))
         return marks
 
     @cached_property
     def command(self) -> str:
-        """``ergnn run …`` that gives this row again, with as few options as will do."""
+        """``ergnn run …`` that gives this row again, with the fewest options."""
         seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
         first, last = min(seeds), max(seeds)
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=max(orders) + 1))
@@ -209,23 +207,42 @@ class Row:
         return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
 
     def paired(self, other: Row, name: str = "fm") -> Summary | None:
-        """``self − other`` over the seeds and class orders that both have; None where there is none."""
+        """``self − other`` over the seeds and class orders that both have; None if there are none."""
         mine, theirs = self.by_member(name), other.by_member(name)
         common = sorted(mine.keys() & theirs.keys())
         return summarize([mine[key] - theirs[key] for key in common]) if common else None
 
 
 def gather(runs: Iterable[StoredRun]) -> list[Row]:
-    """One row for each configuration, in the order of the paper's tables."""
+    """One row per configuration, in the order of the paper's tables."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(canonical_json(run.config), []).append(run)
     return sorted((Row(group[0].config, group) for group in groups.values()), key=_row_order)
 
 
+def main_backbone(rows: Sequence[Row]) -> str:
+    """The backbone that the rows of one data set are about: the paper's if there is one, else the most frequent."""
+    counts = Counter(row.backbone for row in rows if not row.is_bound) or Counter(row.backbone for row in rows)
+    paper = "mlp" if rows[0].is_image else "gat"
+    return paper if paper in counts else counts.most_common(1)[0][0]
+
+
+def base_rows(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one data set with the smallest e, and those that remember nothing."""
+    fewest = min((row.per_class for row in rows if row.runs[0].per_class), default=1)
+    return [row for row in rows if row.runs[0].per_class in (None, fewest)]
+
+
+def main_rows(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one data set for a figure like the paper's figure 2: one backbone, with and without replay, one e."""
+    backbone = main_backbone(rows)
+    return [row for row in base_rows(rows) if row.is_bound or row.backbone == backbone]
+
+
 def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """As few settings as give the same run: what a protocol or backbone would fill in is left out."""
-    given = {f.name: config[f.name] for f in fields(RunConfig) if f.name in config}
+    """The fewest settings that give the same run, without what a protocol or backbone fills in."""
+    given = dict(config)
     for name in [name for name in given if name != "dataset"]:
         fewer = {key: value for key, value in given.items() if key != name}
         if _same_run(fewer, config):
@@ -235,8 +252,9 @@ def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _same_run(given: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     try:
-        return canonical_json(member_config(RunConfig(**given).resolved())) == canonical_json(config)
-    except ErgnnError:  # such as a data set or selector of a package that is not installed here
+        same = [canonical_json(member_config(RunConfig(**part).resolved())) for part in (given, config)]
+        return same[0] == same[1]
+    except ErgnnError:  # such as a data set or selector of a package that is not installed
         return False
 
 
@@ -247,7 +265,7 @@ def dataset_order(name: str) -> tuple[int, str]:
 
 
 def _row_order(row: Row) -> tuple[Any, ...]:
-    """Baselines, ER rows by selector, then our selectors, then bounds such as joint training."""
+    """Baselines, ER rows by selector, our selectors, then bounds such as joint training."""
     return (
         dataset_order(row.dataset),
         _place(row.method, METHODS),

@@ -1,22 +1,22 @@
-"""What the rows of one table have in common: protocol, split, class orders, epochs and what else is not usual."""
+"""What the rows of one table share: protocol, split, class orders, epochs and other settings not at their default."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ergnn.report.rows import OF_REPLAY, Row, dataset_order
+from ergnn.experiments.config import DEFAULTS
+from ergnn.report.rows import Row, dataset_order
 
 OF_THE_ROW = (
-    *("dataset", "backbone", "method", "selector", "per_class", "features"),
-    *("selector_options", "backbone_options", "method_options", "features_options"),
-    *OF_REPLAY,
+    *("dataset", "backbone", "method", "input"),
+    *("backbone_options", "method_options", "input_options"),
 )
 
 
 @dataclass
 class Setting:
-    """Rows that may stand in one table, for each data set."""
+    """Rows that may share a table, for each data set."""
 
     label: str
     protocol: str
@@ -36,7 +36,7 @@ class Setting:
 
     @property
     def badges(self) -> list[tuple[str, str]]:
-        """Marks that every row of the setting has: said once, at its head."""
+        """Badges that every row of the setting has, shown once in its heading."""
         return [badge for badge in self.rows[0].badges if all(badge in row.badges for row in self.rows)]
 
     def of(self, dataset: str) -> list[Row]:
@@ -44,7 +44,7 @@ class Setting:
 
 
 def settings_of(rows: Sequence[Row]) -> list[Setting]:
-    """Rows by what they have in common; the settings with the most rows first, the paper's protocol before others."""
+    """Group rows by what they share; settings with the most rows first, the paper's protocol before others."""
     found: dict[str, Setting] = {}
     for row in rows:
         label = _label(row)
@@ -53,7 +53,7 @@ def settings_of(rows: Sequence[Row]) -> list[Setting]:
 
 
 def _label(row: Row) -> str:
-    """Said in words what everybody asks first, and then only what is not the protocol's own."""
+    """Protocol, split and class order, then the settings that the protocol does not decide."""
     given = row.minimal
     order = row.config.get("class_order", "natural")
     parts = [
@@ -65,6 +65,6 @@ def _label(row: Row) -> str:
         f"{name.replace('_', ' ')} "
         + (", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
         for name, value in given.items()
-        if name not in (*OF_THE_ROW, "protocol", "split", "class_order")
+        if name in DEFAULTS and name not in (*OF_THE_ROW, "protocol", "split", "class_order")
     ]
     return " · ".join(parts)

@@ -1,137 +1,21 @@
-"""Tables for terminals, Markdown and LaTeX, and the page of text that one run prints.
-
-Numbers come in as fractions and leave as percent with two decimals.
-"""
+"""The text page of one run: what ``ergnn run`` prints. Scores are fractions, shown as percent with two decimals."""
 
 from __future__ import annotations
 
-import re
 import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ergnn.errors import InputError
+from ergnn.report.table import LEAKY, NOTHING, Table, percent
 
-FORMATS = ("text", "markdown", "latex")
-LEAKY = "LEAKY (selector saw test labels)"
+__all__ = ["Table", "accuracy_table", "measure_table", "percent", "run_table"]
+
 WIDTH = 80
 MOST_TASKS = 8
-"""More tasks than this do not fit the width: the middle of the accuracy matrix is left out."""
-
-NOTHING = "–"
-"""Shown where there is no number."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells of text under a header; every row is as long as the header.
-
-    Args:
-        header: the columns' names.
-        rows: the cells.
-        align: one letter a column, ``l``, ``c`` or ``r``; by default the first is left, the others right.
-        title: a line above the table, its caption in LaTeX.
-
-    >>> print(Table(["method", "PM"], [["finetune", "94.19"], ["replay", "95.66"]]).to_text())
-     method   │    PM
-    ──────────┼──────
-     finetune │ 94.19
-     replay   │ 95.66
-    """
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    align: str = ""
-    title: str = ""
-
-    def __post_init__(self) -> None:
-        columns = len(self.header)
-        if not columns:
-            raise InputError("a table needs at least one column")
-        for number, row in enumerate(self.rows):
-            if len(row) != columns:
-                raise InputError(f"table row {number} has {len(row)} cells; the header has {columns}")
-        align = self.align or "l" + "r" * (columns - 1)
-        if len(align) != columns or set(align) - set("lcr"):
-            raise InputError(f"align is {align!r}; it needs one of l, c, r for each of {columns} columns")
-        object.__setattr__(self, "align", align)
-
-    def render(self, format: str) -> str:
-        """The table as ``"text"``, ``"markdown"`` or ``"latex"``."""
-        renderers = {"text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex}
-        if format not in renderers:
-            raise InputError(f"unknown table format {format!r}; choose one of: {', '.join(FORMATS)}")
-        return renderers[format]()
-
-    def to_text(self) -> str:
-        """Aligned columns with a rule under the header, for a terminal."""
-        widths = [max(map(display_width, column)) for column in zip(self.header, *self.rows, strict=True)]
-        header, *rows = ([_pad(*cell) for cell in zip(row, widths, self.align, strict=True)] for row in self._all)
-        rule = ["─" * width for width in widths]
-        lines = [_line(header), _line(rule, gap="──", bar="─┼─", edge="─"), *map(_line, rows)]
-        return "\n".join([self.title, *lines] if self.title else lines)
-
-    def to_markdown(self) -> str:
-        r"""A table of GitHub-flavoured Markdown.
-
-        >>> print(Table(["selector", "FM"], [["mf*", "21.88"]]).to_markdown())
-        | selector | FM |
-        | :-- | --: |
-        | mf\* | 21.88 |
-        """
-        marks = {"l": ":--", "c": ":-:", "r": "--:"}
-        rows = [[_escape_markdown(cell) for cell in row] for row in self._all]
-        rows.insert(1, [marks[letter] for letter in self.align])
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        return "\n".join([f"**{_escape_markdown(self.title)}**", "", *lines] if self.title else lines)
-
-    def to_latex(self) -> str:
-        r"""A ``tabular`` in the style of booktabs, inside a ``table`` when there is a title.
-
-        >>> print(Table(["method", "FM (%)"], [["replay", "-0.50"]]).to_latex())
-        \begin{tabular}{lr}
-        \toprule
-        method & FM (\%) \\
-        \midrule
-        replay & $-$0.50 \\
-        \bottomrule
-        \end{tabular}
-        """
-        header, *rows = (_protect(" & ".join(map(_escape_latex, row))) + r" \\" for row in self._all)
-        lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        if self.title:
-            caption = rf"\caption{{{_escape_latex(self.title)}}}"
-            lines = [r"\begin{table}", r"\centering", caption, *lines, r"\end{table}"]
-        return "\n".join(lines)
-
-    @property
-    def _all(self) -> list[Sequence[str]]:
-        return [self.header, *self.rows]
-
-
-def display_width(text: str) -> int:
-    """Columns that a terminal gives to a text: two for wide East Asian characters, none for combining ones.
-
-    >>> display_width("naïve"), display_width("nai\u0308ve"), display_width("図")
-    (5, 5, 2)
-    """
-    return sum(
-        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text
-    )
-
-
-def percent(fraction: float) -> str:
-    """A fraction as percent with two decimals, never ``-0.00``.
-
-    >>> percent(0.94186), percent(-0.00001)
-    ('94.19', '0.00')
-    """
-    return f"{round(100 * fraction, 2) + 0.0:.2f}"
+"""With more tasks than this, the middle of the accuracy matrix is left out to fit the width."""
 
 
 def accuracy_table(result: Mapping[str, Any]) -> Table:
@@ -318,35 +202,3 @@ def _duration(seconds: float) -> str:
 def _wrapped(label: str, text: str) -> str:
     """A label and a text beside it that keeps its left edge over several lines."""
     return textwrap.fill(text, WIDTH, initial_indent=f"{label:<8} ", subsequent_indent=" " * 9)
-
-
-def _pad(text: str, width: int, align: str) -> str:
-    space = width - display_width(text)
-    left = {"l": 0, "c": space // 2, "r": space}[align]
-    return " " * left + text + " " * (space - left)
-
-
-def _line(cells: Sequence[str], gap: str = "  ", bar: str = " │ ", edge: str = " ") -> str:
-    first, *others = cells
-    return (edge + first + (bar + gap.join(others) if others else "")).rstrip()
-
-
-def _escape_markdown(text: str) -> str:
-    return re.sub(r"([\\`*_|<])", r"\\\1", text).replace("\n", "<br>")
-
-
-_LATEX = {
-    **{letter: rf"\{letter}" for letter in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "…": r"\dots{}", "–": "--"},
-}
-
-
-def _protect(row: str) -> str:
-    """LaTeX would read a row that opens with ``[`` or ``*`` as an option of the line break before it."""
-    return f"{{{row[0]}}}{row[1:]}" if row.startswith(("[", "*")) else row
-
-
-def _escape_latex(text: str) -> str:
-    escaped = "".join(_LATEX.get(letter, letter) for letter in text)
-    return re.sub(r"(?<![\w)\-])-(?=\d)", "$-$", escaped)

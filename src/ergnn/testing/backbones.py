@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.engine.objective import embed, make_objective
 from ergnn.learner import Learner
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
-from ergnn.nn.objective import embed, make_objective
 from ergnn.testing.examples import EPOCHS, FEATURES, example_graph, example_stream
 from ergnn.testing.rules import Subject, rule, run
 from ergnn.testing.watching import random_state, require, same, through_a_file, unchanged

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data import Task, TaskStream
+from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.methods import LearnerView, Method
 from ergnn.nn.examples import Examples
@@ -86,6 +87,23 @@ def _check_examples(examples: Examples, task: Task, allowed: Tensor) -> None:
     require(weights.shape == examples.nodes.shape, f"{task.name}: weights have shape {tuple(weights.shape)}.")
     fit = bool(torch.isfinite(weights).all()) and float(weights.min()) >= 0 and float(weights.sum()) > 0
     require(fit, f"{task.name}: weights must be finite, 0 or more, and not all 0; they are {weights.tolist()[:5]}….")
+
+
+@rule("its loss is one finite number per example, and needs no extras; a penalty is a scalar", "method")
+def _method_loss(subject: Subject) -> None:
+    method, stream = _method(subject), example_stream()
+    learner = _learner(method, "growing")
+    for task in stream[:2]:
+        learner.observe(task)
+    assert learner.model is not None
+    task = stream[1]
+    for examples in (method.examples(learner, task), learner.examples(task.graph, task.val, task.id)):
+        objective = make_objective([learner.model], [examples])
+        losses = objective.losses(objective.parameters())
+        require(losses.shape == examples.nodes.shape, f"loss gave {tuple(losses.shape)} for {len(examples)} examples.")
+        require(bool(torch.isfinite(losses).all()), "A loss is NaN or infinite.")
+    term = method.penalty(objective.by_name(objective.parameters()))
+    require(term is None or term.dim() == 0, f"penalty gave {'None' if term is None else tuple(term.shape)}.")
 
 
 @rule("learns three tasks with every kind of head, on dense and on sparse attributes", "method")

@@ -31,13 +31,6 @@ class Evil:
         return os.system, ("touch harm",)
 
 
-class Greedy:
-    """A pickle of it takes 8 GB when it is loaded, by means that torch.load allows."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return bytearray, (8 << 30,)
-
-
 def raw(content: Callable[[], bytes]) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         path.write_bytes(content())
@@ -105,6 +98,18 @@ def parquet(options: dict[str, Any] | None = None, /, **columns: Any) -> Callabl
     )
 
 
+def grown(text: str, rows: int, times: int, **options: Any) -> Callable[[Path], None]:
+    """Edges with one long source, written part by part."""
+
+    def make(path: Path) -> None:
+        part = pa.table({"source": [text] * rows, "target": range(rows)})
+        with pq.ParquetWriter(path, part.schema, **options) as file:
+            for _ in range(times):
+                file.write_table(part)
+
+    return make
+
+
 def repeated(value: Any, times: int) -> pa.Array:
     """One value many times, which a Parquet file says in a few bytes."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(times, dtype=np.int8)), pa.array([value]))
@@ -115,56 +120,51 @@ ENTITIES = '<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "ha">' + "".join(
 )
 FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     # compressed to next to nothing
-    "lines.csv.gz": (packed_text(b"\n" * MB, 20), "MB of text in a file of"),
-    "zeros.csv.gz": (packed_text(b"0" * MB, 20), "MB of text in a file of"),
-    "nodes.csv.gz": (packed_text(b"id,label,domain\n", 2 * MB), "MB of text in a file of"),
-    "edges.csv.gz": (packed_text(b"source,target\n", 2 * MB), "MB of text in a file of"),
-    "deep.json.gz": (packed_text(b"[" * MB, 20), "MB of text in a file of"),
+    "lines.csv.gz": (packed_text(b"\n" * MB, 20), "at most 16 MB or 100 times the file are allowed"),
+    "zeros.csv.gz": (packed_text(b"0" * MB, 20), "at most 16 MB or 100 times the file are allowed"),
+    "nodes.csv.gz": (packed_text(b"id,label,domain\n", 2 * MB), "at most 16 MB or 100 times the file are allowed"),
+    "edges.csv.gz": (packed_text(b"source,target\n", 2 * MB), "at most 16 MB or 100 times the file are allowed"),
+    "deep.json.gz": (packed_text(b"[" * MB, 20), "at most 16 MB or 100 times the file are allowed"),
     "zeros.npz": (
         npz(adj_data=lambda: np.ones(12 * MB, np.int8), adj_indices=lambda: np.zeros(12 * MB, np.int32)),
-        "in a file of",
+        "at most 32 MB or 50 times the file are allowed",
     ),
-    "rows.parquet": (parquet(id=lambda: repeated(1, 999_999), f=lambda: repeated(0.0, 999_999)), "stands there"),
+    "rows.parquet": (parquet(id=lambda: repeated(1, 999_999), f=lambda: repeated(0.0, 999_999)), "occurs again"),
     "edges.parquet": (
-        parquet(source=lambda: repeated(1, 5 * MB), target=lambda: repeated(1, 5 * MB)),
-        "MB of values in a file of",
+        parquet(source=lambda: repeated(1, 40 * MB), target=lambda: repeated(1, 40 * MB)),
+        "at most 512 MB or 200 times the file are allowed",
     ),
     "list.parquet": (
         parquet(
             id=lambda: pa.array(range(70)),
             features=lambda: pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(70 * 999_999, np.int8)), 999_999),
         ),
-        "MB of values in a file of",
+        "at most 512 MB or 200 times the file are allowed",
     ),
     "text.parquet": (
         parquet(id=lambda: pa.array(range(9_999)), label=lambda: repeated("x" * MB, 9_999)),
         "read",
     ),
     "edges.shared.parquet": (
-        parquet(
-            {"column_encoding": {"source": "DELTA_BYTE_ARRAY"}, "use_dictionary": False},
-            source=lambda: pa.array(["x" * 70_000] * 1_000),
-            target=lambda: pa.array(range(1_000)),
-        ),
-        "MB of values in a file of",
+        grown("x" * 70_000, 500, 20, use_dictionary=False, column_encoding={"source": "DELTA_BYTE_ARRAY"}),
+        "cannot be read as a Parquet file within 512 MB",
     ),
     "edges.packed.parquet": (
-        parquet(
-            {"compression": "zstd", "use_dictionary": False},
-            source=lambda: pa.array(["x" * MB] * 70),
-            target=lambda: pa.array(range(70)),
-        ),
-        "MB of values in a file of",
+        grown("x" * MB, 50, 14, use_dictionary=False, compression="zstd"),
+        "cannot be read as a Parquet file within 512 MB",
     ),
     # sizes that are only claimed
     "shape.npz": (npz(adj_shape=np.array([10**12, 10**12])), "1,000,000,000,000 nodes; at most 10,000,000"),
     "square.npz": (npz(adj_shape=np.array([3, 10**12])), "an adjacency matrix is square"),
     "header.npz": (
         npz(labels=header("{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }\n")),
-        "takes 8,000,000,000,000 bytes; the member has 0",
+        "takes 8,000,000,000,000 bytes; the file has 0",
     ),
-    "long.npz": (npz(labels=b"\x93NUMPY\x02\x00\xff\xff\xff\x7f"), "a header of 2,147,483,647 bytes"),
-    "code.npz": (npz(labels=header("{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (3,), }\n")), "header"),
+    "long.npz": (npz(labels=b"\x93NUMPY\x02\x00\xff\xff\xff\x7f"), "cannot be read as an npz file"),
+    "code.npz": (
+        npz(labels=header("{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (3,), }\n")),
+        "takes 24 bytes; the file has 0",
+    ),
     "expanded.pt": (
         saved({"x": torch.zeros(1).expand(10**6, 10**3), "edge_index": torch.zeros(2, 1).long()}),
         "takes more bytes than the file has",
@@ -180,35 +180,36 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     # pickles
     "objects.npz": (npz(labels=np.array([Evil(), 1, 2], dtype=object)), "Python objects; these are pickles"),
-    "pickle.npz": (raw(lambda: pickle.dumps(Evil())), "does not begin as a zip file"),
+    "pickle.npz": (raw(lambda: pickle.dumps(Evil())), "File is not a zip file"),
     "evil.pt": (saved({"x": Evil()}), "names 'posix.system'"),
-    "legacy.pt": (saved({"x": Evil()}, _use_new_zipfile_serialization=False), "does not begin as a zip file"),
-    "plain.pt": (raw(lambda: pickle.dumps(Evil(), 2)), "does not begin as a zip file"),
-    "greedy.pt": (saved({"x": Greedy()}), "names '__builtin__.bytearray'"),
-    "stack.pt": (saved_again(pickle=pickle.dumps(Evil(), 4)), "opcode STACK_GLOBAL"),
-    "second.pt": (saved_again(**{"data.pkl": pickle.dumps(Evil(), 2)}), "2 pickles"),
-    "packed.pt": (
-        saved_again(zipfile.ZIP_DEFLATED, zeros=lambda: bytes(80 * MB)),
-        "compressed; torch.save compresses nothing",
-    ),
-    "module.pt": (saved(torch.nn.Linear(2, 2)), "names 'torch.nn.modules.linear.Linear'"),
+    "legacy.pt": (saved({"x": Evil()}, _use_new_zipfile_serialization=False), "cannot be read as a file of torch.save"),
+    "plain.pt": (raw(lambda: pickle.dumps(Evil(), 2)), "cannot be read as a file of torch.save"),
+    "stack.pt": (saved_again(pickle=pickle.dumps(Evil(), 4)), "cannot be read as a file of torch.save"),
+    "second.pt": (saved_again(**{"data.pkl": pickle.dumps(Evil(), 2)}), "read"),
+    "module.pt": (saved(torch.nn.Linear(2, 2)), "only tensors, dicts and PyG's Data are read"),
     # paths that climb out; nothing is ever unpacked to a file
     "climb.npz": (npz(**{"../../harm": np.ones(3)}), "read"),
     "climb.pt": (saved_again(**{"../../harm": b"1"}), "read"),
-    "twice.npz": (lambda path: twice(path, "labels.npy"), "'labels.npy' stands there twice"),
+    "twice.npz": (lambda path: twice(path, "labels.npy"), "'labels.npy' occurs twice"),
     # texts that grow or nest
     "entities.graphml": (written(f"{ENTITIES}]><graphml><graph>&j;</graph></graphml>"), "a document type"),
     "external.graphml": (
         written('<!DOCTYPE g [<!ENTITY x SYSTEM "file:///etc/passwd">]><graphml><graph>&x;</graph></graphml>'),
         "a document type",
     ),
-    "deep.graphml": (written("<graphml>" + "<data key='a'>" * 100_000), "nested more than 64 deep"),
-    "deep.json": (written('{"nodes": ' + "[" * 100_000), "not JSON that can be read"),
-    "digits.json": (written('{"nodes": [{"id": 1' + "0" * 100_000 + '}], "edges": []}'), "not JSON that can be read"),
+    "deep.graphml": (written("<graphml>" + "<data key='a'>" * 100_000), "cannot be read as GraphML"),
+    "deep.json": (written('{"nodes": ' + "[" * 100_000), "cannot be read as node-link JSON"),
+    "digits.json": (
+        written('{"nodes": [{"id": 1' + "0" * 100_000 + '}], "edges": []}'),
+        "cannot be read as node-link JSON",
+    ),
     "quote.csv": (written('id\n"' + "a\n" * 100_000), "a quote is opened and never closed"),
     "index.tsv": (written("id\tfeatures\na\t999999999999:1\n"), "index 999999999999 is out of range"),
-    "ragged.csv": (written("id,a\n" + "1," * 500_000), "fields; the header has 2 columns"),
-    "wide.csv": (written("id," + ",".join(map(str, range(1_000_001))) + "\n"), "1,000,001 features; at most 1,000,000"),
+    "ragged.csv": (written("id,a\n" + "1," * 500_000), "Expected 2 columns, got 500001"),
+    "wide.csv": (
+        written("id," + ",".join(map(str, range(1_000_001))) + "\n"),
+        "1,000,002 columns take 9,537 MB; at most 4,096 are allowed",
+    ),
 }
 
 

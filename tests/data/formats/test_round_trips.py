@@ -15,6 +15,7 @@ import scipy.sparse
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch_geometric.data import Data
 
 from ergnn.data.formats import (
@@ -28,12 +29,14 @@ from ergnn.data.formats import (
     write_edges,
     write_nodes,
 )
+from ergnn.data.formats.convert import NO_LABEL
+from ergnn.data.formats.tables import canonical
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 AWKWARD = st.sampled_from(
     ['"', '""', ",", "\t", "\n", "\r", "\r\n", " a", "a ", "#", "None", "nan", "\ufeff", "🙂", "é"]
 )
-WORD = TEXT | AWKWARD
+WORD = (TEXT | AWKWARD).map(canonical).filter(lambda word: word is not None and word not in NO_LABEL)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 KINDS = ("csv", "tsv", "csv.gz", "tsv.gz", "parquet")
@@ -193,12 +196,14 @@ def test_npz_in_another_order(tmp_path: Path) -> None:
     assert graph.edge_index.T.tolist() == [[0, 0], [0, 1], [1, 0]]
 
 
-@pytest.mark.parametrize("sparse", [None, "coo", "csr"])
-@pytest.mark.parametrize("as_dict", [False, True])
-def test_pt(sparse: str | None, as_dict: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sparse", "kind"),
+    [(None, "safetensors"), *((sparse, kind) for sparse in (None, "coo", "csr") for kind in ("dict", "Data"))],
+)
+def test_tensors(sparse: str | None, kind: str, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 3, generator=generator).clamp(min=0)
-    tensors = {
+    tensors: dict[str, Any] = {
         "x": x if sparse is None else x.to_sparse_csr() if sparse == "csr" else x.to_sparse_coo(),
         "edge_index": torch.tensor([[0, 1, 4], [1, 2, 0]]),
         "y": torch.tensor([0, -1, 2, 1, 1]),
@@ -206,11 +211,16 @@ def test_pt(sparse: str | None, as_dict: bool, tmp_path: Path) -> None:
         "test_mask": torch.tensor([0, 0, 1, 0, 0]).bool(),
         "edge_weight": torch.tensor([0.5, 1.0, 2.0]),
         "time": torch.tensor([3, 1, 4, 1, 5]),
-        "name": "left alone",
     }
-    torch.save(tensors if as_dict else Data(**tensors), tmp_path / "graph.pt")
+    if kind == "safetensors":
+        path = tmp_path / "graph.safetensors"
+        save_file(tensors, path)
+    else:
+        path = tmp_path / "graph.pt"
+        tensors["name"] = "left alone"
+        torch.save(tensors if kind == "dict" else Data(**tensors), path)
     before = torch.serialization.get_safe_globals()
-    nodes, edges = read_graph(tmp_path / "graph.pt")
+    nodes, edges = read_graph(path)
     assert set(torch.serialization.get_safe_globals()) == set(before)
     assert nodes.labels.tolist() == ["0", None, "2", "1", "1"]
     assert nodes.split is not None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ergnn.data.datasets.base import Dataset, DataUnavailable, PublicSplitUnavailable
+from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable
 from ergnn.data.graph import Graph
 from ergnn.errors import InputError
 from ergnn.registry import Registry
@@ -43,7 +43,7 @@ def load_graph(
     Args:
         name: a name in ``DATASETS``.
         split: ``public`` reads the data set with its published split, and raises
-            :class:`PublicSplitUnavailable` where that cannot be had; ``seeded`` needs none, so that a bundled
+            :class:`PublicSplitUnavailable` where that is unavailable; ``seeded`` needs none, so that a bundled
             graph will do; ``auto`` takes the public one if it can, and says so in ``note`` if it cannot.
         root: where the raw files lie; by default ``ERGNN_DATA``. It is never written to.
         dataset_options: for the data set, e.g. ``nodes=100000`` for ``reddit-like``.
@@ -57,7 +57,10 @@ def load_graph(
     try:
         return LoadedGraph(dataset.load("public", folder), "public", "")
     except PublicSplitUnavailable as error:
-        return LoadedGraph(dataset.load("seeded", folder), "seeded", f"using a seeded split: {error}")
+        reason = str(error)
+        if isinstance(error.__cause__, NotDownloaded):  # as bundled graphs do: one line will do
+            reason = f"the public split of {dataset.title} is not on this machine (--download gets it)"
+        return LoadedGraph(dataset.load("seeded", folder), "seeded", f"using a seeded split: {reason}")
 
 
 @dataclass(frozen=True)

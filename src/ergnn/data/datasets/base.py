@@ -21,11 +21,15 @@ Notes = tuple[str, ...]
 
 
 class DataUnavailable(InputError):
-    """A data set whose files are neither on disk nor to be downloaded."""
+    """A data set whose files are missing and cannot be downloaded."""
+
+
+class NotDownloaded(DataUnavailable):
+    """A data set whose files are missing, and whose download was not asked for."""
 
 
 class PublicSplitUnavailable(DataUnavailable):
-    """A data set that can be had, but not with a published split."""
+    """A data set that is available, but not with a published split."""
 
 
 class Dataset(ABC):
@@ -58,8 +62,8 @@ class Dataset(ABC):
         """The graph; with its ``public_split`` set where ``split`` is ``public``.
 
         Raises:
-            PublicSplitUnavailable: ``split`` is ``public`` and only a seeded split can be had.
-            DataUnavailable: there is no graph to be had at all.
+            PublicSplitUnavailable: ``split`` is ``public`` and only a seeded split is available.
+            DataUnavailable: the graph is unavailable.
         """
 
     @abstractmethod

@@ -137,6 +137,10 @@ class PermutedStream(TaskStream):
         return PermutedStream(self.images, self.seed, self.num_tasks, *self.sizes, device)
 
 
+DIGITS = "permuted-digits"
+"""Name of a stream of scikit-learn's digits, which stand in for MNIST where its files are missing."""
+
+
 @DATASETS.register("permuted-mnist", aliases=("pmnist",))
 class PermutedMNIST(StreamDataset):
     """Handwritten digits, task after task under another order of pixels (Kirkpatrick et al., 2017).
@@ -254,7 +258,7 @@ def bundled_digits() -> Images:
         ) from None
     digits = load_digits()
     pixels = torch.from_numpy(digits.data).to(torch.uint8)
-    return Images(pixels, torch.from_numpy(digits.target).long(), len(pixels) - 500, 16, "permuted-digits")
+    return Images(pixels, torch.from_numpy(digits.target).long(), len(pixels) - 500, 16, DIGITS)
 
 
 def _some(count: int, wanted: int) -> Tensor:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
 from ergnn.data.datasets import storage
-from ergnn.data.datasets.base import Dataset, DataUnavailable, PublicSplitUnavailable, with_compact_x
+from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
 from ergnn.data.graph import Graph
 from ergnn.errors import InputError
 
@@ -50,8 +50,8 @@ class PygDataset(Dataset):
         raw = storage.find(self.folder, self.raw_files, root)
         if raw is None:
             if self.large_download:
-                return f"not here ({self.large_download})"
-            return "would be downloaded" if storage.downloads_allowed() else "not here, and offline"
+                return f"missing ({self.large_download})"
+            return "downloaded on first use" if storage.downloads_allowed() else "missing (--download)"
         base = storage.data_root(root)
         if base is None or not raw.is_relative_to(base):
             return "in the cache"
@@ -78,12 +78,12 @@ class PygDataset(Dataset):
         target = cache / self.folder / "raw"
         if self.large_download:
             raise DataUnavailable(
-                f"{self._not_found(root)}; it is not downloaded unasked: fetch {self.url} "
+                f"{self._not_found(root)}; it is too large to download here: fetch {self.url} "
                 f"({self.large_download}) and unpack it into "
                 f"{(storage.data_root(root) or cache) / self.folder / 'raw'}"
             )
         if not storage.downloads_allowed():
-            raise DataUnavailable(f"{self._not_found(root)}; downloads are off ({storage.OFFLINE_VARIABLE} is set)")
+            raise NotDownloaded(f"{self._not_found(root)}; {storage.how_to_get()}")
         try:
             storage.probe(self.url)
             cache.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class PygDataset(Dataset):
                 return graph
         except InputError:
             raise
-        except Exception as error:  # no network, no room, no right to write: the data set is not to be had
+        except Exception as error:  # no network, no room, no right to write: the data set is unavailable
             raise DataUnavailable(
                 f"{self._not_found(root)}; the download into {target} failed ({type(error).__name__}: {error})"
             ) from error

@@ -1,7 +1,8 @@
 """Where raw files lie, and whether more may be fetched.
 
 Files are looked for in ``ERGNN_DATA`` (or an explicit root), which is only ever read, then in the platform's
-cache folder, which is the one place that downloads go to. ``ERGNN_OFFLINE=1`` forbids downloads.
+cache folder, which is the one place that downloads go to. Nothing is downloaded unless asked for, with
+``ERGNN_DOWNLOAD=1`` or ``ergnn run --download``; ``ERGNN_OFFLINE=1`` forbids it even then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 DATA_VARIABLE = "ERGNN_DATA"
+DOWNLOAD_VARIABLE = "ERGNN_DOWNLOAD"
 OFFLINE_VARIABLE = "ERGNN_OFFLINE"
 PROBE_SECONDS = 5
 
@@ -35,7 +37,24 @@ def data_root(root: Path | None) -> Path | None:
 
 
 def downloads_allowed() -> bool:
-    return os.environ.get(OFFLINE_VARIABLE, "").lower() in ("", "0", "false", "no")
+    """Whether downloads were asked for and are not forbidden."""
+    return _is_set(DOWNLOAD_VARIABLE) and not _is_set(OFFLINE_VARIABLE)
+
+
+def allow_downloads() -> None:
+    """Ask for downloads, in this process and those that it starts."""
+    os.environ[DOWNLOAD_VARIABLE] = "1"
+
+
+def how_to_get() -> str:
+    """What to do about missing files, for messages."""
+    if _is_set(OFFLINE_VARIABLE):
+        return f"downloads are off ({OFFLINE_VARIABLE} is set)"
+    return f"set {DOWNLOAD_VARIABLE}=1 (or use `ergnn run --download`) to download it"
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
 
 
 def find(folder: str, files: tuple[str, ...], root: Path | None) -> Path | None:

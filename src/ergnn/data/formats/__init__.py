@@ -1,25 +1,30 @@
-"""Your own graph: read from files safely, and cut into a stream of tasks.
+"""Your own graph: read from files, frames and Arrow tables, and cut into a stream of tasks.
 
-No file runs code, and none takes more memory than :class:`Limits` allow. Whatever is wrong with a file is a
-:class:`~ergnn.errors.FormatError` that names the file, the place in it, the value and what is allowed.
+No file runs code, and none holds more than :class:`Limits` allow. Whatever is wrong with a file is a
+:class:`~ergnn.errors.FormatError` that names the file, the column, the row, the value and what is allowed.
 """
 
+from ergnn.data.formats.columns import Columns
 from ergnn.data.formats.cut import cut
 from ergnn.data.formats.files import concatenate, cut_files
 from ergnn.data.formats.graph import NamedGraph, from_graph, to_graph
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.networkx import from_networkx
-from ergnn.data.formats.read import read_edges, read_graph, read_nodes
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.formats.read import as_edge_table, as_node_table, read_edges, read_graph, read_nodes
+from ergnn.data.formats.tables import EdgeTable, NodeTable, align_features
 from ergnn.data.formats.write import write_edges, write_nodes
 from ergnn.errors import FormatError
 
 __all__ = [
+    "Columns",
     "EdgeTable",
     "FormatError",
     "Limits",
     "NamedGraph",
     "NodeTable",
+    "align_features",
+    "as_edge_table",
+    "as_node_table",
     "concatenate",
     "cut",
     "cut_files",

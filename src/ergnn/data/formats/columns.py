@@ -1,118 +1,152 @@
-"""Which column of a file means what."""
+"""Which column of a table means what."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from ergnn.data.formats.limits import Limits, shown
+from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.formats.tables import listed
 from ergnn.errors import FormatError
 
-NODE_COLUMNS = ("id", "label", "time", "split", "domain")
-EDGE_COLUMNS = ("source", "target", "weight", "time")
+TEXTS = ("id", "label", "split", "domain", "source", "target")
+NODE_ROLES = ("id", "label", "split", "domain", "time")
+EDGE_ROLES = ("source", "target", "weight", "time")
+REQUIRED = ("id", "source", "target")
 FEATURES = "features"
 PREFIX = "feature_"
 LOOK_LIKE_LABELS = ("class", "classes", "labels", "target", "y")
+UNNAMED = ("", "Unnamed: 0")
+"""How the index of a pandas frame is called in a CSV file, and after that file was read and written again."""
+CHOOSE = "name the feature columns with --feature-columns, or leave this one out with --ignore-column"
 
 
 @dataclass(frozen=True)
-class NodeColumns:
-    """Places of a file's columns.
+class Columns:
+    """Names of a table's columns, where they differ from the default names.
 
     Args:
-        id, label, time, split, domain: places, ``None`` for a column that is not there.
-        single: the place of the one column ``features`` with a list or sparse text a node.
-        many: places of the columns with one feature each.
-        names: names of the columns in ``many``.
+        id: node ids; default: ``id``.
+        label: labels; default: ``label``.
+        features: feature columns, as names or patterns such as ``x_*``; default: ``features`` or ``feature_*``, or else
+            all columns without another meaning.
+        ignore: columns to leave out.
+        split: ``train``, ``val`` or ``test`` per node; default: ``split``.
+        time: times of nodes or edges; default: ``time``.
+        domain: domains of nodes; default: ``domain``.
+        source: ids of the nodes that edges leave; default: ``source``.
+        target: ids of the nodes that edges enter; default: ``target``.
+        weight: weights of edges; default: ``weight``.
+        keep_na_labels: keep ``NaN``, ``nan``, ``NA``, ``null`` and ``None`` as labels instead of as "no label".
     """
 
-    id: int
-    label: int | None
-    time: int | None
-    split: int | None
-    domain: int | None
-    single: int | None
-    many: tuple[int, ...]
-    names: tuple[str, ...]
-
-
-def node_columns(names: Sequence[str], where: object, limits: Limits) -> NodeColumns:
-    """Find the columns of a table of nodes.
-
-    Features are the one column ``features`` (a list, or sparse text), or all columns that begin with ``feature_``;
-    others are then the user's own and not read. Where there is neither, every column without a meaning is a feature.
-    """
-    keys = _keys(names, where, (*NODE_COLUMNS, FEATURES))
-    place = {key: keys.index(key) if key in keys else None for key in (*NODE_COLUMNS, FEATURES)}
-    if place["id"] is None:
-        raise FormatError(f"{where}: no column 'id'; {_present(names)}")
-    many = [i for i, key in enumerate(keys) if key.startswith(PREFIX)]
-    if many and place[FEATURES] is not None:
-        raise FormatError(
-            f"{where}: both a column {FEATURES!r} and a column {names[many[0]]!r}; features must stand in one way"
-        )
-    if not many and place[FEATURES] is None:
-        many = [i for i, key in enumerate(keys) if key not in NODE_COLUMNS]
-        for i in many:
-            if keys[i] in LOOK_LIKE_LABELS:
-                raise FormatError(
-                    f"{where}: column {shown(names[i])} would be read as a feature, but looks like a label; "
-                    f"call it 'label', or '{PREFIX}{keys[i]}' if it is a feature"
-                )
-    limits.check("features", len(many), where)
-    return NodeColumns(
-        id=place["id"],
-        label=place["label"],
-        time=place["time"],
-        split=place["split"],
-        domain=place["domain"],
-        single=place[FEATURES],
-        many=tuple(many),
-        names=tuple(names[i].strip() for i in many),
-    )
+    id: str | None = None
+    label: str | None = None
+    features: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    split: str | None = None
+    time: str | None = None
+    domain: str | None = None
+    source: str | None = None
+    target: str | None = None
+    weight: str | None = None
+    keep_na_labels: bool = False
 
 
 @dataclass(frozen=True)
-class EdgeColumns:
-    """Places of a file's columns; ``None`` for a column that is not there."""
+class Found:
+    """The columns of a table, by their names in it.
 
-    source: int
-    target: int
-    weight: int | None
-    time: int | None
+    Args:
+        roles: the column of each role that is present.
+        features: feature columns.
+        single: whether the one feature column may hold a list or sparse text per node.
+    """
+
+    roles: dict[str, str]
+    features: tuple[str, ...] = ()
+    single: bool = False
+
+    @property
+    def wanted(self) -> list[str]:
+        return [*self.roles.values(), *self.features]
+
+    @property
+    def texts(self) -> list[str]:
+        """Columns of ids, labels and the like, whose values are text whatever they look like."""
+        return [self.roles[role] for role in TEXTS if role in self.roles]
 
 
-def edge_columns(names: Sequence[str], where: object) -> EdgeColumns:
-    """Find the columns of a table of edges; others are the user's own and not read."""
-    keys = _keys(names, where, EDGE_COLUMNS)
-    for needed in ("source", "target"):
-        if needed not in keys:
-            raise FormatError(f"{where}: no column {needed!r}; {_present(names)}")
-    place = {key: keys.index(key) if key in keys else None for key in ("weight", "time")}
-    return EdgeColumns(keys.index("source"), keys.index("target"), place["weight"], place["time"])
-
-
-def _keys(names: Sequence[str], where: object, known: Sequence[str]) -> list[str]:
-    """Names without outer blanks; those that have a meaning are found in capitals too."""
-    keys = []
+def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, where: object) -> Found:
+    """Find the columns that have a role; default names are also found in capitals."""
+    keys = [name.strip() for name in names]
     first: dict[str, int] = {}
-    for i, name in enumerate(names):
-        key = name.strip()
-        folded = key.lower()
-        key = folded if folded in known or folded in LOOK_LIKE_LABELS or folded.startswith(PREFIX) else key
-        if not key:
-            raise FormatError(f"{where}: column {i + 1} has no name")
-        if key in first:
-            raise FormatError(
-                f"{where}: column {shown(name)} stands there twice, as column {first[key] + 1} and {i + 1}"
-            )
-        first[key] = i
-        keys.append(key)
-    return keys
+    for i, key in enumerate(keys):
+        if first.setdefault(key, i) != i:
+            raise FormatError(f"{where}: column {truncate(key)} occurs twice, as column {first[key] + 1} and {i + 1}")
+    out: dict[str, str] = {}
+    for role in roles:
+        given = getattr(columns, role)
+        fits = [key == given if given else key.lower() == role and key not in columns.ignore for key in keys]
+        found = [name for name, fit in zip(names, fits, strict=True) if fit]
+        if len(found) > 1:
+            raise FormatError(f"{where}: columns {listed(found)} could all be the {role}; {_hint(role)}")
+        if found:
+            out[role] = found[0]
+        elif given or role in REQUIRED:
+            raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; {_hint(role)}")
+    return Found(out)
+
+
+def find_node_columns(
+    names: Sequence[str], index: Sequence[str], columns: Columns, limits: Limits, where: object
+) -> Found:
+    """Find the columns of a table of nodes; ``index`` are those that were the index of a pandas frame."""
+    roles = find_columns(names, NODE_ROLES, columns, where).roles
+    free = [n for n in names if n not in {*roles.values(), *index} and n.strip() not in columns.ignore]
+    single = [n for n in free if n.strip().lower() == FEATURES]
+    if columns.features is not None:
+        chosen = [n for want in columns.features for n in _matching(want, [*single, *free], names, where)]
+        single = chosen if len(chosen) == 1 else []
+    else:
+        chosen = [n for n in free if n.strip().lower().startswith(PREFIX)]
+        if chosen and single:
+            raise FormatError(f"{where}: features both in {truncate(single[0])} and in {truncate(chosen[0])}; {CHOOSE}")
+        chosen = chosen or single or [_feature(n, names, where) for n in free]
+    limits.check("features", len(chosen), where)
+    return Found(roles, tuple(dict.fromkeys(chosen)), bool(single))
+
+
+def _hint(role: str) -> str:
+    option = f"--{role}-column, or in Python " if role in TEXTS and role != "domain" else ""
+    return f"name it with {option}Columns({role}=…)"
+
+
+def _matching(want: str, free: Sequence[str], names: Sequence[str], where: object) -> list[str]:
+    found = [n for n in free if n.strip() == want.strip()] or [n for n in free if fnmatchcase(n.strip(), want)]
+    if not found:
+        raise FormatError(f"{where}: no column {truncate(want)} that could be a feature; {_present(names)}")
+    return list(dict.fromkeys(found))
+
+
+def _feature(name: str, names: Sequence[str], where: object) -> str:
+    """A column that has no other meaning, if it can be a feature."""
+    if name.strip() in UNNAMED:
+        raise FormatError(
+            f"{where}: column {list(names).index(name) + 1} has no name; if it is the index of a pandas frame, write "
+            f"the file with index=False, or leave it out with --ignore-column {truncate(name)}"
+        )
+    if name.strip().lower() in LOOK_LIKE_LABELS:
+        raise FormatError(
+            f"{where}: column {truncate(name)} would be read as a feature, but looks like a label; name it with "
+            f"--label-column, or {CHOOSE}"
+        )
+    return name
 
 
 def _present(names: Sequence[str]) -> str:
-    text = f"columns are {', '.join(shown(name, 20) for name in names[:8])}" + (", …" if len(names) > 8 else "")
+    text = f"columns are {listed(names)}"
     if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
         text += ": values are separated by commas in .csv files and by tabs in .tsv files"
     return text

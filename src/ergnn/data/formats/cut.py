@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ergnn.config import EDGES
 from ergnn.data import splits
 from ergnn.data.formats.graph import to_graph
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
 from ergnn.data.graph import UNLABELLED, Graph, Split
-from ergnn.data.stream import EDGE_VIEWS, Task, TaskStream, edge_views
+from ergnn.data.stream import Task, TaskStream, edge_views
 from ergnn.errors import InputError, UnknownNameError
 
 WAYS = ("class", "time", "domain")
@@ -40,22 +41,22 @@ def cut(
     """Cut a graph into tasks.
 
     Where nodes have a ``split`` it is used; else the labelled nodes of every class (by time and domain: of every class
-    of a task) are shared out at random. By time and domain a task has the classes that have training nodes in it, in
-    the order of :func:`to_graph`; nodes without a time or domain, and those of other classes, are context: there from
-    the start, without a label.
+    of a task) are split at random. By time and domain a task has the classes that have training nodes in it, in
+    the order of :func:`to_graph`; nodes without a time or domain, and those of other classes, are context: present
+    from the start, without a label.
 
     Args:
         nodes: the nodes, with the columns that are asked for.
         edges: the edges.
         by: ``class``, ``time`` or ``domain``.
-        num_tasks: by class, stop after so many; by time, cut into so many of as many nodes each (nodes of one time stay
-            together); by domain, take the first so many.
-        classes_per_task: classes a task, by class.
+        num_tasks: by class, stop after this many; by time, the number of parts of equal size (nodes of one time stay
+            together); by domain, take the first ones.
+        classes_per_task: classes per task, by class.
         boundaries: by time, instead of ``num_tasks``: where each task but the first begins, as numbers or dates.
         order: of classes or domains; by default that of :func:`to_graph`, and for domains that of the table.
         fractions: training, validation and test nodes, where there is no split.
         seed: of the split.
-        inter_task_edges: which edges are there while a task is learnt, as in :meth:`TaskStream.from_classes`: ``seen``
+        inter_task_edges: which edges exist while a task is learned, as in :meth:`TaskStream.from_classes`: ``seen``
             (among nodes of this and earlier tasks), ``all`` or ``own``.
         undirected: as in :func:`to_graph`.
         name: what the stream is called in results.
@@ -63,8 +64,8 @@ def cut(
     """
     if by not in WAYS:
         raise UnknownNameError("way to cut", by, WAYS)
-    if inter_task_edges not in EDGE_VIEWS:
-        raise UnknownNameError("inter_task_edges", inter_task_edges, EDGE_VIEWS)
+    if inter_task_edges not in EDGES:
+        raise UnknownNameError("inter_task_edges", inter_task_edges, EDGES)
     if boundaries is not None and by != "time":
         raise InputError(f"boundaries go with by='time'; by is {by!r}")
     graph, _, class_names = to_graph(nodes, edges, undirected=undirected, name=name)
@@ -76,7 +77,7 @@ def cut(
             num_tasks=num_tasks,
             class_order="natural" if order is None else _places(order, class_names, "class"),
             split=graph.public_split or splits.fractions(graph.y, train=train, val=val, test=test, seed=seed),
-            inter_task_edges=inter_task_edges,
+            edges=inter_task_edges,
             metric=metric,
         )
     task_of_node = _periods(nodes, num_tasks, boundaries) if by == "time" else _domains(nodes, num_tasks, order)
@@ -137,7 +138,7 @@ def _parts(split: Split) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _enough(count: int, fractions: tuple[float, float, float]) -> bool:
-    """Whether so many nodes give every part one that should have some (as :func:`splits.fractions` rounds)."""
+    """Whether ``count`` nodes suffice for every part to get one (as :func:`splits.fractions` rounds)."""
     ends = np.round(count * np.cumsum([0.0, *fractions])).astype(int)
     return all(last > first for first, last, wanted in zip(ends, ends[1:], fractions, strict=False) if wanted > 0)
 
@@ -173,7 +174,7 @@ def _moment(value: float | str) -> float:
     try:
         return seconds(value)
     except ValueError:
-        raise InputError(f"boundary {shown(value)} is not a date such as 2024-05-31") from None
+        raise InputError(f"boundary {truncate(value)} is not a date such as 2024-05-31") from None
 
 
 def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | None) -> np.ndarray:
@@ -189,5 +190,7 @@ def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | Non
 
 def _places(order: Sequence[str], names: tuple[str, ...], what: str) -> list[int]:
     if sorted(order) != sorted(names):
-        raise InputError(f"order is {shown(list(order))}; it must name every {what} once: {shown(sorted(names), 200)}")
+        raise InputError(
+            f"order is {truncate(list(order))}; it must name every {what} once: {truncate(sorted(names), 200)}"
+        )
     return [names.index(name) for name in order]

@@ -1,160 +1,120 @@
-"""Features row by row, as they are read: numbers, lists, or sparse text; dense or CSR at the end."""
+"""Features from Arrow columns: one column per feature, or one column of lists or of sparse text."""
 
 from __future__ import annotations
 
-import re
-from array import array
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import Limits, shown
-from ergnn.data.formats.values import number, numbers
+from ergnn.data.formats.columns import CHOOSE, Found
+from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.formats.values import is_text, numbers, one_chunk
 from ergnn.errors import FormatError
 
-INDEX = re.compile(r"[0-9]{1,18}", re.ASCII)
-PLAIN = re.compile(r"(?:[0-9]{1,18}:-?[0-9]{1,30}(?:\.[0-9]{1,30})?(?: |\Z))*", re.ASCII)
-"""The usual form, whose numbers are finite."""
+PAIR = "^[0-9]{1,18}:"
 
 
-class DenseRows:
-    """Rows of as many numbers each."""
+def read_features(table: Any, found: Found, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
+    """Features of the table's nodes, dense or CSR, and whether each has a name.
 
-    def __init__(self, limits: Limits, where: object, width: int | None = None) -> None:
-        self.limits, self.where, self.width = limits, where, width
-        self.values = array("f")
-        self.rows = 0
-
-    def add(self, values: Sequence[float], where: str) -> None:
-        if self.width is None:
-            self.width = len(values)
-            self.limits.check("features", self.width, where)
-        if len(values) != self.width:
-            raise FormatError(f"{where}: {len(values):,} features; {self.width:,} are needed")
-        self.rows += 1
-        self.limits.check_bytes(4 * self.rows * self.width, self.where, "features take")
-        self.values.extend(values)
-
-    def matrix(self) -> np.ndarray:
-        return np.frombuffer(self.values, dtype=np.float32).reshape(self.rows, self.width or 0)
-
-
-class SparseRows:
-    """Rows of ``index:value`` pairs; as many features as are asked for, or up to the largest index."""
-
-    def __init__(self, limits: Limits, width: int | None = None) -> None:
-        self.limits, self.width = limits, width
-        self.index, self.values, self.ends = array("q"), array("f"), array("q", [0])
-
-    def add(self, text: str, where: str) -> None:
-        most = self.limits.features if self.width is None else self.width
-        if PLAIN.fullmatch(text):
-            words = text.replace(":", " ").split()
-            self._extend(list(map(int, words[::2])), list(map(float, words[1::2])), most, where)
-        else:
-            self._extend(*_pairs(text, where), most, where)
-
-    def _extend(self, index: list[int], values: list[float], most: int, where: str) -> None:
-        if index and max(index) >= most:
-            raise FormatError(
-                f"{where}, column 'features': index {max(index)} is out of range; 0 to {most - 1} are allowed"
-            )
-        if len(set(index)) < len(index):
-            twice = next(i for i in index if index.count(i) > 1)
-            raise FormatError(f"{where}, column 'features': index {twice} stands there twice")
-        self.index.extend(index)
-        self.values.extend(values)
-        self.ends.append(len(self.index))
-
-    def matrix(self) -> scipy.sparse.csr_matrix:
-        width = self.width if self.width is not None else max(self.index, default=-1) + 1
-        parts = (
-            np.frombuffer(self.values, dtype=np.float32),
-            np.frombuffer(self.index, dtype=np.int64),
-            np.frombuffer(self.ends, dtype=np.int64),
-        )
-        out = scipy.sparse.csr_matrix(parts, shape=(len(self.ends) - 1, width), copy=True)
-        out.sort_indices()
-        return out
-
-
-class FeatureColumn:
-    """One column with all features of a node: a list such as ``[0.1, 2]``, or sparse text such as ``3:0.5 17:1``.
-
-    What the first node that has anything there has decides; sparse text may be empty (all features are zero).
+    Args:
+        table: the Arrow table.
+        found: its columns.
+        where: the file.
+        limits: what it may hold.
+        width: the number of features that is required, if any; sparse text then has so many.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    def __init__(self, limits: Limits, where: object, width: int | None = None) -> None:
-        self.limits, self.where, self.width = limits, where, width
-        self.rows: DenseRows | SparseRows | None = None
-        self.empty = 0
-
-    def add(self, value: str | Sequence[float], where: str) -> None:
-        if isinstance(value, str) and not value.lstrip().startswith("["):
-            self._add_text(value, where)
-        else:
-            self._add_list(_listed(value, where) if isinstance(value, str) else value, where)
-
-    def _add_text(self, text: str, where: str) -> None:
-        if self.rows is None and not text.strip():
-            self.empty += 1
-            return
-        if self.rows is None:
-            self.rows = self._sparse()
-        if not isinstance(self.rows, SparseRows):
-            raise FormatError(f"{where}, column 'features': {shown(text)}; nodes before it have lists")
-        self.rows.add(text, where)
-
-    def _add_list(self, values: Sequence[float], where: str) -> None:
-        if self.rows is None:
-            if self.empty:
-                raise FormatError(f"{where}, column 'features': a list; nodes before it have none")
-            self.rows = DenseRows(self.limits, self.where, self.width)
-        if not isinstance(self.rows, DenseRows):
-            raise FormatError(f"{where}, column 'features': a list; nodes before it have sparse text")
-        self.rows.add(values, where)
-
-    def _sparse(self) -> SparseRows:
-        rows = SparseRows(self.limits, self.width)
-        for _ in range(self.empty):
-            rows.add("", "")
-        return rows
-
-    def matrix(self) -> Any:
-        return (self._sparse() if self.rows is None else self.rows).matrix()
+    if found.single:
+        name, column = found.features[0], one_chunk(table[found.features[0]])
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        at = f"{where}, column {truncate(name)}"
+        if is_text(column.type):
+            column = pc.utf8_trim_whitespace(column.cast(pa.large_string()).fill_null(""))
+            first = next((text for text in column.to_pylist() if text), ":")
+            if first.startswith("["):
+                return _lists(_split_lists(column, at), name, where, limits, width), False
+            if ":" in first:
+                return _sparse(column, name, where, limits, width), False
+        elif pa.types.is_nested(column.type):
+            return _lists(column, name, where, limits, width), False
+    if width is not None and len(found.features) != width:
+        raise FormatError(f"{where}: {len(found.features):,} feature columns; {width:,} are required")
+    if not found.features:
+        return None, False
+    out = np.empty((len(found.features), table.num_rows), np.float32)
+    with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused later, with its row
+        for i, name in enumerate(found.features):
+            out[i] = numbers(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
+    return np.ascontiguousarray(out.T), True
 
 
-def _pairs(text: str, where: str) -> tuple[list[int], list[float]]:
-    """Indices and values one by one, for text that is not in the plain form."""
-    index, values = [], []
-    for entry in text.split():
-        key, colon, value = entry.partition(":")
-        if not colon or not INDEX.fullmatch(key):
-            raise FormatError(
-                f"{where}, column 'features': {shown(entry)}; sparse features are written index:value, "
-                "with indices from 0"
-            )
-        try:
-            values.append(number(value))
-        except ValueError:
-            raise FormatError(
-                f"{where}, column 'features': {shown(entry)} has no finite number after the colon"
-            ) from None
-        index.append(int(key))
-    return index, values
+def _split_lists(column: Any, where: str) -> Any:
+    """Texts such as ``[0.1, 2]`` as lists of texts."""
+    import pyarrow.compute as pc
+
+    bad = pc.index(pc.match_substring_regex(column, r"(?s)^\[.*\]$"), False).as_py()
+    if bad >= 0:
+        found = truncate(column[bad].as_py())
+        raise FormatError(f"{where}, row {bad + 1}: {found}; other rows have lists such as [0.1, 2]")
+    return pc.split_pattern_regex(pc.utf8_slice_codeunits(column, 1, -1), r"\s*,\s*")
 
 
-def _listed(text: str, where: str) -> list[float]:
-    inner = text.strip()
-    if not inner.endswith("]"):
-        raise FormatError(f"{where}, column 'features': the list {shown(text)} has no closing bracket")
-    inner = inner[1:-1]
-    if not inner.strip():
-        return []
-    entries = inner.split(",")
+def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py() + 1
+        raise FormatError(f"{where}, row {row}, column {truncate(name)}: no list")
     try:
-        return numbers(entries)
-    except ValueError as error:
-        raise FormatError(f"{where}, column 'features': {shown(str(error.args[0]))} is not a finite number") from None
+        lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
+    except NotImplementedError:
+        raise FormatError(f"{where}, column {truncate(name)}: {column.type}; lists of numbers are required") from None
+    if is_text(flat.type) and (lengths == 1).all() and not pc.any(pc.not_equal(flat, "")).as_py():
+        lengths, flat = lengths * 0, flat.slice(0, 0)  # "[]" in each row
+    size = int(lengths[0]) if width is None else width
+    for row in np.flatnonzero(lengths != size):
+        raise FormatError(
+            f"{where}, row {row + 1}, column {truncate(name)}: {lengths[row]:,} features; {size:,} are required"
+        )
+    limits.check("features", size, where)
+    values = numbers(flat, name, where, rows=np.repeat(np.arange(len(lengths)), size))
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32).reshape(len(lengths), size)
+
+
+def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | None) -> scipy.sparse.csr_matrix:
+    """Texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pairs = pc.utf8_split_whitespace(column)
+    counts = np.where(np.asarray(pc.equal(column, "")), 0, np.asarray(pc.list_value_length(pairs)))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    flat = pairs.flatten()
+    flat = flat.filter(pc.not_equal(flat, ""))
+
+    def refuse(at: int, said: str) -> FormatError:
+        return FormatError(f"{where}, row {rows[at] + 1}, column {truncate(name)}: {said}")
+
+    bad = pc.index(pc.match_substring_regex(flat, PAIR), False).as_py()
+    if bad >= 0:
+        raise refuse(bad, f"{truncate(flat[bad].as_py())}; sparse features are index:value pairs, indices from 0")
+    halves = pc.split_pattern(flat, ":", max_splits=1).flatten()
+    even = np.arange(0, len(halves), 2)
+    index = np.asarray(halves.take(pa.array(even)).cast(pa.int64()))
+    values = numbers(halves.take(pa.array(even + 1)), name, where, rows=rows)
+    most = limits.features if width is None else width
+    if index.size and index.max() >= most:
+        raise refuse(int(index.argmax()), f"index {index.max()} is out of range; 0 to {most - 1} are allowed")
+    order = np.lexsort((index, rows))
+    index = index[order]
+    for at in np.flatnonzero((np.diff(index) == 0) & (np.diff(rows) == 0)):
+        raise refuse(int(at), f"index {index[at]} occurs twice")
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    shape = (len(counts), int(index.max(initial=-1)) + 1 if width is None else width)
+    with np.errstate(over="ignore"):
+        return scipy.sparse.csr_matrix((values[order].astype(np.float32), index, ends), shape=shape)

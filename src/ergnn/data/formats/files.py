@@ -1,4 +1,4 @@
-"""One file a task: graphs of their own, or parts of one that grows."""
+"""One file per task: separate graphs, or parts of one that grows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ergnn.data.formats.cut import part_of_task, stream_of_parts
 from ergnn.data.formats.graph import class_order, to_graph
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.read import read_edges, read_graph, read_nodes
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.formats.tables import EdgeTable, NodeTable, align_features
 from ergnn.data.stream import Task, TaskStream
 from ergnn.errors import FormatError, InputError
 
@@ -35,19 +35,19 @@ def cut_files(
     name: str = "graph",
     metric: str = "accuracy",
 ) -> TaskStream:
-    """A stream with one task a file.
+    """A stream with one task per file.
 
     Args:
-        files: a file for :func:`read_graph` each, or a pair of files with nodes and edges.
-        own_graphs: each file is a graph of its own (ids of two files have nothing to do with each other); or else a
-            part of one graph: no id stands in two files, and edges may lead to nodes of any file.
+        files: one file for :func:`read_graph` per task, or a pair of files with nodes and edges.
+        own_graphs: each file is a separate graph (ids of two files are unrelated); otherwise, a part of one graph: no
+            id is in two files, and edges may lead to nodes of any file.
         limits: what each file may hold.
         fractions, seed, undirected, name, metric: as in :func:`cut`.
         inter_task_edges: as in :func:`cut`, for files that are parts of one graph.
     """
     if not files:
-        raise InputError("no files; a stream has one task a file")
-    tables = _same_width([_read(file, limits) for file in files], files)
+        raise InputError("no files; a stream has one task per file")
+    tables = _same_features([_read(file, limits) for file in files], files)
     classes = class_order(label for nodes, _ in tables for label in nodes.labels)
     if not own_graphs:
         nodes, edges = concatenate(tables)
@@ -64,39 +64,25 @@ def cut_files(
 
 def concatenate(tables: Sequence[Tables]) -> Tables:
     """Tables one below the other; a column that some lack is missing there, but features must be as many."""
-    nodes = [part for part, _ in tables]
-    edges = [part for _, part in tables]
-    features = [part.features for part in nodes]
+    nodes, edges = zip(*tables, strict=True)
+    features: list[Any] = [part.features for part in nodes]
     sparse = any(part.is_sparse for part in nodes)
     stacked: Any = scipy.sparse.vstack(features, format="csr") if sparse else np.concatenate(features)
-    weight = None
-    if any(part.weight is not None for part in edges):
-        weight = np.concatenate([np.ones(len(part)) if part.weight is None else part.weight for part in edges])
+    columns = {"ids": None, "labels": None, "time": np.nan, "split": None, "domain": None}
+    ends = {"source": None, "target": None, "weight": 1.0, "time": np.nan}
     return (
-        NodeTable(
-            ids=np.concatenate([part.ids for part in nodes]),
-            labels=np.concatenate([part.labels for part in nodes]),
-            time=_joined([part.time for part in nodes], [len(part) for part in nodes], np.nan),
-            split=_joined([part.split for part in nodes], [len(part) for part in nodes], None),
-            domain=_joined([part.domain for part in nodes], [len(part) for part in nodes], None),
-            features=stacked,
-            feature_names=nodes[0].feature_names,
-        ),
-        EdgeTable(
-            source=np.concatenate([part.source for part in edges]),
-            target=np.concatenate([part.target for part in edges]),
-            weight=weight,
-            time=_joined([part.time for part in edges], [len(part) for part in edges], np.nan),
-        ),
+        NodeTable(**_stacked(nodes, columns), features=stacked, feature_names=nodes[0].feature_names),
+        EdgeTable(**_stacked(edges, ends)),
     )
 
 
-def _joined(columns: list[np.ndarray | None], sizes: list[int], missing: Any) -> np.ndarray | None:
-    if all(column is None for column in columns):
-        return None
-    return np.concatenate(
-        [np.full(n, missing) if column is None else column for column, n in zip(columns, sizes, strict=True)]
-    )
+def _stacked(tables: Sequence[Any], columns: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, missing in columns.items():
+        parts = [getattr(table, name) for table in tables]
+        filled = [np.full(len(t), missing) if part is None else part for t, part in zip(tables, parts, strict=True)]
+        out[name] = None if all(part is None for part in parts) else np.concatenate(filled)
+    return out
 
 
 def _read(file: PathName | tuple[PathName, PathName], limits: Limits | None) -> Tables:
@@ -109,15 +95,15 @@ def _name(file: PathName | tuple[PathName, PathName]) -> str:
     return Path(file[0] if isinstance(file, tuple) else file).name
 
 
-def _same_width(tables: list[Tables], files: Sequence[PathName | tuple[PathName, PathName]]) -> list[Tables]:
-    """Sparse features up to the largest index of any file; others must be as many, with the same names."""
-    width = max(nodes.num_features for nodes, _ in tables)
-    first = tables[0][0].feature_names
-    for (nodes, _), file in zip(tables, files, strict=True):
+def _same_features(tables: list[Tables], files: Sequence[PathName | tuple[PathName, PathName]]) -> list[Tables]:
+    """Features in the order of the first file; sparse ones up to the largest index of any file."""
+    names, width = tables[0][0].feature_names, max(nodes.num_features for nodes, _ in tables)
+    out = []
+    for (nodes, edges), file in zip(tables, files, strict=True):
+        nodes = align_features(nodes, names, _name(file))
         if nodes.is_sparse and nodes.num_features < width:
             nodes.features.resize(len(nodes), width)
         if nodes.num_features != width:
             raise FormatError(f"{_name(file)}: {nodes.num_features:,} features; another file has {width:,}")
-        if nodes.feature_names != first:
-            raise FormatError(f"{_name(file)}: columns of features differ in name or order from {_name(files[0])}'s")
-    return tables
+        out.append((nodes, edges))
+    return out

@@ -10,8 +10,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.data.formats.limits import shown
-from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, numbered
+from ergnn.data.formats.limits import truncate
+from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, listed, numbered
 from ergnn.data.graph import UNLABELLED, Graph, Split
 from ergnn.errors import InputError
 
@@ -35,32 +35,32 @@ def to_graph(
 ) -> NamedGraph:
     """Number nodes and classes; nodes keep their order, and sparse features stay sparse.
 
-    Weights of edges are left in the table: the backbones treat all edges alike. An edge that stands there several times
+    Weights of edges are left in the table: the backbones treat all edges alike. An edge that occurs several times
     counts once.
 
     Args:
         nodes: the nodes.
         edges: the edges; each must name nodes of ``nodes``.
-        classes: names of classes in their order; by default those in the table, by number where all are whole numbers.
-        undirected: let every edge go both ways (as in the data sets that ergnn knows by name), or only as it stands.
+        classes: class names in their order; by default those in the table, sorted as numbers where all are integers.
+        undirected: add the reverse of every edge (as in the named data sets), or keep edges as they are.
         self_loops: keep edges from a node to itself; by default dropped, as layers add their own.
         name: what the graph is called in messages and results.
     """
     names = class_order(nodes.labels) if classes is None else tuple(classes)
-    number = {label: i for i, label in enumerate(names)}
-    if len(number) < len(names):
-        twice = next(label for label in names if names.count(label) > 1)
-        raise InputError(f"{name}: class {shown(twice)} is named twice")
-    y = torch.tensor([_class(label, number, row, nodes) for row, label in enumerate(nodes.labels)], dtype=torch.long)
-    edge_index = _edge_index(nodes, edges, undirected, self_loops, name)
-    graph = Graph(
-        x=features_tensor(nodes),
-        edge_index=edge_index,
-        y=y,
-        name=name,
-        public_split=_split(nodes, y),
-        class_names=names or None,
-    )
+    if len(set(names)) < len(names):
+        raise InputError(f"{name}: class {truncate(max(names, key=names.count))} is named twice")
+    number: dict[str | None, int] = {None: UNLABELLED, **{label: i for i, label in enumerate(names)}}
+    for row, label in enumerate(nodes.labels):
+        if label not in number:
+            raise InputError(
+                f"node {truncate(nodes.ids[row])} has label {truncate(label)}; classes are {listed(names)}"
+            )
+    y = torch.tensor([number[label] for label in nodes.labels], dtype=torch.long)
+    edge_index, split = _edge_index(nodes, edges, undirected, self_loops, name), None
+    if nodes.split is not None:  # a node without a label is in no part
+        labelled = (y != UNLABELLED).numpy()
+        split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labelled)) for part in SPLITS))
+    graph = Graph(features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None)
     return NamedGraph(graph.validate(), nodes.ids, names)
 
 
@@ -69,8 +69,8 @@ def from_graph(graph: Graph, *, time: Any = None, domain: Any = None) -> tuple[N
 
     Args:
         graph: the graph; its public split becomes the column ``split``.
-        time: a number a node, where there is one.
-        domain: a name a node, where there is one.
+        time: one number per node, if any.
+        domain: one name per node, if any.
     """
     ids = numbered(graph.num_nodes)
     names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
@@ -97,7 +97,7 @@ def from_graph(graph: Graph, *, time: Any = None, domain: Any = None) -> tuple[N
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
-    """The labels that occur, sorted: as numbers where all are whole numbers, else as text."""
+    """The labels that occur, sorted: as numbers where all are integers, else as text."""
     found = {label for label in labels if label is not None}
     if all(label.isascii() and label.isdigit() and len(label) < 19 for label in found):
         return tuple(sorted(found, key=lambda label: (int(label), label)))
@@ -118,15 +118,6 @@ def features_tensor(nodes: NodeTable) -> Tensor:
     )
 
 
-def _class(label: str | None, number: dict[str, int], row: int, nodes: NodeTable) -> int:
-    if label is None:
-        return UNLABELLED
-    if label not in number:
-        known = ", ".join(shown(name, 20) for name in list(number)[:8]) + (", …" if len(number) > 8 else "")
-        raise InputError(f"node {shown(nodes.ids[row])} has label {shown(label)}; classes are {known}")
-    return number[label]
-
-
 def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, self_loops: bool, name: str) -> Tensor:
     if edges is None or not len(edges):
         return torch.empty(2, 0, dtype=torch.long)
@@ -138,8 +129,8 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, sel
         if unknown.size:
             row = int(unknown[0])
             raise InputError(
-                f"{name}: edge {row + 1} names {what} {shown(column[row])}, which is no node; "
-                f"there are {len(place):,}, the first is {shown(nodes.ids[0])}"
+                f"{name}: edge {row + 1} names {what} {truncate(column[row])}, which is no node; "
+                f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
             )
         ends.append(index)
     source, target = ends
@@ -149,11 +140,3 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, sel
         source, target = np.concatenate([source, target]), np.concatenate([target, source])
     code = np.unique(source * len(place) + target)
     return torch.from_numpy(np.stack([code // len(place), code % len(place)]))
-
-
-def _split(nodes: NodeTable, y: Tensor) -> Split | None:
-    """The parts that the table names; a node without a label is in none."""
-    if nodes.split is None:
-        return None
-    labelled = (y != UNLABELLED).numpy()
-    return Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labelled)) for part in SPLITS))

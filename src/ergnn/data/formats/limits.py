@@ -1,19 +1,15 @@
-"""How large a file may be. Everything is checked before memory is taken for it."""
+"""How large a file may be. Sizes are checked before memory is allocated for them."""
 
 from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from ergnn.errors import FormatError, InputError
 
 MEGABYTE = 1 << 20
-TEXT_UNPACKED = (16 * MEGABYTE, 100)
-"""A gz-compressed text may unpack to 16 MB, or to 100 times its size where that is more (bombs reach 1,000 times)."""
-ARRAYS_UNPACKED = (32 * MEGABYTE, 50)
-"""The same for a file of compressed arrays, all together; those of real graphs are 3 to 6 times the file."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +17,10 @@ class Limits:
     """What a file may hold at most.
 
     Args:
-        nodes: nodes of a file.
-        edges: edges of a file.
-        features: features a node.
-        megabytes: size of a file (unpacked, where it is compressed), and of the arrays that are read from it.
+        nodes: nodes per file.
+        edges: edges per file.
+        features: features per node.
+        megabytes: size of a file (uncompressed, where it is compressed), and of the arrays that are read from it.
     """
 
     nodes: int = 10_000_000
@@ -33,19 +29,13 @@ class Limits:
     megabytes: int = 4096
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            value = getattr(self, option.name)
+        for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"the limit on {option.name} is {value!r}; a whole number of at least 1 is needed")
+                raise InputError(f"the limit on {name} is {value!r}; an integer of at least 1 is required")
 
     @property
     def bytes(self) -> int:
         return self.megabytes * MEGABYTE
-
-    @property
-    def line(self) -> int:
-        """Bytes of one line: 32 a feature, and 64 kB for the rest."""
-        return min(self.bytes, 32 * self.features + (1 << 16))
 
     def check(self, what: str, count: int, where: object) -> None:
         """Refuse more than the limit on ``what``: ``nodes``, ``edges`` or ``features``."""
@@ -61,14 +51,18 @@ class Limits:
                 "(limit 'megabytes')"
             )
 
-    def unpacked(self, size: int, rule: tuple[int, int]) -> int:
-        """Bytes to which a compressed file of ``size`` bytes may unpack."""
-        least, times = rule
-        return min(self.bytes, max(least, times * size))
+    def check_ratio(self, size: int, packed: int, floor: int, ratio: int, where: object) -> None:
+        """Refuse compressed content of ``size`` bytes beyond ``floor`` MB and ``ratio`` times the ``packed`` file."""
+        self.check_bytes(size, where, "its uncompressed content takes")
+        if size > max(floor * MEGABYTE, ratio * packed):
+            raise FormatError(
+                f"{where}: expands to {-(-size // MEGABYTE):,} MB or more, from a file of {packed:,} bytes; at most "
+                f"{floor} MB or {ratio} times the file are allowed"
+            )
 
 
 def file_size(path: Path, limits: Limits) -> int:
-    """The size of a regular file that is there, not empty, and within the limits."""
+    """The size of a regular file that exists, is not empty, and is within the limits."""
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
@@ -81,7 +75,11 @@ def file_size(path: Path, limits: Limits) -> int:
     return status.st_size
 
 
-def shown(value: object, length: int = 60) -> str:
+def truncate(value: object, length: int = 60) -> str:
     """A value for a message, however long it is."""
     text = repr(value if not isinstance(value, str) else value[: length + 1])
     return text if len(text) <= length + 2 else text[:length] + "…"
+
+
+shown = truncate
+"""The former name, still imported by :mod:`ergnn.folder`."""

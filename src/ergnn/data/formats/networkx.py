@@ -1,71 +1,83 @@
-"""Graphs that NetworkX holds in memory, and those that it writes as node-link JSON."""
+"""Graphs of NetworkX, in memory and in the files that it reads."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ergnn.data.formats.attributes import edge_table, node_table
-from ergnn.data.formats.boundary import foreign
-from ergnn.data.formats.limits import Limits, shown
+from ergnn.data.formats.boundary import extra, wrap_errors
+from ergnn.data.formats.columns import Columns
+from ergnn.data.formats.convert import Source, column_of, frame_source
+from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import EdgeTable, NodeTable
-from ergnn.data.formats.text import OBJECTS, whole
+from ergnn.data.formats.text import BOM, read_bytes
 from ergnn.errors import FormatError, InputError
 
 if TYPE_CHECKING:
     import networkx
 
+OBJECT_RATIO = 16
+"""JSON and XML take about 16 times their size in memory once they are objects."""
 
-def from_networkx(graph: networkx.Graph, *, limits: Limits | None = None) -> tuple[NodeTable, EdgeTable]:
+
+def from_networkx(
+    graph: networkx.Graph, *, columns: Columns | None = None, limits: Limits | None = None, source: str = "graph"
+) -> tuple[NodeTable, EdgeTable]:
     """Tables of a NetworkX graph (directed or not, also a multigraph).
 
-    Attributes of nodes are read as columns of a table are: ``label``, ``time``, ``split``, ``domain`` and features;
-    attributes of edges are ``weight`` and ``time``. Ids become text, so that no two nodes may read the same.
+    Node and edge attributes are read as the columns of a table are. Ids become text, so that no two nodes may read the
+    same. An edge without a weight, where others have one, has weight 1.
     """
     if not (hasattr(graph, "nodes") and hasattr(graph, "edges")):
-        raise InputError(f"a {type(graph).__name__} is not a NetworkX graph")
-    limits = limits or Limits()
-    limits.check("nodes", graph.number_of_nodes(), "the NetworkX graph")
-    limits.check("edges", graph.number_of_edges(), "the NetworkX graph")
-    nodes = list(graph.nodes(data=True))
+        raise InputError(f"{source}: a {type(graph).__name__} is not a NetworkX graph")
+    limits, columns = limits or Limits(), columns or Columns()
+    limits.check("nodes", graph.number_of_nodes(), source)
+    limits.check("edges", graph.number_of_edges(), source)
+    if not graph.number_of_nodes():
+        raise FormatError(f"{source}: no nodes")
+    ends, weight = (columns.source or "source", columns.target or "target"), columns.weight or "weight"
+    missing = dict(graph.graph.get("edge_default", {}))  # where networkx keeps the defaults of GraphML
+    if any(weight in data for *_, data in graph.edges(data=True)):
+        missing = {weight: 1.0, **missing}
+    edges = [{**missing, **data, ends[0]: a, ends[1]: b} for a, b, data in graph.edges(data=True)]
+    missing = graph.graph.get("node_default", {})
+    nodes = [{**missing, **data, columns.id or "id": node} for node, data in graph.nodes(data=True)]
     return (
-        node_table(nodes, "the NetworkX graph", limits),
-        edge_table(list(graph.edges(data=True)), "the NetworkX graph", limits),
+        _table(nodes, (), source).nodes(columns, limits),
+        _table(edges, ends, source).edges(columns, limits),
     )
 
 
-def read_node_link(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
+def _table(rows: list[dict[str, Any]], names: tuple[str, ...], source: str) -> Source:
+    import pyarrow as pa
+
+    with wrap_errors(source, "a graph with attributes"):
+        names = tuple(dict.fromkeys([*names, *(str(name) for row in rows for name in row)]))
+        return frame_source(pa.table({name: column_of([row.get(name) for row in rows]) for name in names}), source)
+
+
+def read_graphml(path: Path, limits: Limits, columns: Columns | None = None) -> tuple[NodeTable, EdgeTable]:
+    """The graph of a GraphML file."""
+    networkx, raw = extra("networkx", "networkx", "reading GraphML files"), _bounded(path, limits)
+    if b"<!DOCTYPE" in raw:
+        raise FormatError(f"{path}: a document type, which could define entities that expand without end; remove it")
+    with wrap_errors(path, "GraphML"):
+        graph = networkx.read_graphml(io.BytesIO(raw))
+    return from_networkx(graph, columns=columns, limits=limits, source=str(path))
+
+
+def read_node_link(path: Path, limits: Limits, columns: Columns | None = None) -> tuple[NodeTable, EdgeTable]:
     """A graph as ``networkx.node_link_data`` gives it: ``{"nodes": [{"id": …}], "edges": [{"source": …, …}]}``."""
-    text = whole(path, limits, limits.bytes // OBJECTS)
-    with foreign(path, "JSON"):
-        content = json.loads(text)
-    del text
-    if not isinstance(content, dict):
-        raise FormatError(f"{path}: holds a {type(content).__name__}; an object with 'nodes' and 'edges' is needed")
-    nodes = _entries(content, ("nodes",), ("id",), path)
-    edges = _entries(content, ("edges", "links"), ("source", "target"), path)
-    return (
-        node_table([(node.pop("id"), node) for node in nodes], path, limits),
-        edge_table([(_pop(edge, "source"), _pop(edge, "target"), edge) for edge in edges], path, limits),
-    )
+    networkx = extra("networkx", "networkx", "reading node-link JSON files")
+    with wrap_errors(path, "node-link JSON of NetworkX"):
+        content: Any = json.loads(_bounded(path, limits).removeprefix(BOM))
+        graph = networkx.node_link_graph(content, edges="edges" if "edges" in content else "links")
+    return from_networkx(graph, columns=columns, limits=limits, source=str(path))
 
 
-def _pop(edge: dict[str, Any], end: str) -> Any:
-    edge.pop("key", None)  # of a multigraph
-    return edge.pop(end)
-
-
-def _entries(content: dict[str, Any], names: tuple[str, ...], keys: tuple[str, ...], path: Path) -> list[Any]:
-    name = next((name for name in names if name in content), None)
-    if name is None:
-        raise FormatError(
-            f"{path}: no {names[0]!r}; found are {', '.join(shown(key, 20) for key in list(content)[:8])}"
-        )
-    entries = content[name]
-    if not isinstance(entries, list):
-        raise FormatError(f"{path}, {name!r}: a {type(entries).__name__}; a list of objects is needed")
-    for i, entry in enumerate(entries):
-        if not isinstance(entry, dict) or any(key not in entry for key in keys):
-            raise FormatError(f"{path}, {name!r}, entry {i + 1}: {shown(entry)}; an object with {keys} is needed")
-    return entries
+def _bounded(path: Path, limits: Limits) -> bytes:
+    raw = read_bytes(path, limits)
+    limits.check_bytes(OBJECT_RATIO * len(raw), path, "its objects take")
+    return raw

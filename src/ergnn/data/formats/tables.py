@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import InitVar, dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, replace
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.errors import FormatError
 
 SPLITS = ("train", "val", "test")
 Column = Any
-"""Any sequence or array goes in; a numpy array it is once a table is built (or ``None``, where it says so)."""
+"""Any sequence or array goes in; a built table holds numpy arrays (or ``None`` for a column that is absent)."""
 Place = Callable[[int], str]
-"""Says where a row came from, e.g. ``nodes.csv, line 7``."""
+"""Says where a row came from, e.g. ``nodes.csv, row 7``."""
+WHOLE = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.0*|(\.[0-9]+)?e\+([0-9]{1,2}))", re.ASCII)
+UNUSUAL = (*"\0\t\n\v\f\r\x1c\x1d\x1e\x1f .+", "true", "false")
+"""One of these is in every ASCII text that is not canonical."""
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+"""NUL and halves of surrogate pairs, which no file could hold."""
+
+
+class Coded(NamedTuple):
+    """A column of texts: row ``i`` holds ``words[codes[i]]``; ``None`` among the words means missing."""
+
+    words: list[str | None]
+    codes: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """Nodes, one a row. What it is built from is checked.
+    """Nodes, one per row. All values are checked; ids, labels and domains become :func:`canonical` text.
 
     Args:
-        ids: text, none twice; an array of ``str`` objects (numbers are read as their text).
-        labels: a class a node as text, ``None`` for a node without one; by default no node has one.
-        time: a number a node, NaN where it is not known; dates are seconds since 1970 (UTC). ``None``: no such column.
-        split: ``train``, ``val``, ``test`` or ``None`` a node. ``None``: no such column.
-        domain: text or ``None`` a node. ``None``: no such column.
+        ids: unique; an array of ``str`` objects.
+        labels: one class per node, ``None`` (or NaN, or empty text) for a node without one; default: none has one.
+        time: one number per node, NaN where unknown; dates are seconds since 1970 (UTC). ``None``: no such column.
+        split: ``train``, ``val``, ``test`` or ``None`` per node. ``None``: no such column.
+        domain: text or ``None`` per node. ``None``: no such column.
         features: ``[n, f]`` of ``float32``, dense or CSR; by default no features.
-        feature_names: a name a column, where the file had names.
+        feature_names: one name per feature, where features have names.
         place: for messages, where a row came from.
     """
 
@@ -45,31 +59,22 @@ class NodeTable:
 
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
-        ids = _texts(self.ids, "id", where, missing=False)
-        n = len(ids)
-        _unique(ids, where)
-        self._set("ids", ids)
-        labels = [None] * n if self.labels is None else self.labels
-        self._set("labels", _length(_texts(labels, "label", where), n, "labels"))
-        if self.time is not None:
-            self._set("time", _length(_times(self.time, where), n, "time"))
-        if self.split is not None:
-            split = _length(_texts(self.split, "split", where), n, "split")
-            for row, part in enumerate(split):
-                if part is not None and part not in SPLITS:
-                    raise FormatError(
-                        f"{where(row)}: split is {shown(part)}; allowed are {', '.join(SPLITS)}, or nothing"
-                    )
-            self._set("split", split)
-        if self.domain is not None:
-            self._set("domain", _length(_texts(self.domain, "domain", where), n, "domain"))
+        ids = _texts(self.ids, "id", where, required=True)
+        n, first = len(ids), dict[str, int]()
+        for row, name in enumerate(ids):
+            if first.setdefault(name, row) != row:
+                raise FormatError(f"{where(row)}: id {truncate(name)} occurs again, first in {where(first[name])}")
+        _set(self, n, ids=ids, labels=np.full(n, None) if self.labels is None else _texts(self.labels, "label", where))
+        _set(self, n, split=_texts(self.split, "split", where), domain=_texts(self.domain, "domain", where))
+        for part in set(() if self.split is None else self.split) - {None, *SPLITS}:
+            row = self.split.tolist().index(part)
+            raise FormatError(f"{where(row)}: split is {truncate(part)}; allowed are {', '.join(SPLITS)}, or empty")
+        names = None if self.feature_names is None else tuple(self.feature_names)
         features = np.zeros((n, 0), np.float32) if self.features is None else self.features
-        self._set("features", _features(features, n, where))
-        if self.feature_names is not None and len(self.feature_names) != self.num_features:
-            raise FormatError(f"{len(self.feature_names)} feature names for {self.num_features} features")
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+        _set(self, n, time=_times(self.time, where), feature_names=names)
+        object.__setattr__(self, "features", _features(features, n, names, where))
+        if names is not None and len(names) != self.num_features:
+            raise FormatError(f"{len(names)} feature names for {self.num_features} features")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -85,12 +90,12 @@ class NodeTable:
 
 @dataclass(frozen=True, eq=False)
 class EdgeTable:
-    """Edges, one a row, between ids of nodes.
+    """Edges, one per row, between ids of nodes (:func:`canonical` text).
 
     Args:
-        source: ids as text.
-        target: ids as text.
-        weight: a finite number an edge. ``None``: no such column.
+        source: ids.
+        target: ids.
+        weight: one finite number per edge. ``None``: no such column.
         time: as in :class:`NodeTable`.
         place: for messages, where a row came from.
     """
@@ -103,127 +108,133 @@ class EdgeTable:
 
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
-        source = _texts(self.source, "source", where, missing=False)
-        target = _texts(self.target, "target", where, missing=False)
-        object.__setattr__(self, "source", source)
-        object.__setattr__(self, "target", _length(target, len(source), "target"))
-        if self.weight is not None:
-            weight = np.asarray(self.weight, dtype=np.float64)
-            bad = np.flatnonzero(~np.isfinite(weight))
-            if bad.size:
-                raise FormatError(f"{where(int(bad[0]))}: weight is {weight[bad[0]]}; a finite number is needed")
-            object.__setattr__(self, "weight", _length(weight, len(source), "weight"))
-        if self.time is not None:
-            object.__setattr__(self, "time", _length(_times(self.time, where), len(source), "time"))
+        source = _texts(self.source, "source", where, required=True)
+        _set(self, len(source), source=source, target=_texts(self.target, "target", where, required=True))
+        weight = None if self.weight is None else np.asarray(self.weight, dtype=np.float64)
+        _set(self, len(source), weight=weight, time=_times(self.time, where))
+        for row in np.flatnonzero(~np.isfinite(() if weight is None else weight)):
+            raise FormatError(f"{where(int(row))}: weight is {self.weight[row]}; a finite number is required")
 
     def __len__(self) -> int:
         return len(self.source)
 
 
+def canonical(value: object) -> str | None:
+    """The text of an id or a label, the same whatever file or type it came from; ``None`` if it is missing.
+
+    Surrounding blanks are stripped; integer-valued floats become integers (``1.0`` and ``1e+16`` as pandas writes
+    them, but not ``1e5``, which may be a name); booleans become ``True`` and ``False``. Nothing else changes: ``07``
+    stays ``07``. ``None``, NaN and empty text are missing.
+    """
+    if value is None or value != value:
+        return None
+    text = (value if type(value) is str else str(value)).strip()
+    if "." in text or "+" in text:
+        found = WHOLE.fullmatch(text)
+        if found is not None and found[4] is None:
+            return found[2] if found[2] == "0" else found[1] + found[2]
+        if found is not None and (number := Decimal(text)) == number.to_integral_value():
+            return f"{number:.0f}"
+    elif len(text) in (4, 5) and text.lower() in ("true", "false"):
+        return text.capitalize()
+    return text or None
+
+
+def align_features(table: NodeTable, names: Sequence[str] | None, source: object) -> NodeTable:
+    """The table with its features in the order of ``names``; missing and unknown names are refused.
+
+    Tables without features, and features without names (lists, sparse text, arrays), are returned as they are.
+    """
+    if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
+        return table
+    place = {name: i for i, name in enumerate(table.feature_names)}
+    wrong = {"missing": [n for n in names if n not in place], "unknown": sorted(set(place) - set(names))}
+    if any(wrong.values()):
+        said = "; ".join(f"{what}: {listed(found)}" for what, found in wrong.items() if found)
+        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {said}")
+    return replace(table, features=table.features[:, [place[n] for n in names]], feature_names=tuple(names), place=None)
+
+
+def listed(names: Sequence[object], most: int = 8) -> str:
+    """The first few names, for a message."""
+    return ", ".join(truncate(name, 30) for name in names[:most]) + (", …" if len(names) > most else "")
+
+
 def numbered(n: int) -> np.ndarray:
     """The ids of nodes that are only numbered: ``"0"`` to ``"n - 1"``."""
-    return _objects([str(i) for i in range(n)])
+    return np.arange(n).astype(str).astype(object)
 
 
 def _row(row: int) -> str:
     return f"row {row + 1}"
 
 
-def _texts(values: Iterable[Any], what: str, where: Place, missing: bool = True) -> np.ndarray:
-    """Text of each value; ``None`` only where it may be missing, and never empty text."""
-    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    texts = [value if value is None or type(value) is str else str(value) for value in listed]
-    if not missing and None in texts:
-        raise FormatError(f"{where(texts.index(None))}: {what} is missing")
-    if "" in texts:
-        raise FormatError(f"{where(texts.index(''))}: {what} is empty")
-    for row, text in _not_plain(texts):
-        raise FormatError(f"{where(row)}: {what} is {shown(text)}; text must be valid Unicode without NUL")
-    return _objects(texts)
+def _set(table: object, n: int, **columns: Any) -> None:
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and values.shape != (n,):
+            raise FormatError(f"{name} has shape {list(values.shape)}; [{n}] is required")
+        object.__setattr__(table, name, values)
 
 
-def _not_plain(texts: list[str | None]) -> Iterable[tuple[int, str]]:
-    """Rows whose text holds a NUL or half a surrogate pair, so that no file could hold it."""
-    try:
-        if b"\0" not in "\n".join(filter(None, set(texts))).encode():
-            return
-    except UnicodeEncodeError:
-        pass
-    for row, text in enumerate(texts):
-        if text is not None and ("\0" in text or not _encodes(text)):
-            yield row, text
+def _texts(values: Any, what: str, where: Place, required: bool = False) -> Any:
+    """Canonical text of each value, ``None`` where it is missing; each distinct value is looked at once."""
+    if values is None:
+        return None
+    if not isinstance(values, Coded):
+        given = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        texts = [v if v is None or type(v) is str else None if v != v else str(v) for v in given]
+        place = {word: i for i, word in enumerate(dict.fromkeys(texts))}
+        values = Coded(list(place), np.fromiter(map(place.__getitem__, texts), np.int64, len(texts)))
+    words = np.empty(len(values.words), dtype=object)
+    words[:] = values.words
+    joined = "|".join(filter(None, values.words)).lower()
+    if not joined.isascii() or any(mark in joined for mark in UNUSUAL) or "" in values.words or None in values.words:
+        words[:] = [canonical(word) for word in values.words]
+        wrong = [i for i, word in enumerate(words) if (required if word is None else NOT_TEXT.search(word))]
+        for row in np.flatnonzero(np.isin(values.codes, wrong)):
+            word = words[values.codes[row]]
+            said = "missing" if word is None else f"{truncate(word)}; text must be valid Unicode without NUL"
+            raise FormatError(f"{where(int(row))}: {what} is {said}")
+    return words[values.codes]
 
 
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _objects(values: list[Any]) -> np.ndarray:
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
-
-
-def _unique(ids: np.ndarray, where: Place) -> None:
-    if len(set(ids)) == len(ids):
-        return
-    first: dict[str, int] = {}
-    for row, name in enumerate(ids):
-        if name in first:
-            raise FormatError(f"{where(row)}: id {shown(name)} stands there again, first in {where(first[name])}")
-        first[name] = row
-
-
-def _times(values: Any, where: Place) -> np.ndarray:
+def _times(values: Any, where: Place) -> np.ndarray | None:
+    if values is None:
+        return None
     time = np.asarray(values)
     if time.dtype.kind in "iu" and (time.dtype != np.uint64 or not (time > np.iinfo(np.int64).max).any()):
         return time.astype(np.int64)
     time = time.astype(np.float64)
-    bad = np.flatnonzero(np.isinf(time))
-    if bad.size:
-        raise FormatError(f"{where(int(bad[0]))}: time is {time[bad[0]]}; a finite number is needed")
+    for row in np.flatnonzero(np.isinf(time)):
+        raise FormatError(f"{where(int(row))}: time is {time[row]}; a finite number is required")
     return time
 
 
-def _features(values: Any, n: int, where: Place) -> Any:
-    if scipy.sparse.issparse(values):
-        features = _canonical(scipy.sparse.csr_matrix(values, dtype=np.float32))
-        entries = features.data
-    else:
-        features = entries = np.asarray(values, dtype=np.float32)
-        if features.ndim != 2:
-            raise FormatError(f"features have {features.ndim} dimensions; [nodes, features] is needed")
-    if features.shape[0] != n:
-        raise FormatError(f"features have {features.shape[0]:,} rows; there are {n:,} nodes")
-    if not np.isfinite(entries).all():
-        if scipy.sparse.issparse(features):
-            entry = int(np.flatnonzero(~np.isfinite(entries))[0])
-            row, column = int(np.searchsorted(features.indptr, entry, side="right")) - 1, int(features.indices[entry])
+def _features(values: Any, n: int, names: tuple[str, ...] | None, where: Place) -> Any:
+    with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused below
+        if scipy.sparse.issparse(values):
+            features = _canonical_csr(scipy.sparse.csr_matrix(values, dtype=np.float32))
         else:
-            row, column = (int(i) for i in np.argwhere(~np.isfinite(entries))[0])
-        raise FormatError(
-            f"{where(row)}: feature {column} is {features[row, column]}; features must be finite numbers of 32 bits"
-        )
+            features = np.asarray(values, dtype=np.float32)
+    if features.ndim != 2 or features.shape[0] != n:
+        raise FormatError(f"features have shape {list(features.shape)}; [{n}, features] is required")
+    entries = features.data if scipy.sparse.issparse(features) else features.reshape(-1)
+    for at in np.flatnonzero(~np.isfinite(entries)):
+        row, column = divmod(int(at), features.shape[1])
+        if scipy.sparse.issparse(features):
+            row, column = int(np.searchsorted(features.indptr, at, side="right")) - 1, int(features.indices[at])
+        name = column if names is None else truncate(names[column])
+        raise FormatError(f"{where(row)}: feature {name} is {entries[at]}; a finite 32-bit float is required")
     return features
 
 
-def _canonical(matrix: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """The matrix with its columns in range and rising in every row, each once; one that is so already as it is."""
+def _canonical_csr(matrix: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    """The matrix with columns in range, and sorted and unique in each row."""
     try:
         matrix.check_format(full_check=True)
     except ValueError as error:
-        raise FormatError(f"features are not a matrix in CSR form ({error})") from error
+        raise FormatError(f"features are not a CSR matrix ({error})") from error
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     return matrix
-
-
-def _length(values: np.ndarray, n: int, what: str) -> np.ndarray:
-    if values.shape != (n,):
-        raise FormatError(f"{what} has shape {list(values.shape)}; [{n}] is needed")
-    return values

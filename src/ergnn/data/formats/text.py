@@ -1,167 +1,108 @@
-"""Lines and records of a text file, gz-compressed or not, without ever holding more of it than a record."""
+"""CSV and TSV files and edge lists, gzip-compressed or not, as Arrow tables."""
 
 from __future__ import annotations
 
 import gzip
 import re
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import Any
 
-from ergnn.data.formats.limits import MEGABYTE, TEXT_UNPACKED, Limits, file_size
+import numpy as np
+
+from ergnn.data.formats.boundary import wrap_errors
+from ergnn.data.formats.columns import Columns, Found
+from ergnn.data.formats.convert import Source
+from ergnn.data.formats.limits import MEGABYTE, Limits, file_size
+from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import FormatError
 
 BOM = b"\xef\xbb\xbf"
 GZ = ".gz"
-CHUNK = 1 << 16
-OBJECTS = 16
-"""JSON and XML take so many times their size in memory once they are objects, more or less."""
+TEXT_RATIO = (16, 100)
+"""Compressed text may expand to 16 MB, or to 100 times its size where that is more (bombs reach 1,000 times)."""
+COLUMN_BYTES = 10_000
+"""What pyarrow's CSV reader takes per column, besides the values."""
+BLOCK, LARGEST_BLOCK = MEGABYTE, 1 << 30
 
 
-class Text:
-    """The bytes of a text file, unpacked where it is gz, and no more of them than allowed.
+def read_bytes(path: Path, limits: Limits) -> bytes:
+    """The bytes of a file, decompressed where its name ends in ``.gz``, and no more of them than allowed."""
+    size = file_size(path, limits)
+    with wrap_errors(path, "text"):
+        if path.suffix.lower() != GZ:
+            return path.read_bytes()
+        with gzip.open(path, "rb") as file:
+            raw = file.read(min(limits.bytes, max(TEXT_RATIO[0] * MEGABYTE, TEXT_RATIO[1] * size)) + 1)
+    limits.check_ratio(len(raw), size, *TEXT_RATIO, path)
+    return raw
 
-    Args:
-        path: the file.
-        limits: what it may hold.
-        most: bytes it may hold once unpacked, where that is less than ``limits`` allow.
-    """
 
-    def __init__(self, path: Path, limits: Limits, most: int | None = None) -> None:
-        self.path, self.total = path, 0
-        self.size = file_size(path, limits)
-        self.packed = path.suffix.lower() == GZ
-        allowed = limits.unpacked(self.size, TEXT_UNPACKED) if self.packed else limits.bytes
-        self.most = allowed if most is None else min(most, allowed)
+def csv_source(path: Path, delimiter: str, limits: Limits) -> Source:
+    """A CSV or TSV file with a header (RFC 4180: quotes around a field, doubled within; empty lines are skipped)."""
+    raw = read_bytes(path, limits).removeprefix(BOM)
+    if raw.count(b'"') % 2:
+        raise FormatError(f"{path}: a quote is opened and never closed")
+    # the first line that is not empty, with all lines that its quotes span
+    header = re.match(rb'[\r\n]*((?:"[^"]*"|[^"\r\n]+)*)', raw)[1]  # type: ignore[index]
+    if not header.strip():
+        raise FormatError(f"{path}: no header; the file has only empty lines")
+    columns = header.count(delimiter.encode()) + 1
+    limits.check_bytes(COLUMN_BYTES * columns, path, f"{columns:,} columns take")
+    limits.check_bytes(8 * columns * raw.count(b"\n"), path, "its values take")
+    with wrap_errors(path, "UTF-8 text"):
+        names = _parse(header + b"\n", delimiter).column_names
 
-    def __enter__(self) -> Text:
+    def read(found: Found) -> Any:
+        texts = [*found.texts, *(found.features if found.single else ())]
         try:
-            self.file = cast(IO[bytes], gzip.open(self.path, "rb") if self.packed else open(self.path, "rb"))
-        except OSError as error:
-            raise FormatError(f"{self.path}: cannot be read ({error.strerror or error})") from error
-        return self
+            return _parse(raw, delimiter, found.wanted, texts, block=max(BLOCK, 8 * len(header)))
+        except ValueError:  # a line longer than a block, or an error, of which a single thread knows the row
+            with wrap_errors(path, "a table"):
+                return _parse(raw, delimiter, found.wanted, texts)
 
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def chunk(self) -> bytes:
-        """The next bytes, none at the end."""
-        try:
-            raw = self.file.read(CHUNK)
-        except (OSError, EOFError, zlib.error) as error:
-            raise FormatError(f"{self.path}: cannot be read after {self.total:,} bytes ({error})") from error
-        self.total += len(raw)
-        if self.total > self.most:
-            raise FormatError(
-                f"{self.path}: more than {self.most // MEGABYTE:,} MB of text in a file of {self.size:,} bytes, the "
-                "most that is allowed (limit 'megabytes'"
-                + (f", and {TEXT_UNPACKED[1]} times the size of a compressed file)" if self.packed else ")")
-            )
-        return raw
+    return Source(str(path), names, read)
 
 
-def whole(path: Path, limits: Limits, most: int) -> str:
-    """All of a file, which may take ``most`` bytes."""
-    with Text(path, limits, most) as text:
-        raw = b"".join(iter(text.chunk, b""))
-    try:
-        return raw.removeprefix(BOM).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: byte 0x{raw[error.start]:02x} at place {error.start + 1} is not UTF-8") from error
+def _parse(
+    raw: bytes,
+    delimiter: str,
+    wanted: list[str] | None = None,
+    texts: list[str] | None = None,
+    names: list[str] | None = None,
+    block: int = LARGEST_BLOCK,
+) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv as csv
 
-
-def lines(path: Path, limits: Limits) -> Iterator[tuple[int, str]]:
-    """Numbered lines from 1, without the line feed; UTF-8, a byte-order mark is skipped."""
-    number, kept = 0, [b""]  # what was read of a line that has not ended yet
-    with Text(path, limits) as text:
-        while chunk := text.chunk():
-            end = chunk.rfind(b"\n") + 1
-            if end:
-                for line in _lines(b"".join((*kept, chunk[:end])), number, path, limits):
-                    number += 1
-                    yield number, line
-                kept = []
-            kept.append(chunk[end:])
-            if len(kept) * CHUNK > limits.line + CHUNK:
-                raise _too_long(path, number + 1, limits)
-        for line in _lines(b"".join(kept), number, path, limits):
-            number += 1
-            yield number, line
-
-
-def _lines(block: bytes, before: int, path: Path, limits: Limits) -> list[str]:
-    """Lines of a block; only the first can be longer than a chunk."""
-    if before == 0:
-        block = block.removeprefix(BOM)
-    if not block:
-        return []
-    if block.find(b"\n", 0, limits.line + 1) < 0 and len(block) > limits.line:
-        raise _too_long(path, before + 1, limits)
-    try:
-        text = block.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number, start = before + 1 + block.count(b"\n", 0, error.start), block.rfind(b"\n", 0, error.start) + 1
-        raise FormatError(
-            f"{path}, line {number}: byte 0x{block[error.start]:02x} at place {error.start - start + 1} is not UTF-8; "
-            "save the file as UTF-8"
-        ) from error
-    if "\0" in text:
-        number = before + 1 + text.count("\n", 0, text.index("\0"))
-        raise FormatError(f"{path}, line {number}: a NUL byte; this is not a text file")
-    return text.removesuffix("\n").split("\n")
-
-
-def _too_long(path: Path, number: int, limits: Limits) -> FormatError:
-    return FormatError(
-        f"{path}, line {number}: longer than {limits.line:,} bytes, enough for {limits.features:,} features "
-        "(limit 'features')"
+    reading = csv.ReadOptions(
+        block_size=min(block, len(raw) + 1), use_threads=block < LARGEST_BLOCK, column_names=names
     )
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in raw, quote_char=names is None and '"')
+    converting = csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(texts or (), pa.string()))
+    try:
+        return csv.read_csv(pa.BufferReader(raw), reading, parsing, converting)
+    except pa.ArrowInvalid as error:  # rows are counted with the header
+        first = 0 if names else 1
+        raise ValueError(re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - first}", str(error))) from error
 
 
-def records(path: Path, delimiter: str, limits: Limits) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a CSV or TSV file (RFC 4180: quotes around a field, doubled within) with the line they begin in.
+def read_edge_list(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
+    """One edge per line: source, target and perhaps a weight, separated by blanks, tabs or commas.
 
-    Empty lines are skipped. A quote that is not closed, or stands in the middle of a field, is refused.
+    Lines that begin with # or % are comments. Nodes are those that edges name, in that order; they have neither labels
+    nor features.
     """
-    # the quoted form is unambiguous, so that matching takes time linear in the record
-    field = re.compile(rf'(?:"([^"]*(?:""[^"]*)*)"|([^"\r\n{delimiter}]*))({delimiter}|\Z)')
-    parts: list[str] = []
-    started = quotes = length = 0
-    for number, line in lines(path, limits):
-        if not parts:
-            if '"' not in line and "\r" not in line:
-                if line:
-                    yield number, line.split(delimiter)
-                continue
-            started, quotes, length = number, 0, 0
-        parts.append(line)
-        quotes += line.count('"')
-        length += len(line) + 1
-        if length > limits.line:
-            raise FormatError(
-                f"{path}, line {started}: a quote that is not closed within {limits.line:,} characters, "
-                "or a row longer than that"
-            )
-        if quotes % 2 == 0:
-            if record := "\n".join(parts).removesuffix("\r"):
-                yield started, _fields(record, field, started, path)
-            parts = []
-    if parts:
-        raise FormatError(f"{path}, line {started}: a quote is opened and never closed")
+    raw = re.sub(rb"(?m)^[ \t,]*(?:[#%].*)?|[ \t,\r]+$", b"", read_bytes(path, limits).removeprefix(BOM))
+    raw = re.sub(rb"[ \t,]+", b",", raw).lstrip(b"\r\n")
+    if not raw:
+        raise FormatError(f"{path}: no edges")
+    names = ["source", "target", "weight"][: raw.partition(b"\n")[0].count(b",") + 1]
 
+    def read(found: Found) -> Any:
+        with wrap_errors(path, "an edge list: a source, a target and perhaps a weight per line"):
+            return _parse(raw, ",", found.wanted, found.texts, names)
 
-def _fields(record: str, field: re.Pattern[str], number: int, path: Path) -> list[str]:
-    out: list[str] = []
-    at, separator = 0, "at the start"
-    while separator:
-        found = field.match(record, at)
-        if found is None:
-            raise FormatError(
-                f"{path}, line {number}, field {len(out) + 1}: a quote or a carriage return in the middle of a field; "
-                'put the field in quotes, and write a quote within it twice ("")'
-            )
-        quoted, plain, separator = found.groups()
-        out.append(plain if quoted is None else quoted.replace('""', '"'))
-        at = found.end()
-    return out
+    edges = Source(str(path), names, read).edges(Columns(), limits)
+    ids = list(dict.fromkeys(np.stack([edges.source, edges.target], 1).ravel().tolist()))
+    limits.check("nodes", len(ids), path)
+    return NodeTable(ids=ids), edges

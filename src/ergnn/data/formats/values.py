@@ -1,93 +1,155 @@
-"""Numbers and times that stand in a file as text."""
+"""Columns of Arrow tables as texts, numbers and times."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 import numpy as np
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.boundary import wrap_errors
+from ergnn.data.formats.limits import truncate
+from ergnn.data.formats.tables import Coded
 from ergnn.errors import FormatError
 
-WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
-DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?\s?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-def number(text: str) -> float:
-    """A finite number, or ``ValueError``; unlike ``float`` it takes no ``1_000`` and no digits of other scripts."""
-    if "_" in text or not text.isascii():
-        raise ValueError(text)
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(text) from None
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
+def words(column: Any, name: str, where: object) -> Coded:
+    """A column as text; each distinct value is decoded once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-
-def numbers(texts: Sequence[str]) -> list[float]:
-    """:func:`number` of each, checked all together where nothing is wrong."""
-    joined = "".join(texts)
-    if "_" not in joined and joined.isascii():
-        try:
-            values = list(map(float, texts))
-        except ValueError:
-            pass
+    types, kind = pa.types, column.type
+    if types.is_null(kind):
+        return Coded([None], np.zeros(len(column), np.int64))
+    with wrap_errors(f"{where}, column {truncate(name)}", "text"):
+        if types.is_dictionary(kind):
+            column = one_chunk(column.unify_dictionaries())
+        elif types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+            raise TypeError(f"values are of type {kind}; text or numbers are required")
         else:
-            if math.isfinite(sum(values)):
-                return values
-    return [number(text) for text in texts]
+            column = one_chunk(column).dictionary_encode()
+        values = column.dictionary
+        if types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        texts = values.cast(pa.large_string()).to_numpy(zero_copy_only=False).tolist()
+        codes = np.asarray(column.indices.fill_null(len(texts)))
+    return Coded([*texts, *([None] if column.null_count else [])], codes)
+
+
+def one_chunk(column: Any) -> Any:
+    """A chunked array as one array."""
+    import pyarrow as pa
+
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
+    """Finite numbers, as ``float64``; booleans are 0 and 1, and text is parsed.
+
+    Args:
+        column: the Arrow column.
+        name: its name.
+        where: the file.
+        rows: the row of each value, where it is not its place.
+        hint: what a user may do about a column that does not hold numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def refuse(at: int, said: str) -> FormatError:
+        row = at if rows is None else int(rows[at])
+        return FormatError(
+            f"{where}, row {row + 1}, column {truncate(name)}: {said}; a finite number is required{hint}"
+        )
+
+    types, kind = pa.types, column.type
+    with wrap_errors(f"{where}, column {truncate(name)}", "numbers"):
+        if types.is_dictionary(kind):
+            column = column.cast(kind.value_type)
+        if column.null_count:
+            raise refuse(pc.index(column.is_null(), True).as_py(), "the value is missing")
+        if is_text(column.type):
+            trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+            try:
+                column = trimmed.cast(pa.float64())
+            except pa.ArrowInvalid:
+                if pc.all(pc.is_in(pc.utf8_lower(trimmed), pa.array(["true", "false"], trimmed.type))).as_py():
+                    column = trimmed.cast(pa.bool_())
+                else:
+                    bad = max(pc.index(pc.match_substring_regex(trimmed, NUMBER), False).as_py(), 0)
+                    raise refuse(bad, f"{truncate(column[bad].as_py())} is not a number") from None
+        if types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        fits = (types.is_integer, types.is_floating, types.is_decimal, types.is_null)
+        if not any(fit(column.type) for fit in fits):
+            raise FormatError(
+                f"{where}, column {truncate(name)}: values are of type {kind}; numbers are required{hint}"
+            )
+        values = np.asarray(column.cast(pa.float64(), safe=False))
+    for bad in np.flatnonzero(~np.isfinite(values)):
+        raise refuse(int(bad), str(values[bad]))
+    return values
+
+
+def times(column: Any, where: object) -> np.ndarray:
+    """Numbers, or seconds since 1970 for dates and times (UTC unless a zone is given); NaN where there is none."""
+    import pyarrow as pa
+
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind) or is_text(kind):
+        return _parsed_times(words(column, "time", where), where)
+    per_second = 1.0
+    with wrap_errors(f"{where}, column 'time'", "times"):
+        if types.is_timestamp(kind):
+            column, per_second = column.cast(pa.int64()), float(UNITS[kind.unit])
+        elif types.is_date(kind):
+            column, per_second = column.cast(pa.date64()).cast(pa.int64()), 1000.0
+        elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
+            raise TypeError(f"values are of type {kind}; numbers or dates are required")
+        if types.is_null(kind) or column.null_count:
+            column = column.cast(pa.float64(), safe=False)
+        values = np.asarray(column)
+    return values if per_second == 1.0 and values.dtype.kind in "iu" else values / per_second
+
+
+def _parsed_times(column: Coded, where: object) -> np.ndarray:
+    """Times that stand there as text: numbers or dates, and not both."""
+    values, first = np.full(len(column.codes), math.nan), ""
+    for row, code in enumerate(column.codes):
+        text = (column.words[code] or "").strip()
+        if not text:
+            continue
+        try:
+            values[row], kind = _time(text)
+        except ValueError:
+            said = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z"
+        else:
+            first = first or kind
+            said = f"a {kind}; the column began with a {first}" if kind != first else ""
+        if said:
+            raise FormatError(f"{where}, row {row + 1}, column 'time': {truncate(text)} is {said}")
+    return values.astype(np.int64) if (np.abs(values) < 2**53).all() and (values % 1 == 0).all() else values
+
+
+def _time(text: str) -> tuple[float, str]:
+    try:
+        return float(text), "number"
+    except ValueError:
+        return seconds(text), "date"
 
 
 def seconds(text: str) -> float:
-    """Seconds since 1970 of a date or time in ISO 8601, UTC where it says nothing else; else ``ValueError``."""
-    found = DATE.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(text)
-    day, minute, second, fraction, zone = found.groups()
-    zone = "+00:00" if zone in (None, "Z") else zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
-    moment = datetime.fromisoformat(f"{day}T{minute or '00:00'}:{second or '00'}{zone}")
-    return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds() + float(f"0.{fraction or 0}")
-
-
-class Times:
-    """A column of times: whole numbers, numbers, or dates, and never numbers and dates together."""
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-        self.kind = ""
-        self.whole = True
-
-    def add(self, text: str, where: str) -> None:
-        if not text.strip():
-            self.values.append(math.nan)
-            self.whole = False
-            return
-        try:
-            value, kind = self._parsed(text)
-        except (ValueError, OverflowError):
-            raise FormatError(
-                f"{where}, column 'time': {shown(text)} is neither a finite number nor a date such as 2024-05-31 or "
-                "2024-05-31T12:00:00Z"
-            ) from None
-        if self.kind and kind != self.kind:
-            raise FormatError(f"{where}, column 'time': {shown(text)} is a {kind}; the column began with a {self.kind}")
-        self.kind = kind
-        self.values.append(value)
-
-    def _parsed(self, text: str) -> tuple[float, str]:
-        if WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63:
-            return int(text), "number"
-        try:
-            value, kind = number(text), "number"
-        except ValueError:
-            value, kind = seconds(text), "date"
-        self.whole = False
-        return value, kind
-
-    def array(self) -> np.ndarray:
-        return np.array(self.values, dtype=np.int64 if self.whole else np.float64)
+    """Seconds since 1970 of a date or time in ISO 8601, UTC unless a zone is given; else ``ValueError``."""
+    moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds()

@@ -1,20 +1,16 @@
-"""Tables to files, in the form in which they are read."""
+"""Write tables to files, in the form in which they are read."""
 
 from __future__ import annotations
 
-import gzip
-import io
-from collections.abc import Iterable, Iterator, Sequence
+import os
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.boundary import extra
-from ergnn.data.formats.columns import PREFIX, node_columns
+from ergnn.data.formats.columns import PREFIX, Columns, find_node_columns
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.read import PARQUET, delimiter_of, suffix
 from ergnn.data.formats.tables import EdgeTable, NodeTable
@@ -29,49 +25,38 @@ def write_nodes(nodes: NodeTable, path: str | PathLike[str], *, features: str | 
 
     Args:
         nodes: the nodes.
-        path: the file; one that is there is replaced.
-        features: as ``columns``, as a ``list`` or as ``sparse`` text (whose zeros are not written); by default sparse
-            features as sparse text and dense ones as columns.
+        path: the file; an existing one is replaced.
+        features: as ``columns``, as a ``list`` or as ``sparse`` text (without zeros); by default sparse features as
+            sparse text and dense ones as columns.
     """
     layout = features or ("sparse" if nodes.is_sparse else "columns")
     if layout not in LAYOUTS:
         raise UnknownNameError("layout of features", layout, LAYOUTS)
-    columns: dict[str, Sequence[Any]] = {"id": nodes.ids.tolist()}
+    columns: dict[str, Any] = {"id": nodes.ids}
     if any(label is not None for label in nodes.labels):
-        columns["label"] = nodes.labels.tolist()
-    for name in ("time", "split", "domain"):
-        if getattr(nodes, name) is not None:
-            columns[name] = _values(getattr(nodes, name))
+        columns["label"] = nodes.labels
+    columns |= {name: getattr(nodes, name) for name in ("time", "split", "domain") if getattr(nodes, name) is not None}
     if nodes.num_features:
-        columns |= _features(nodes, layout)
+        columns |= _features(nodes, layout, Path(path))
     _write(columns, Path(path))
 
 
 def write_edges(edges: EdgeTable, path: str | PathLike[str]) -> None:
     """Write edges to a ``.csv``, ``.tsv`` (each also ``.gz``) or ``.parquet`` file."""
-    columns: dict[str, Sequence[Any]] = {"source": edges.source.tolist(), "target": edges.target.tolist()}
-    for name in ("weight", "time"):
-        if getattr(edges, name) is not None:
-            columns[name] = _values(getattr(edges, name))
-    _write(columns, Path(path))
+    names = [name for name in ("source", "target", "weight", "time") if getattr(edges, name) is not None]
+    _write({name: getattr(edges, name) for name in names}, Path(path))
 
 
-def _values(column: np.ndarray) -> list[Any]:
-    """Python values, ``None`` for NaN."""
-    return [None if value != value else value for value in column.tolist()]
-
-
-def _features(nodes: NodeTable, layout: str) -> dict[str, Sequence[Any]]:
+def _features(nodes: NodeTable, layout: str, path: Path) -> dict[str, Any]:
     if layout == "sparse":
         matrix = nodes.features if nodes.is_sparse else scipy.sparse.csr_matrix(nodes.features)
-        ends = matrix.indptr.tolist()
         pairs = [f"{i}:{v}" for i, v in zip(matrix.indices.tolist(), matrix.data, strict=True)]
-        return {"features": [" ".join(pairs[a:b]) for a, b in pairwise(ends)]}
+        return {"features": [" ".join(pairs[a:b]) for a, b in pairwise(matrix.indptr.tolist())]}
     dense = nodes.features.toarray() if nodes.is_sparse else nodes.features
     if layout == "list":
-        return {"features": list(dense)}
+        return {"features": list(dense) if suffix(path) in PARQUET else [f"[{', '.join(map(str, x))}]" for x in dense]}
     names = nodes.feature_names or tuple(f"{PREFIX}{i}" for i in range(nodes.num_features))
-    if node_columns(["id", *names], "feature_names", Limits()).names != names:
+    if find_node_columns(["id", *names], (), Columns(), Limits(), "feature_names").features != names:
         raise InputError(
             f"feature names that begin with {PREFIX!r} among others would be read as the only ones; rename some, "
             "or write the features as a list"
@@ -79,40 +64,30 @@ def _features(nodes: NodeTable, layout: str) -> dict[str, Sequence[Any]]:
     return {name: dense[:, i] for i, name in enumerate(names)}
 
 
-def _write(columns: dict[str, Sequence[Any]], path: Path) -> None:
-    if suffix(path) in PARQUET:
-        extra("pyarrow.parquet", "parquet", "writing Parquet files").write_table(_arrow(columns), path)
-        return
-    delimiter = delimiter_of(path)
-    packed = path.name.lower().endswith(GZ)
-    with cast(IO[bytes], gzip.GzipFile(path, "wb", mtime=0) if packed else open(path, "wb")) as file:
-        buffer = io.BufferedWriter(cast(Any, file), 1 << 20) if packed else file
-        for row in _rows(columns):
-            buffer.write((delimiter.join(_quoted(cell, delimiter) for cell in row) + "\n").encode())
-        buffer.flush()
+def _write(columns: dict[str, Any], path: Path) -> None:
+    """Write beside the file, and put it in place when all went well."""
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as parquet
 
-
-def _arrow(columns: dict[str, Sequence[Any]]) -> Any:
-    import pyarrow
-
-    return pyarrow.table({name: pyarrow.array(values, from_pandas=False) for name, values in columns.items()})
-
-
-def _rows(columns: dict[str, Sequence[Any]]) -> Iterator[Iterable[str]]:
-    yield columns
-    for row in zip(*columns.values(), strict=True):
-        yield map(_cell, row)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, np.ndarray):
-        return f"[{', '.join(map(str, value))}]"
-    return str(value)
-
-
-def _quoted(cell: str, delimiter: str) -> str:
-    if not any(mark in cell for mark in (delimiter, '"', "\n", "\r")):
-        return cell
-    return '"' + cell.replace('"', '""') + '"'
+    kind = suffix(path)
+    delimiter = None if kind in PARQUET else delimiter_of(path)
+    texts = ("id", "label", "split", "domain", "source", "target")
+    table = pa.table(
+        {
+            name: pa.array(values, pa.string() if name in texts else None, from_pandas=True)
+            for name, values in columns.items()
+        }
+    )
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        with pa.output_stream(beside, compression="gzip" if path.name.lower().endswith(GZ) else None) as file:
+            if delimiter is None:
+                parquet.write_table(table, file)
+            else:
+                csv.write_csv(table, file, csv.WriteOptions(delimiter=delimiter))
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        beside.unlink(missing_ok=True)

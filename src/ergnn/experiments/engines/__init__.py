@@ -1,1 +1,1 @@
-"""Where units of work are computed: in processes of this machine, or on a Ray cluster."""
+"""Engines compute units of work: in processes of this machine, or on a Ray cluster."""

@@ -1,4 +1,4 @@
-"""Units in this process, or in several of this machine."""
+"""Compute units in this process, or in several processes of this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ergnn.experiments.units import Computed, Unit, compute
 
 
 class LocalEngine:
-    """``jobs`` units at a time, each process with one thread; of one job, in this very process."""
+    """``jobs`` units at a time, in processes with one thread each; a single job runs in this process."""
 
     def __init__(self, jobs: int = 1) -> None:
         if jobs < 1:
@@ -34,9 +34,9 @@ class LocalEngine:
 def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None, None]:
     context = multiprocessing.get_context("spawn")
     waiting = list(reversed(units))
-    at_work: dict[Connection, tuple[Any, Unit]] = {}
+    running: dict[Connection, tuple[Any, Unit]] = {}
 
-    def hire() -> None:
+    def start_worker() -> None:
         ours, theirs = context.Pipe()
         worker = context.Process(target=_work, args=(theirs,), daemon=True)
         worker.start()
@@ -45,24 +45,24 @@ def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None,
 
     def assign(connection: Connection, worker: Any) -> None:
         unit = waiting.pop()
-        at_work[connection] = (worker, unit)
+        running[connection] = (worker, unit)
         connection.send((unit.config, list(unit.members)))
 
     try:
         for _ in range(jobs):
-            hire()
-        while at_work:
-            for ready in wait(list(at_work)):
+            start_worker()
+        while running:
+            for ready in wait(list(running)):
                 connection = ready if isinstance(ready, Connection) else None
                 assert connection is not None
-                worker, unit = at_work.pop(connection)
+                worker, unit = running.pop(connection)
                 try:
                     computed = connection.recv()
                 except EOFError:
                     worker.join()
                     computed = Computed(unit, 0.0, f"its process ended with exit status {worker.exitcode}")
                     if waiting:
-                        hire()
+                        start_worker()
                 else:
                     if waiting:
                         assign(connection, worker)
@@ -71,12 +71,12 @@ def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None,
                         worker.join()
                 yield computed
     finally:
-        for worker, _ in at_work.values():
+        for worker, _ in running.values():
             worker.terminate()
 
 
 def _work(connection: Connection) -> None:
-    """A worker: units in, what they gave out, until the other end is closed or gone."""
+    """Worker process: receive units and send results until the connection is closed."""
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -87,7 +87,7 @@ def _work(connection: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed stops too, instead of working on unseen."""
+    """Stop a worker whose parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

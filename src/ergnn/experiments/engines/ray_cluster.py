@@ -1,4 +1,4 @@
-"""Units as tasks of a Ray cluster: one that is there, or one of this machine that lasts as long as the work."""
+"""Compute units as tasks of a Ray cluster: an existing one, or one started here for the duration of the work."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from ergnn.errors import InputError
 from ergnn.experiments.units import Computed, Unit, compute
 
 RETRIES = 3
-"""How often a unit is done again whose worker or machine was lost."""
+"""Number of retries of a unit whose worker or machine was lost."""
 OBJECT_STORE = 128 * 2**20
-"""Bytes for what tasks give back, in a cluster that is started here: results are small."""
-KNOCK_SECONDS = 10.0
-"""How long to wait for a cluster's machine to answer."""
-CARRIED = ("ERGNN_DATA", "ERGNN_OFFLINE")
-"""Variables of the environment that tasks get from here."""
+"""Bytes for task results in a cluster that is started here; results are small."""
+CONNECT_SECONDS = 10.0
+"""How long to wait for the cluster to accept a connection."""
+FORWARDED = ("ERGNN_DATA", "ERGNN_DOWNLOAD", "ERGNN_OFFLINE")
+"""Environment variables forwarded to tasks."""
 
 
 class RayEngine:
-    """Each unit a task with its resources; results come back to this process.
+    """Run each unit as a Ray task; results come back to this process.
 
     Args:
-        address: of a cluster, as ``ray.init`` takes it (``auto``, ``host:6379``, ``ray://host:10001``); by default
-            ``RAY_ADDRESS``, and without that a cluster of this machine is started, which ends with the work.
-        jobs: units at a time; by default as many as the cluster has room for (started here: one a core).
-        cpus: cores a unit, which are also its threads.
-        gpus: GPUs a unit, or a part of one; by default 1 for a unit on ``cuda``, and none for others.
+        address: cluster address for ``ray.init`` (``auto``, ``host:6379``, ``ray://host:10001``); by default
+            ``RAY_ADDRESS``, and without it a local cluster is started and shut down with the work.
+        jobs: number of units at a time; by default as many as the cluster can run (a local cluster: one per core).
+        cpus: cores per unit, also its number of threads.
+        gpus: GPUs per unit, may be fractional; by default 1 for a unit on ``cuda``, else 0.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class RayEngine:
         with self._cluster(sum(needs) > 0):
             task = self._ray.remote(_compute)
             waiting = list(zip(units, needs, strict=True))[::-1]
-            at_work: dict[Any, tuple[Unit, float]] = {}
-            while waiting or at_work:
-                while waiting and (self.jobs is None or len(at_work) < self.jobs):
+            running: dict[Any, tuple[Unit, float]] = {}
+            while waiting or running:
+                while waiting and (self.jobs is None or len(running) < self.jobs):
                     unit, gpus = waiting.pop()
                     options = {"num_cpus": self.cpus, "num_gpus": gpus, "max_retries": RETRIES}
-                    at_work[task.options(**options).remote(unit, self.cpus)] = unit, time.monotonic()
-                (ready, *_), _ = self._ray.wait(list(at_work), num_returns=1)
-                unit, start = at_work.pop(ready)
+                    running[task.options(**options).remote(unit, self.cpus)] = unit, time.monotonic()
+                (ready, *_), _ = self._ray.wait(list(running), num_returns=1)
+                unit, start = running.pop(ready)
                 try:
                     computed = self._ray.get(ready)
                 except self._ray.exceptions.RayError as error:
@@ -71,22 +71,22 @@ class RayEngine:
                 yield computed
 
     def _gpus(self, unit: Unit) -> float:
-        device = torch.device(unit.config.device)
+        device = torch.device(unit.config.learner.device)
         if device.type == "cuda" and device.index is not None:
-            raise InputError(f"device is {unit.config.device!r}; a Ray cluster hands out the GPUs itself: use cuda")
+            raise InputError(f"device is {unit.config.learner.device!r}; a Ray cluster assigns GPUs itself: use cuda")
         if self.gpus is not None:
             return self.gpus
         return 1.0 if device.type == "cuda" else 0.0
 
     @contextmanager
     def _cluster(self, needs_gpu: bool) -> Iterator[None]:
-        """Connect, or start; what was there before stays there after."""
+        """Connect to a cluster or start one; an existing connection is kept."""
         if self._ray.is_initialized():
             yield
             return
-        carried = {name: os.environ[name] for name in CARRIED if name in os.environ}
+        forwarded = {name: os.environ[name] for name in FORWARDED if name in os.environ}
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        options["runtime_env"] = {"env_vars": carried}
+        options["runtime_env"] = {"env_vars": forwarded}
         address = self.address or os.environ.get("RAY_ADDRESS")
         if address is None or address == "local":
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -94,27 +94,27 @@ class RayEngine:
             address = "local"
             options.update(num_cpus=max(1, round(cores)), include_dashboard=False, object_store_memory=OBJECT_STORE)
         try:
-            _knock(address)
+            _check_reachable(address)
             self._ray.init(address=address, **options)
         except (OSError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
-            raise InputError(f"no Ray cluster can be used at {address!r} ({reason})") from None
+            raise InputError(f"cannot use a Ray cluster at {address!r} ({reason})") from None
         try:
             have = self._ray.cluster_resources()
             if needs_gpu and not have.get("GPU"):
                 raise InputError("the Ray cluster has no GPU; use --device cpu, or another cluster")
             if have.get("CPU", 0.0) < self.cpus:
-                raise InputError(f"task_cpus is {self.cpus}; the Ray cluster has {have.get('CPU', 0.0):g} in all")
+                raise InputError(f"task_cpus is {self.cpus}; the Ray cluster has {have.get('CPU', 0.0):g} in total")
             yield
         finally:
             self._ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raise an OSError where nobody listens; Ray itself would go on trying for many minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise an OSError if the address does not accept connections; Ray would retry for many minutes."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if separator and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def _compute(unit: Unit, cpus: float) -> Computed:

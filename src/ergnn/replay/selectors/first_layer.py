@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import SAGEConv
 
+from ergnn.engine.objective import FieldObjective, Objective, make_objective
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.objective import FieldObjective, Objective, make_objective
+from ergnn.nn.layers import FORMS
 
 CHUNK = 64
 """Examples whose receptive fields are joined into one."""
@@ -45,7 +45,8 @@ def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]
     names = [prefix + name for name, value in layer.named_parameters() if value.dim() == 2]
     if required and not names:
         raise InputError(f"{type(layer).__name__} has no matrix among its parameters; there is no first layer's weight")
-    return names if isinstance(layer, SAGEConv) else names[:1]
+    form = FORMS.get(type(layer))
+    return names[:1] if form is None else [name for name in names if name.removeprefix(prefix) in form.projections]
 
 
 def gradients(model: nn.Module, examples: Examples, values: Values, chunk: int = CHUNK) -> Iterator[Tensor]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ergnn.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
+from ergnn.engine.objective import Objective, ParamDict, make_objective
 from ergnn.errors import InputError
-from ergnn.nn.objective import Objective, ParamDict, make_objective
 from ergnn.registry import check_choice
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class

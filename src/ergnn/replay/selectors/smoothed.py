@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.data.graph import Graph
+from ergnn.engine.propagation import propagate
 from ergnn.errors import InputError
-from ergnn.nn.adjacency import Block, adjacency_of, make_block
 from ergnn.replay.selectors.base import SelectionContext
 
 HOPS = 2
@@ -17,18 +17,9 @@ HOPS = 2
 def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
     """``(S^K X)_u / ‖(S^K X)_u‖`` with ``S = D̃^-½ (A + I) D̃^-½``, for some nodes, as doubles.
 
-    Only the nodes' own receptive field is touched; rows of zeros stay zeros.
+    Rows of zeros stay zeros.
     """
-    adj = adjacency_of(graph)
-    blocks: list[Block] = []
-    dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
-    for _ in range(hops):
-        block, nodes = make_block(adj, "gcn", nodes, torch.zeros_like(nodes), 1, dtype)
-        blocks.insert(0, block)
-    value = graph.rows(nodes).to(dtype)
-    for block in blocks:
-        value = block.aggregate(value)
-    return F.normalize(value.double(), dim=1)
+    return F.normalize(propagate(graph, hops, nodes=nodes).double(), dim=1)
 
 
 def check_hops(hops: int) -> None:

@@ -5,7 +5,7 @@ const themes = ["auto", "light", "dark"];
 function setTheme(theme) {
   if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
   themeButton.lastElementChild.textContent = " " + theme;
-  themeButton.setAttribute("aria-label", "Colour theme: " + (theme === "auto" ? "automatic" : theme));
+  themeButton.setAttribute("aria-label", "Color theme: " + (theme === "auto" ? "automatic" : theme));
   try { localStorage.setItem("ergnn-theme", theme); } catch (_) { /* private window */ }
 }
 let stored = null;

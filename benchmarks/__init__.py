@@ -1,0 +1,1 @@
+"""Speed and memory compared with plain PyG; run by ``make bench`` or ``python -m benchmarks``."""

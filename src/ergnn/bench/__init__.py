@@ -1,1 +1,0 @@
-"""Speed and memory, always beside a peer in the same process and run."""

@@ -1,0 +1,166 @@
+"""How a learner is set up: one set of names and defaults for ``Learner``, ``ergnn run``, folders and the estimator.
+
+This module imports neither torch nor any other module of the package but the errors, so that the command line can
+check its arguments at once. :func:`ergnn.resolve.resolve` fills in what depends on the backbone and the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ergnn.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from torch import device as torch_device
+    from torch import nn
+
+HEADS = ("shared", "per-task", "growing")
+OPTIMIZERS = ("adam", "adamw", "sgd")
+EDGES = ("all", "seen", "own")
+"""Which edges are visible while a task is learned; see :meth:`ergnn.TaskStream.from_classes`."""
+LEFTOVERS = ("context", "drop")
+"""What becomes of classes that do not fill a task."""
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "clean": {"edges": "all"},
+    "paper": {"edges": "own", "head": "shared", "weight_decay": None},
+}
+"""Named sets of values: ``edges`` of the stream, and what differs from the defaults of :class:`LearnerConfig`.
+
+``clean`` is recommended: nothing leaks, one head per task, and a light L2 factor (chosen on validation nodes: a heavier
+one pulls weights that the current task does not use to zero, which by itself makes a network forget). ``paper`` is the
+reading of ER-GNN that comes closest to its published baselines; there every backbone has the L2 factor of its paper.
+"""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Everything that decides how a learner learns.
+
+    Args:
+        backbone: a registered name, or a module with ``forward(x, edge_index)``, of which a copy is trained; ``auto``
+            is the method's own (``gat`` for most).
+        method: a registered name, or a :class:`ergnn.Method`.
+        head: which outputs compete: ``shared``, ``per-task`` or ``growing``.
+        epochs: passes over the training nodes of a task (steps, with full batches).
+        lr: learning rate; None is the backbone's own.
+        weight_decay: L2 factor (decoupled with ``adamw``); None is the backbone's own.
+        optimizer: ``adam``, ``adamw`` or ``sgd``; its state starts afresh with every task.
+        batch_size: training nodes per step, joined by as many remembered ones; None is all of them.
+        fanout: neighbors sampled per node in a batch, hop by hop, as in ``25,10``; None is all of them.
+        with_replacement: sample neighbors with replacement.
+        seed: seed of every random choice.
+        device: where to compute: ``cpu``, ``cuda``, ``cuda:1``, ...
+        backbone_options: arguments of the backbone, where that is a name, e.g. ``hidden=32``.
+        method_options: arguments of the method, where that is a name, e.g. ``per_class=5``; the method's constructor
+            holds their defaults.
+    """
+
+    backbone: str | nn.Module = "auto"
+    method: str | Any = "replay"
+    head: str = "per-task"
+    epochs: int = 200
+    lr: float | None = None
+    weight_decay: float | None = 3e-5
+    optimizer: str = "adam"
+    batch_size: int | None = None
+    fanout: tuple[int, ...] | None = None
+    with_replacement: bool = False
+    seed: int = 0
+    device: str | torch_device = "cpu"
+    backbone_options: Mapping[str, Any] = field(default_factory=dict)
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # the dataclass is frozen; these are other spellings of the same value
+        set_field(self, "fanout", _fanout(self.fanout))
+        set_field(self, "device", str(self.device))
+        for name in ("backbone_options", "method_options"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping | None):
+                raise InputError(f"{name} is {value!r}; it must be a mapping of names to values")
+            set_field(self, name, dict(value or {}))
+        check_choice("head", self.head, HEADS)
+        check_training(self)
+        if not _is_int(self.seed) or not 0 <= self.seed < 2**31:
+            raise InputError(f"seed is {self.seed!r}; it must be a whole number from 0 to {2**31 - 1}")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> LearnerConfig:
+        """The configuration of flat settings: names that are no fields here are options of the method."""
+        return cls().with_settings(settings)
+
+    @classmethod
+    def from_protocol(cls, protocol: str, **settings: Any) -> LearnerConfig:
+        """The configuration of a protocol, ``clean`` or ``paper``, with some settings replaced."""
+        check_choice("protocol", protocol, tuple(PROTOCOLS))
+        preset = {name: value for name, value in PROTOCOLS[protocol].items() if name != "edges"}
+        return cls().with_settings({**preset, **settings})
+
+    def with_settings(self, settings: Mapping[str, Any]) -> LearnerConfig:
+        """The same configuration with some settings replaced; names that are no fields are options of the method."""
+        names = {f.name for f in fields(self)}
+        own = {name: value for name, value in settings.items() if name in names}
+        flat = {name: value for name, value in settings.items() if name not in names}
+        nested = own.get("method_options", self.method_options) or {}
+        twice = sorted(flat.keys() & (own.get("method_options") or {}).keys())
+        if twice:
+            raise InputError(f"{twice[0]!r} is given both as a setting and in method_options")
+        return replace(self, **{**own, "method_options": {**nested, **flat}})
+
+    def settings(self) -> dict[str, Any]:
+        """Flat settings, the inverse of :meth:`from_settings`."""
+        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method_options"}
+        nested = {name: value for name, value in self.method_options.items() if name in flat}
+        flat |= {name: value for name, value in self.method_options.items() if name not in flat}
+        return {**flat, "method_options": nested} if nested else flat
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not one of the choices."""
+    if value not in choices:
+        raise UnknownNameError(name, value, choices)
+
+
+def check_training(config: Any) -> None:
+    """Refuse values of ``epochs``, ``lr``, ``weight_decay``, ``optimizer`` and the batches that cannot be used."""
+    check_choice("optimizer", config.optimizer, OPTIMIZERS)
+    for name in ("epochs", "batch_size"):
+        value = getattr(config, name)
+        if value is None and name == "batch_size":
+            continue
+        if not _is_int(value):
+            raise InputError(f"{name} is {value!r}; it must be a whole number")
+        if value < 1:
+            raise InputError(f"{name} is {value}; it must be 1 or more")
+    for name, low in (("lr", "above 0"), ("weight_decay", "0 or more")):
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InputError(f"{name} is {value!r}; it must be a number")
+        if not 0 <= value < float("inf") or (value == 0 and name == "lr"):
+            raise InputError(f"{name} is {value}; it must be {low}")
+    if config.fanout is None and config.with_replacement:
+        raise InputError("with_replacement is set, but no neighbors are sampled; give fanout")
+    if config.fanout is not None and config.batch_size is None:
+        raise InputError(f"fanout is {config.fanout}; neighbors are sampled for batches: give batch_size")
+
+
+def _fanout(value: Any) -> tuple[int, ...] | None:
+    """Numbers per hop, from a sequence or from text such as ``25,10``."""
+    if value is None:
+        return None
+    try:
+        parts = value.split(",") if isinstance(value, str) else list(value)
+        if any(isinstance(part, float | bool) for part in parts):
+            raise ValueError
+        return tuple(int(part) for part in parts)
+    except (TypeError, ValueError):
+        raise InputError(f"fanout is {value!r}; give whole numbers, one per hop, as in 25,10") from None
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

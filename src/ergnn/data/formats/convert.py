@@ -1,0 +1,123 @@
+"""Arrow tables, from any file or frame, as nodes and edges: the one way in for all tabular data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ergnn.data.formats.boundary import wrap_errors
+from ergnn.data.formats.columns import EDGE_ROLES, Columns, Found, find_columns, find_node_columns
+from ergnn.data.formats.features import read_features
+from ergnn.data.formats.limits import Limits
+from ergnn.data.formats.tables import Coded, EdgeTable, NodeTable, canonical
+from ergnn.data.formats.values import numbers, times, words
+from ergnn.errors import FormatError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NO_LABEL = ("NaN", "nan", "NA", "null", "None")
+ROW_BYTES = 100
+"""What the ids and labels of a row take in memory, more or less."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table that has not been read yet.
+
+    Args:
+        where: what it is called in messages.
+        names: names of its columns.
+        read: reads the columns that were found.
+        index: columns that were the index of a pandas frame.
+    """
+
+    where: str
+    names: list[str]
+    read: Callable[[Found], pa.Table]
+    index: tuple[str, ...] = ()
+
+    def nodes(self, columns: Columns, limits: Limits, num_features: int | None = None) -> NodeTable:
+        """The table as nodes."""
+        found = find_node_columns(self.names, self.index, columns, limits, self.where)
+        table = self._table(found, "nodes", limits)
+        if not table.num_rows:
+            raise FormatError(f"{self.where}: no nodes")
+        limits.check_bytes(table.num_rows * (ROW_BYTES + 4 * len(found.features)), self.where)
+        texts = {role: words(table[name], name, self.where) for role, name in found.roles.items() if role != "time"}
+        if "label" in texts and not columns.keep_na_labels:
+            labels = texts["label"]
+            texts["label"] = Coded([None if canonical(w) in NO_LABEL else w for w in labels.words], labels.codes)
+        features, named = read_features(table, found, self.where, limits, num_features)
+        return NodeTable(
+            ids=texts["id"],
+            labels=texts.get("label"),
+            time=times(table[found.roles["time"]], self.where) if "time" in found.roles else None,
+            split=texts.get("split"),
+            domain=texts.get("domain"),
+            features=features,
+            feature_names=tuple(name.strip() for name in found.features) if named else None,
+            place=self._place,
+        )
+
+    def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
+        """The table as edges; there may be none."""
+        roles = (found := find_columns(self.names, EDGE_ROLES, columns, self.where)).roles
+        table = self._table(found, "edges", limits)
+        return EdgeTable(
+            source=words(table[roles["source"]], roles["source"], self.where),
+            target=words(table[roles["target"]], roles["target"], self.where),
+            weight=numbers(table[roles["weight"]], roles["weight"], self.where) if "weight" in roles else None,
+            time=times(table[roles["time"]], self.where) if "time" in roles else None,
+            place=self._place,
+        )
+
+    def _place(self, row: int) -> str:
+        return f"{self.where}, row {row + 1}"
+
+    def _table(self, found: Found, what: str, limits: Limits) -> pa.Table:
+        table = self.read(found)
+        limits.check(what, table.num_rows, self.where)
+        limits.check_bytes(table.nbytes, self.where)
+        return table
+
+
+def frame_source(frame: Any, where: str) -> Source:
+    """An Arrow table, a pandas or polars frame, or anything else with Arrow's C stream interface."""
+    import pyarrow as pa
+
+    is_pandas = type(frame).__module__.split(".")[0] == "pandas" and hasattr(frame, "iloc")
+    if not is_pandas and not hasattr(frame, "__arrow_c_stream__"):
+        raise InputError(
+            f"{where}: a {type(frame).__name__}; a path, a pandas or polars DataFrame, or an Arrow table is required"
+        )
+    with wrap_errors(where, "a table"):
+        if is_pandas:
+            frame = frame.copy(deep=False)
+            for name in (name for name in frame.columns if frame[name].dtype == object):
+                if pa.types.is_string(column_of(frame[name].tolist()).type):  # perhaps of several types
+                    frame[name] = frame[name].map(str, na_action="ignore")
+            frame = pa.Table.from_pandas(frame)
+        table = pa.table(frame)
+    index = index_columns((table.schema.metadata or {}).get(b"pandas"))
+    return Source(where, table.column_names, lambda found: table.select(found.wanted), index)
+
+
+def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
+    """Columns that hold the index of a pandas frame, by the metadata that pandas writes."""
+    try:
+        return tuple(name for name in json.loads(metadata or "{}")["index_columns"] if isinstance(name, str))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
+
+
+def column_of(values: list[Any]) -> Any:
+    """Python values as an Arrow column; text, where they are of several types."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return pa.array([None if v is None or v != v else str(v) for v in values], pa.string())

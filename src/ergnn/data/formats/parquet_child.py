@@ -1,0 +1,90 @@
+"""Sends columns of a Parquet file as an Arrow stream; run as a script by :mod:`ergnn.data.formats.parquet`.
+
+    python parquet_child.py FILE BYTES SECONDS
+
+It writes a line of JSON about the file, reads a line of JSON with the names of the wanted columns and of those that are
+text, and writes these columns. It imports nothing of ergnn, so that it starts in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LONGEST = 1 << 24
+"""Bytes of the footer's longest text and list."""
+BOUNDS: dict[str, Any] = {"thrift_string_size_limit": LONGEST, "thrift_container_size_limit": LONGEST}
+BATCH_ROWS = 1 << 17
+
+
+def limit(memory: int, seconds: int) -> None:
+    """Bound the memory and the CPU time that this process may take from now on, where the system can."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        for what, most in (("AS", used + memory), ("CPU", seconds), ("CORE", 0)):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{what}"), (most, most))
+
+
+def batches(path: str, wanted: list[str], texts: list[str]) -> Iterator[Any]:
+    """Batches of rows, with texts as dictionaries where their encoding can be read so."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for dictionaries in (texts, []):
+        options = {**BOUNDS, "read_dictionary": dictionaries, "page_checksum_verification": True, "pre_buffer": False}
+        try:
+            with pq.ParquetFile(path, **options) as file:
+                yield from file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False)
+            return
+        except (OSError, pa.ArrowException):
+            if not dictionaries:
+                raise
+
+
+def send(path: str) -> None:
+    """Send what is asked for."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = sys.stdout.buffer
+    with pq.ParquetFile(path, **BOUNDS) as file:
+        schema = file.schema_arrow
+        pandas = (schema.metadata or {}).get(b"pandas", b"{}").decode()
+        header = {"names": schema.names, "rows": file.metadata.num_rows, "pandas": pandas}
+    out.write(json.dumps(header).encode() + b"\n")
+    out.flush()
+    wanted, texts = json.loads(sys.stdin.readline())
+    # a long text that is repeated stays one text; other dictionaries are expanded here, within the memory limit
+    kinds = {name: schema.field(name).type for name in wanted}
+    plain = [name for name in texts if pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name])]
+    for name, kind in kinds.items():
+        if name in plain:
+            kinds[name] = pa.dictionary(pa.int32(), pa.string())
+        elif pa.types.is_dictionary(kind) and name not in texts:
+            kinds[name] = kind.value_type
+    sent = pa.schema(list(kinds.items()))
+    with pa.ipc.new_stream(out, sent) as stream:
+        for batch in batches(path, wanted, plain):
+            batch.validate(full=True)
+            stream.write_batch(pa.record_batch([batch[n].cast(kind) for n, kind in kinds.items()], schema=sent))
+    out.flush()
+
+
+if __name__ == "__main__":
+    # modules beside this script must not hide packages of the same name
+    sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+    import pyarrow.parquet  # noqa: F401  # before memory is limited
+
+    limit(int(sys.argv[2]), int(sys.argv[3]))
+    try:
+        send(sys.argv[1])
+    except Exception as error:
+        print(" ".join(str(error).split()) or type(error).__name__, file=sys.stderr, flush=True)
+        os._exit(1)

@@ -1,0 +1,202 @@
+"""Blocks: the edges that one layer reads to write some rows, exact or sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
+from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.features import DenseFeatures, Features, SparseFeatures
+from ergnn.engine.sampling import ALL, sample_neighbors
+from ergnn.engine.slots import Rows
+from ergnn.engine.sparse import SparsePattern, spmm
+from ergnn.nn.layers import Aggregation
+
+
+class Projecting:
+    """What blocks of every kind share."""
+
+    src: Rows
+
+    def project(self, h: Tensor | Features, weight: Tensor) -> Tensor:
+        """``h W`` for what a layer reads; ``weight`` is ``[slots, in, out]``."""
+        if isinstance(h, SparseFeatures):
+            return h.project(h.value, weight)
+        value = h.value if isinstance(h, DenseFeatures) else h
+        return self.src.matmul(value.to(weight.dtype), weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Block(Projecting):
+    """One layer's edges, from the rows it reads (sources) to the rows it writes (targets).
+
+    Args:
+        src, dst: the rows.
+        root: for each target row, the source row of the same node.
+        row: target row of each edge, ascending.
+        col: source row of each edge.
+        weight: what a sum over neighbors multiplies each edge with.
+        models: how many models stand side by side.
+        src_position, edge_position: int32 place of a source row and of an edge inside its own model.
+    """
+
+    src: Rows
+    root: Tensor
+    row: Tensor
+    col: Tensor
+    weight: Tensor
+    models: int
+    src_position: Tensor
+    edge_position: Tensor
+    dst: Rows = field(init=False)
+    pattern: SparsePattern = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = Rows(self.src.slot[self.root], self.src.slots, self.models)
+        pattern = SparsePattern(pointers(self.row, rows.count), self.col, (rows.count, self.src.count))
+        object.__setattr__(self, "dst", rows)
+        object.__setattr__(self, "pattern", pattern)
+
+    @property
+    def src_model(self) -> Tensor:
+        return self.src.slot // (self.src.slots // self.models)
+
+    @property
+    def edge_model(self) -> Tensor:
+        return self.dst.slot[self.row] // (self.src.slots // self.models)
+
+    def at_targets(self, h: Tensor) -> Tensor:
+        """The target rows of what source rows have."""
+        return h.index_select(0, self.root)
+
+    def aggregate(self, h: Tensor) -> Tensor:
+        """``Σ_j weight_ij h_j`` over the edges into each target row."""
+        return spmm(self.pattern, self.weight.to(h.dtype), h)
+
+    def attend(
+        self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float
+    ) -> Tensor:
+        """Attention over ``z``, ``[sources, heads, width]``, with an entry per edge, head and channel."""
+        from_source = (z * self.src.each(att_src)).sum(-1)
+        to_target = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
+        score = from_source.index_select(0, self.col) + to_target.index_select(0, self.row)
+        score = F.leaky_relu(score, slope)
+        count, heads = self.dst.count, z.size(1)
+        index = self.row.unsqueeze(1).expand(-1, heads)
+        largest = score.detach().new_zeros(count, heads)
+        largest = largest.scatter_reduce(0, index, score.detach(), "amax", include_self=False)
+        weight = torch.exp(score - largest.index_select(0, self.row))
+        total = weight.new_zeros(count, heads).index_add(0, self.row, weight)
+        alpha = weight / total.index_select(0, self.row)
+        alpha = drop(alpha, p, self.edge_position, self.edge_model)
+        message = alpha.unsqueeze(-1) * z.index_select(0, self.col)
+        return message.new_zeros(count, *z.shape[1:]).index_add(0, self.row, message)
+
+
+def make_block(
+    adj: Adjacency,
+    aggregation: Aggregation | None,
+    nodes: Tensor,
+    slot: Tensor,
+    slots: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    fanout: int = ALL,
+    replace: bool = False,
+    key: int = 0,
+) -> tuple[Block, Tensor]:
+    """The block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
+
+    Args:
+        adj: the whole graph; weights come from its degrees, so a small field stays exact.
+        aggregation: how neighbors are weighed; None reads none.
+        dtype: of the weights.
+        fanout, replace, key: how many neighbors are drawn, by default all; see :mod:`ergnn.engine.sampling`.
+
+    Returns:
+        the block and the node of each of its source rows.
+    """
+    n = adj.num_nodes
+    if aggregation is None:
+        row = source = nodes.new_empty(0)
+        weight = torch.empty(0, dtype=dtype, device=nodes.device)
+    else:
+        looped = aggregation.self_loops
+        adj = adj.without_loops() if looped else adj
+        row, source, count = sample_neighbors(adj, nodes, fanout, replace, key)
+        if aggregation.weighted:
+            weight, own = _weights(aggregation, adj, nodes, row, source, None if fanout == ALL else count)
+            if looped:
+                row, source, weight = merge_loops(row, count, source, nodes, weight, own)
+            weight = weight.to(dtype)
+        else:
+            row, source = merge_loops(row, count, source, nodes) if looped else (row, source)
+            weight = torch.ones(row.numel(), dtype=dtype, device=nodes.device)
+    if slots == 1:
+        read, place = relabel(torch.cat([nodes, source]), n)
+        rows = Rows(torch.zeros_like(read), 1)
+    else:
+        keys, place = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
+        read, rows = keys % n, Rows(keys // n, slots)
+    root, col = place[: nodes.numel()], place[nodes.numel() :]
+    position = [torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (read.numel(), row.numel())]
+    return Block(rows, root, row, col, weight, 1, *position), read
+
+
+def _weights(
+    aggregation: Aggregation, adj: Adjacency, nodes: Tensor, row: Tensor, source: Tensor, count: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The weight of each edge, ``d/k`` times its own where k of d neighbors are drawn, and of each self-loop.
+
+    Args:
+        row, source: target row and source node of each edge.
+        count: how many neighbors are drawn for each of ``nodes``; None takes all.
+    """
+    loop, degree = int(aggregation.self_loops), adj.degrees(nodes)
+    near = (degree + loop).to(torch.float64)
+    own = torch.ones_like(near) if aggregation.target is None else aggregation.target(near)
+    weight = (own if count is None else own * (degree / count.to(torch.float64))).index_select(0, row)
+    if aggregation.source is not None:
+        weight = aggregation.source((adj.degrees(source) + loop).to(torch.float64)) * weight
+        own = own * aggregation.source(near)
+    return weight, own
+
+
+def relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """``torch.unique(keys, return_inverse=True)`` for keys below ``size``; with a table where that is quicker."""
+    if size > 16 * keys.numel():
+        return torch.unique(keys, return_inverse=True)
+    table = torch.zeros(size, dtype=torch.int64, device=keys.device)
+    table[keys] = 1
+    known = table.nonzero().flatten()
+    table[known] = torch.arange(known.numel(), device=keys.device)
+    return known, table.index_select(0, keys)
+
+
+def join_blocks(blocks: list[Block]) -> Block:
+    """Put the blocks of several models side by side, as one block-diagonal one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    src = _offsets([block.src.count for block in blocks])
+    dst = _offsets([block.dst.count for block in blocks])
+    slot = _offsets([block.src.slots for block in blocks])
+    models = sum(block.models for block in blocks)
+    slots = torch.cat([block.src.slot + s for block, s in zip(blocks, slot, strict=True)])
+    return Block(
+        Rows(slots, sum(block.src.slots for block in blocks), models),
+        torch.cat([block.root + s for block, s in zip(blocks, src, strict=True)]),
+        torch.cat([block.row + s for block, s in zip(blocks, dst, strict=True)]),
+        torch.cat([block.col + s for block, s in zip(blocks, src, strict=True)]),
+        torch.cat([block.weight for block in blocks]),
+        models,
+        torch.cat([block.src_position for block in blocks]),
+        torch.cat([block.edge_position for block in blocks]),
+    )
+
+
+def _offsets(sizes: list[int]) -> list[int]:
+    return [sum(sizes[:i]) for i in range(len(sizes))]

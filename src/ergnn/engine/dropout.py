@@ -1,0 +1,42 @@
+"""Dropout whose mask is a hash of (seed, task, epoch, site, position): there is no state.
+
+The same seed drops the same entries alone or in a batch of models, on a CPU or a GPU, in an unbroken run or in one
+that was resumed, because no generator has a state. The mixer is a keyed 32-bit avalanche hash (two multiply-xorshift
+rounds, as in the public-domain "lowbias32").
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
+
+
+def _mix(x: Tensor, key: Tensor) -> Tensor:
+    """Avalanche of int32 ``x`` under int32 ``key`` (in place on ``x``); shifts are made logical by masks."""
+    x = x.mul_(_M0).bitwise_xor_(key)
+    x = x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(_M1).add_(key)
+    x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(_M2)
+    return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
+
+
+def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: torch.device | str = "cpu") -> Tensor:
+    """Keys ``[epochs, sites, models]`` for a whole task, so that no epoch waits for the host."""
+    base = torch.tensor([(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds], dtype=torch.int32)
+    place = torch.arange(epochs * sites, dtype=torch.int32).view(epochs, sites, 1)
+    keys = _mix(place.expand(epochs, sites, len(seeds)).clone(), base)
+    return _mix(keys, torch.tensor(0x5BD1E995, dtype=torch.int32)).to(device)
+
+
+def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+    """``1 / (1 - p)`` where an entry is kept, else 0.
+
+    Args:
+        position: int32 position of each entry inside its own model; it is not changed.
+        key: int32 key of the model each entry belongs to, broadcastable to ``position``.
+        p: the chance of being dropped.
+    """
+    threshold = min(int(p * 2**32) - 2**31, 2**31 - 1)
+    kept = _mix(position.clone(), key) >= threshold
+    return kept.to(dtype).mul_(1.0 / (1.0 - p))

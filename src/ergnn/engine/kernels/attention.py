@@ -1,0 +1,176 @@
+"""Attention over the neighbors of each row, differentiable as training and Gauss-Newton products need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ergnn.engine.kernels import twin
+from ergnn.engine.kernels.device import runs_on_triton
+from ergnn.engine.kernels.links import Links
+from ergnn.errors import CurvatureError
+
+NO_HESSIAN = (
+    "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs none"
+)
+
+
+def attention(
+    z: Tensor, a_src: Tensor, a_dst: Tensor, links: Links, slope: float = 0.2, key: Tensor | None = None, p: float = 0.0
+) -> Tensor:
+    """``o_i = Σ_j m_ij α_ij z_j`` with ``α_i = softmax_j LeakyReLU(a_src[j] + a_dst[i])``, ``[targets, heads, width]``.
+
+    Nothing of the size of the edges is kept. First derivatives are there in reverse and forward mode, and gradients
+    can be differentiated in the incoming gradient (which gives ``J v``), but no further.
+
+    Args:
+        z: ``[sources, heads, width]``.
+        a_src: ``[sources, heads]``.
+        a_dst: ``[targets, heads]``.
+        links: which rows each target reads.
+        slope: LeakyReLU's, below zero.
+        key: one int32 number that decides which edges are dropped, in the memory of the device; None drops none.
+        p: the share of edges that are dropped, a head at a time; ``m_ij`` is ``1 / (1 - p)`` for the others.
+    """
+    train = torch.is_grad_enabled() and any(value.requires_grad for value in (z, a_src, a_dst))
+    out: Tensor = _Attention.apply(z, a_src, a_dst, key if p > 0 else None, links, slope, p, train)[0]
+    return out
+
+
+class _Attention(Function):
+    @staticmethod
+    def forward(
+        z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float, train: bool
+    ) -> tuple[Tensor, ...]:
+        if train:
+            links.transposed()  # laid out here, where torch.func has not wrapped what is kept for later calls
+        if runs_on_triton(z):
+            from ergnn.engine.kernels import triton_attention
+
+            return triton_attention.forward(z, a_src, a_dst, key, links, slope, p, train)
+        out, lse = twin.forward(z, a_src, a_dst, key, links, slope, p)
+        return out, lse, out.new_empty(0), out.new_empty(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        z, a_src, a_dst, key, ctx.links, ctx.slope, ctx.p, _ = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(z, a_src, a_dst, key, *output)
+        ctx.save_for_forward(z, a_src, a_dst, key, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        if grads[0] is None:
+            return (None,) * 8
+        z, a_src, a_dst, *rest = ctx.saved_tensors
+        fixed = [_Fixed.apply(value) for value in (z, a_src, a_dst)]
+        values = _Gradients.apply(grads[0], *fixed, *rest, ctx.links, ctx.slope, ctx.p)
+        return (*values, None, None, None, None, None)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        z, a_src, a_dst, key, out, lse, *_ = ctx.saved_tensors
+        change = _derivative(tangents[:3], z, a_src, a_dst, key, out, lse, ctx.links, ctx.slope, ctx.p)
+        return change, None, None, None
+
+
+def _derivative(along: Any, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: Any) -> Tensor:
+    values = (z, a_src, a_dst)
+    whole = [torch.zeros_like(value) if part is None else part for part, value in zip(along, values, strict=True)]
+    change: Tensor = _Derivative.apply(*whole, *values, *rest)
+    return change
+
+
+class _Derivative(Function):
+    """``J v``."""
+
+    @staticmethod
+    def forward(z_dot: Tensor, src_dot: Tensor, dst_dot: Tensor, z: Tensor, *rest: Any) -> Tensor:
+        if runs_on_triton(z):
+            from ergnn.engine.kernels import triton_attention
+
+            return triton_attention.derivative((z_dot, src_dot, dst_dot), z, *rest)
+        return twin.derivative((z_dot, src_dot, dst_dot), z, *rest)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise CurvatureError(NO_HESSIAN)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise CurvatureError(NO_HESSIAN)
+
+
+class _Fixed(Function):
+    """What gradients are not differentiated in: an error where they would have to be."""
+
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise CurvatureError(NO_HESSIAN)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise CurvatureError(NO_HESSIAN)
+
+
+class _Gradients(Function):
+    """``(∂z, ∂a_src, ∂a_dst) = Jᵀ g``: linear in ``g``, so that its own gradient in ``g`` is ``J``."""
+
+    @staticmethod
+    def forward(
+        g: Tensor,
+        z: Tensor,
+        a_src: Tensor,
+        a_dst: Tensor,
+        key: Tensor | None,
+        out: Tensor,
+        lse: Tensor,
+        bent: Tensor,
+        share: Tensor,
+        links: Links,
+        slope: float,
+        p: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if runs_on_triton(z):
+            from ergnn.engine.kernels import triton_attention
+
+            saved = (out, lse, bent, share)
+            return triton_attention.backward(g, z, a_src, a_dst, key, saved, links, slope, p)
+        return twin.backward(g, z, a_src, a_dst, key, out, lse, links, slope, p)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        *tensors, ctx.links, ctx.slope, ctx.p = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *along: Any) -> tuple[Any, ...]:
+        _, z, a_src, a_dst, key, out, lse, *_ = ctx.saved_tensors
+        if all(part is None for part in along):
+            return (None,) * 12
+        change = _derivative(along, z, a_src, a_dst, key, out, lse, ctx.links, ctx.slope, ctx.p)
+        return (change, *(None,) * 11)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        _, *tensors = ctx.saved_tensors
+        values: tuple[Any, ...] = _Gradients.apply(tangents[0], *tensors, ctx.links, ctx.slope, ctx.p)
+        return values

@@ -1,0 +1,66 @@
+"""Dropout masks that are hashes, on attention and on what layers read; see :mod:`ergnn.engine.dropout`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.engine.dropout import keep_scale
+from ergnn.engine.kernels.device import runs_on_triton
+
+TARGET, SOURCE, HEAD = 0x9E3779B1 - 2**32, 0x85EBCA77 - 2**32, 0xC2B2AE3D - 2**32
+FIRST, SECOND = 0x21F0AAAD, 0x735A2D97
+
+
+def threshold(p: float) -> int:
+    """Hashes, read as signed 32-bit numbers, below this are dropped."""
+    return min(int(p * 2**32) - 2**31, 2**31 - 1)
+
+
+def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+    """``1 / (1 - p)`` where an edge's weight is kept, else 0: ``[edges, heads]``.
+
+    A hash of (target row, source row, head, key), so that the pass over targets and the one over sources agree on an
+    edge without knowing its place in the other's list; links between the same two rows share their fate.
+    """
+    edge = target.int() * TARGET + source.int() * SOURCE
+    x = edge.unsqueeze(1) + torch.arange(heads, dtype=torch.int32, device=edge.device) * HEAD + key
+    x = x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(FIRST)
+    x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(SECOND)
+    return (x >= threshold(p)).to(dtype).mul_(1.0 / (1.0 - p))
+
+
+class _Dropped(torch.autograd.Function):
+    """Entries of a matrix dropped by their place in it; linear, and so its own derivative in every mode."""
+
+    @staticmethod
+    def forward(h: Tensor, key: Tensor, p: float) -> Tensor:
+        from ergnn.engine.kernels.triton_masks import dropped
+
+        return dropped(h.contiguous(), key, p)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, key, ctx.p = inputs
+        ctx.save_for_backward(key)
+        ctx.save_for_forward(key)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (key,) = ctx.saved_tensors
+        return _Dropped.apply(grad, key, ctx.p), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (key,) = ctx.saved_tensors
+        return _Dropped.apply(tangents[0], key, ctx.p)
+
+
+def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
+    """A matrix with entries dropped: :func:`ergnn.engine.dropout.keep_scale` at ``row · width + column``."""
+    if runs_on_triton(h):
+        return _Dropped.apply(h, key, p)
+    position = torch.arange(h.numel(), dtype=torch.int32, device=h.device).view_as(h)
+    return h * keep_scale(position, key, p, h.dtype)

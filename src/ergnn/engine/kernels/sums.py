@@ -1,0 +1,61 @@
+"""Sums over the neighbors of each row; linear, and so the same sum in every mode of differentiation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ergnn.data.csr import row_chunks
+from ergnn.engine.kernels.device import runs_on_triton
+from ergnn.engine.kernels.links import Links
+
+CHUNK = 1 << 22
+"""Edges at a time on a CPU."""
+
+
+def neighbor_sum(h: Tensor, links: Links) -> Tensor:
+    """``Σ_j h_j`` over the source rows of each target row, ``[targets, width]``."""
+    out: Tensor = _Sum.apply(h, links, torch.is_grad_enabled() and h.requires_grad)
+    return out
+
+
+class _Sum(Function):
+    @staticmethod
+    def forward(h: Tensor, links: Links, backward: bool) -> Tensor:
+        if backward:
+            links.transposed()  # laid out here, where torch.func has not wrapped what is kept for later calls
+        if runs_on_triton(h):
+            from ergnn.engine.kernels import triton_sums
+
+            return triton_sums.neighbor_sum(h, links)
+        return _plain(h, links)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.links = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return _Sum.apply(grad.contiguous(), ctx.links.transposed(), False), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return _Sum.apply(tangents[0].contiguous(), ctx.links, False)
+
+
+def _plain(h: Tensor, links: Links) -> Tensor:
+    out = h.new_empty(links.targets, h.size(1))
+    for row, stop, first, last in row_chunks(links.rowptr, CHUNK):
+        col = links.col[first:last]  # as it is, also of a mapped file; the library computes with 32-bit indices
+        start = (links.rowptr[row : stop + 1] - first).to(col.dtype)
+        shape = (stop - row, links.sources)
+        matrix = torch.sparse_csr_tensor(start, col, h.new_ones(last - first), shape, check_invariants=False)
+        out[row:stop] = matrix @ h
+    if links.loops:
+        out += h
+        again, count = links.own_rows()
+        out.index_add_(0, again, h[again] * -count.to(h.dtype).unsqueeze(1))
+    return out

@@ -1,0 +1,174 @@
+# mypy: ignore-errors
+"""Attention as Triton kernels: one pass over the edges in each direction; imported on GPUs only.
+
+A program sums one piece of a row (see :class:`Segments`). The largest ``a_src`` that it will meet is found first, by a
+kernel of its own, which makes the softmax exact without rescaling (LeakyReLU is monotone). Then rows ``z_j`` are
+gathered, several edges at a time in lanes of their own; sums over lanes are taken once, after the loop.
+
+The gradient of ``a_dst`` needs no pass over edges. With ``P_i = Σ_{s_ij>0} α̃_ij z_j`` and ``q_i = Σ_{s_ij>0} α_ij``
+from the forward pass, ``D_i = ⟨g_i, o_i⟩`` and LeakyReLU's slope σ below zero,
+
+    ∂a_dst[i] = ⟨g_i, σ o_i + (1 − σ) P_i⟩ − D_i (σ + (1 − σ) q_i).
+
+Where there is one head, a row's numbers are packed into one record, so that an edge costs one gather.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from ergnn.engine.kernels import triton_backward, triton_forward
+from ergnn.engine.kernels.links import Links, Segments
+from ergnn.engine.kernels.masks import threshold
+from ergnn.engine.kernels.triton_gather import Shape
+
+PEAKS = 256
+"""Numbers that a program compares at a time."""
+
+
+def _record_width(heads: int, width: int, more: int) -> int:
+    """Numbers a head in what is gathered: with one head, ``more`` are packed behind its own."""
+    return width if heads > 1 else triton.next_power_of_2(width + more)
+
+
+def _packed(z: Tensor, a: Tensor, record: int) -> Tensor:
+    if record == z.size(2):
+        return z.contiguous()
+    out = z.new_zeros(z.size(0), record)
+    out[:, : z.size(2)], out[:, z.size(2)] = z.squeeze(1), a.squeeze(1)
+    return out
+
+
+def _pieces(segments: Segments, links: Links) -> tuple[Tensor, ...]:
+    return segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col
+
+
+def _dropout(key: Tensor | None, links: Links, p: float) -> tuple[Tensor, int, float]:
+    if key is None:
+        return links.rowptr, 0, 1.0  # something to point to; nothing is dropped
+    return key, threshold(p), 1.0 / (1.0 - p)
+
+
+def forward(
+    z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float, train: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Output, log-denominators, and (where ``train``) what the gradient of ``a_dst`` needs, P and q."""
+    heads, width = z.shape[1:]
+    record = _record_width(heads, width, 1)
+    shape = Shape(heads, record, 256 if heads > 1 else 128)
+    segments = links.segments(shape.parts(links.sources))
+    out, lse = z.new_empty(links.targets, heads, width), z.new_empty(links.targets, heads)
+    bent, share = (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
+    count = segments.slots
+    part_m, part_l, part_q = (z.new_empty(count, heads) for _ in range(3))
+    part_o, part_p = z.new_empty(count, heads, width), z.new_empty(count if train else 0, heads, width)
+    drop, limit, scale = _dropout(key, links, p)
+    saved = (out, lse, bent, share, part_m, part_l, part_q, part_o, part_p)
+    padded = shape.padded
+    a_src, largest = a_src.contiguous(), z.new_empty(segments.row.numel(), heads)
+    grid = (segments.row.numel(),)
+    triton_forward.peaks[grid](
+        segments.row, segments.begin, segments.end, links.col, a_src, largest, heads, padded[0],
+        max(1, PEAKS // padded[0]), links.loops, num_warps=1,
+    )  # fmt: skip
+    triton_forward.output[grid](
+        *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), largest, drop, *saved,
+        limit, scale, heads, width, record, *padded, shape.steps, shape.lanes, slope, key is not None, train,
+        links.loops, num_warps=shape.warps,
+    )  # fmt: skip
+    if count:
+        triton_forward.merge_output[(segments.merged.numel(),)](
+            segments.merged, segments.pointer, *saved, scale, heads, width, *padded, train, num_warps=shape.warps
+        )
+    return out, lse, bent, share
+
+
+def backward(
+    g: Tensor,
+    z: Tensor,
+    a_src: Tensor,
+    a_dst: Tensor,
+    key: Tensor | None,
+    saved: tuple[Tensor, Tensor, Tensor, Tensor],
+    links: Links,
+    slope: float,
+    p: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of ``z``, ``a_src`` and ``a_dst``."""
+    out, lse, bent, share = saved
+    heads, width = z.shape[1:]
+    record = _record_width(heads, width, 3)
+    shape, back = Shape(heads, record), links.transposed()
+    g = g.contiguous()
+    d_dst = torch.empty_like(lse)
+    records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
+    rows = max(1, 1024 // (shape.padded[0] * shape.padded[1]))
+    triton_backward.targets[(triton.cdiv(max(links.targets, 1), rows),)](
+        g, out, bent, a_dst.contiguous(), lse, share, d_dst, records, links.targets,
+        heads, width, record, *shape.padded, rows, slope, num_warps=4,
+    )  # fmt: skip
+    segments = back.segments(shape.parts(links.targets))
+    d_z, d_src = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(links.sources, heads)
+    count = segments.slots
+    part_z, part_a = z.new_empty(count, heads, width), z.new_empty(count, heads)
+    drop, limit, scale = _dropout(key, links, p)
+    triton_backward.sources[(segments.row.numel(),)](
+        *_pieces(segments, back), z.contiguous(), a_src.contiguous(), g, records, drop, d_z, d_src, part_z, part_a,
+        limit, scale, heads, width, record, *shape.padded, shape.steps, shape.lanes, slope, key is not None,
+        links.loops, num_warps=shape.warps,
+    )  # fmt: skip
+    if count:
+        _merge(segments, part_z, part_a, d_z, d_src, None, shape)
+    return d_z, d_src, d_dst
+
+
+def derivative(
+    along: tuple[Tensor, Tensor, Tensor],
+    z: Tensor,
+    a_src: Tensor,
+    a_dst: Tensor,
+    key: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    links: Links,
+    slope: float,
+    p: float,
+) -> Tensor:
+    """The output's derivative along ``(ż, ȧ_src, ȧ_dst)``."""
+    z_dot, src_dot, dst_dot = along
+    heads, width = z.shape[1:]
+    record = _record_width(heads, width, 1)
+    shape = Shape(heads, record)
+    segments = links.segments(shape.parts(2 * links.sources))
+    change = torch.empty_like(out)
+    count = segments.slots
+    part_m, part_o = z.new_empty(count, heads), z.new_empty(count, heads, width)
+    drop, limit, scale = _dropout(key, links, p)
+    a_src, src_dot = a_src.contiguous(), src_dot.contiguous()
+    triton_forward.derivative[(segments.row.numel(),)](
+        *_pieces(segments, links), _packed(z, a_src, record), _packed(z_dot, src_dot, record), a_src, src_dot,
+        a_dst.contiguous(), dst_dot.contiguous(), lse, out, drop, change, part_m, part_o, limit, scale,
+        heads, width, record, *shape.padded, shape.steps, shape.lanes, slope, key is not None,
+        links.loops, num_warps=shape.warps,
+    )  # fmt: skip
+    if count:
+        _merge(segments, part_o, part_m, change, None, out, shape)
+    return change
+
+
+def _merge(
+    segments: Segments,
+    rows: Tensor,
+    numbers: Tensor,
+    to_rows: Tensor,
+    to_numbers: Tensor | None,
+    out: Tensor | None,
+    shape: Shape,
+) -> None:
+    heads, width = rows.shape[1:]
+    triton_backward.merge[(segments.merged.numel(),)](
+        segments.merged, segments.pointer, rows, numbers, to_rows, rows if to_numbers is None else to_numbers,
+        rows if out is None else out, heads, width, *shape.padded, out is not None, num_warps=shape.warps,
+    )  # fmt: skip

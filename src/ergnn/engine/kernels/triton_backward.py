@@ -1,0 +1,136 @@
+# mypy: ignore-errors
+"""Attention's gradients; see :mod:`.triton_attention`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ergnn.engine.kernels.triton_gather import column, gather, gather_heads, leaky
+from ergnn.engine.kernels.triton_masks import keeps
+
+
+@triton.jit
+def targets(
+    G, OUT, P, AD, LSE, Q, DAD, RECORD, rows,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, B: tl.constexpr,
+    SLOPE: tl.constexpr,
+):  # fmt: skip
+    """The gradient of ``a_dst``; and what the pass over sources reads of a target: ``a_dst``, ``lse``, ``D``."""
+    n = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    h, c = tl.arange(0, HP), tl.arange(0, CP)
+    at = n[:, None, None] * (H * C) + (h[:, None] * C + c[None, :])[None, :, :]
+    valid = (n < rows)[:, None, None] & ((h < H)[:, None] & (c < C)[None, :])[None, :, :]
+    g = tl.load(G + at, mask=valid, other=0.0)
+    out = tl.load(OUT + at, mask=valid, other=0.0)
+    p = tl.load(P + at, mask=valid, other=0.0)
+    ah = n[:, None] * H + h[None, :]
+    ok = (n < rows)[:, None] & (h < H)[None, :]
+    ad, lse = tl.load(AD + ah, mask=ok, other=0.0), tl.load(LSE + ah, mask=ok, other=0.0)
+    q = tl.load(Q + ah, mask=ok, other=0.0)
+    d = tl.sum(g * out, 2)
+    dad = tl.sum(g * (SLOPE * out + (1 - SLOPE) * p), 2) - d * (SLOPE + (1 - SLOPE) * q)
+    tl.store(DAD + ah, dad, mask=ok)
+    if W > C:
+        c3 = c[None, None, :]
+        more = tl.where(c3 == C, ad[:, :, None], tl.where(c3 == C + 1, lse[:, :, None], d[:, :, None]))
+        to = n[:, None, None] * (H * W) + (h[:, None] * W + c[None, :])[None, :, :]
+        tl.store(RECORD + to, tl.where(c3 < C, g, more), mask=ok[:, :, None] & (c < W)[None, None, :])
+    else:
+        to = n[:, None] * (3 * H) + h[None, :]
+        tl.store(RECORD + to, ad, mask=ok)
+        tl.store(RECORD + to + H, lse, mask=ok)
+        tl.store(RECORD + to + 2 * H, d, mask=ok)
+
+
+@triton.jit
+def _step(
+    das, acc, i, ok, row, a, z, h, c, G, RECORD, key, limit, scale,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr,
+    SLOPE: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    if W > C:
+        g = gather(RECORD, i, h, c, H, W, HP, CP)
+        ad, lse, d = column(g, c, C), column(g, c, C + 1), column(g, c, C + 2)
+    else:
+        g = gather(G, i, h, c, H, C, HP, CP)
+        ad = gather_heads(RECORD, i, h, H, HP, 3 * H)
+        lse = gather_heads(RECORD + H, i, h, H, HP, 3 * H)
+        d = gather_heads(RECORD + 2 * H, i, h, H, HP, 3 * H)
+    score = a[None, :] + ad
+    alpha = tl.where(ok[:, None], tl.exp(leaky(score, SLOPE) - lse), 0.0)
+    dot = tl.sum(g * z[None, :, :], 2)
+    kept = alpha
+    if DROP:
+        factor = tl.where(keeps(i[:, None], row, h[None, :], key, limit), scale, 0.0)
+        dot = dot * factor
+        kept = alpha * factor
+    das += alpha * (dot - d) * tl.where(score > 0, 1.0, SLOPE)
+    acc += kept[:, :, None] * g
+    return das, acc
+
+
+@triton.jit
+def sources(
+    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, G, RECORD, KEY, DZ, DAS, PZ, PA, limit, scale,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, U: tl.constexpr,
+    V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of ``z`` and ``a_src``, over the targets of each source row."""
+    s = tl.program_id(0)
+    row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
+    h, c, v = tl.arange(0, HP), tl.arange(0, CP), tl.arange(0, V)
+    at = row.to(tl.int64)
+    hc = h[:, None] * C + c[None, :]
+    valid = (h < H)[:, None] & (c < C)[None, :]
+    z = tl.load(Z + at * (H * C) + hc, mask=valid, other=0.0)
+    a = tl.load(AS + at * H + h, mask=h < H, other=0.0)
+    key = tl.load(KEY)
+    das, acc = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP, CP], tl.float32)
+    for e in range(begin, end, U * V):
+        for u in tl.static_range(U):
+            ok = e + u * V + v < end
+            i = tl.load(COL + e + u * V + v, mask=ok, other=0)
+            if LOOPS:
+                ok = ok & (i != row)
+            das, acc = _step(
+                das, acc, i, ok, row, a, z, h, c, G, RECORD, key, limit, scale, H, C, W, HP, CP, SLOPE, DROP
+            )
+    if LOOPS:
+        ok = (v == 0) & (tl.load(ROWPTR + at) == begin)
+        das, acc = _step(
+            das, acc, row + v * 0, ok, row, a, z, h, c, G, RECORD, key, limit, scale, H, C, W, HP, CP, SLOPE, DROP
+        )
+    das = tl.sum(das, 0)
+    acc = tl.sum(acc, 0)
+    if slot < 0:
+        tl.store(DZ + at * (H * C) + hc, acc, mask=valid)
+        tl.store(DAS + at * H + h, das, mask=h < H)
+    else:
+        to = slot.to(tl.int64)
+        tl.store(PZ + to * (H * C) + hc, acc, mask=valid)
+        tl.store(PA + to * H + h, das, mask=h < H)
+
+
+@triton.jit
+def merge(
+    ROW, POINTER, PZ, PA, DZ, DAS, OUT,
+    H: tl.constexpr, C: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, CENTRED: tl.constexpr,
+):  # fmt: skip
+    """Sums over the pieces of a row; CENTRED is a derivative's last term, ``− (Σ_j α_ij ė_ij) o_i``."""
+    s = tl.program_id(0)
+    row, first = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s).to(tl.int64)
+    pieces = tl.load(POINTER + s + 1) - tl.load(POINTER + s)
+    h, c = tl.arange(0, HP), tl.arange(0, CP)
+    hc = h[:, None] * C + c[None, :]
+    valid = (h < H)[:, None] & (c < C)[None, :]
+    acc, das = tl.zeros([HP, CP], tl.float32), tl.zeros([HP], tl.float32)
+    for t in range(0, pieces):
+        at = first + t
+        acc += tl.load(PZ + at * (H * C) + hc, mask=valid, other=0.0)
+        das += tl.load(PA + at * H + h, mask=h < H, other=0.0)
+    if CENTRED:
+        acc -= das[:, None] * tl.load(OUT + row * (H * C) + hc, mask=valid, other=0.0)
+    else:
+        tl.store(DAS + row * H + h, das, mask=h < H)
+    tl.store(DZ + row * (H * C) + hc, acc, mask=valid)

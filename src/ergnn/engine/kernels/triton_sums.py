@@ -1,0 +1,75 @@
+# mypy: ignore-errors
+"""Sums over neighbors as a Triton kernel; imported on GPUs only."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels.triton_gather import Shape
+
+WIDEST = 64
+"""Columns summed at a time: so many of all rows are about what a GPU's L2 cache holds."""
+
+
+@triton.jit
+def _sum(
+    ROW, BEGIN, END, SLOT, ROWPTR, COL, X, OUT, PART, width,
+    B: tl.constexpr, U: tl.constexpr, V: tl.constexpr, LOOPS: tl.constexpr,
+):  # fmt: skip
+    s = tl.program_id(0)
+    row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
+    f, v = tl.program_id(1) * B + tl.arange(0, B), tl.arange(0, V)
+    acc = tl.zeros([V, B], tl.float32)
+    for e in range(begin, end, U * V):
+        for u in tl.static_range(U):
+            ok = e + u * V + v < end
+            j = tl.load(COL + e + u * V + v, mask=ok, other=0)
+            if LOOPS:
+                ok = ok & (j != row)
+            at = j.to(tl.int64)[:, None] * width + f[None, :]
+            acc += tl.load(X + at, mask=ok[:, None] & (f < width)[None, :], other=0.0)
+    total = tl.sum(acc, 0)
+    at = row.to(tl.int64)
+    if LOOPS:
+        own = tl.load(X + at * width + f, mask=f < width, other=0.0)
+        total += tl.where(tl.load(ROWPTR + at) == begin, own, 0.0)
+    if slot < 0:
+        tl.store(OUT + at * width + f, total, mask=f < width)
+    else:
+        tl.store(PART + slot.to(tl.int64) * width + f, total, mask=f < width)
+
+
+@triton.jit
+def _merge(ROW, POINTER, PART, OUT, width, B: tl.constexpr):
+    s = tl.program_id(0)
+    row, first = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s).to(tl.int64)
+    pieces = tl.load(POINTER + s + 1) - tl.load(POINTER + s)
+    f = tl.program_id(1) * B + tl.arange(0, B)
+    total = tl.zeros([B], tl.float32)
+    for t in range(0, pieces):
+        total += tl.load(PART + (first + t) * width + f, mask=f < width, other=0.0)
+    tl.store(OUT + row * width + f, total, mask=f < width)
+
+
+def neighbor_sum(h: Tensor, links: Links) -> Tensor:
+    width = h.size(1)
+    if width < WIDEST and width & (width - 1):  # rows that start where a wide load may
+        padded = F.pad(h, (0, triton.next_power_of_2(width) - width))
+        return neighbor_sum(padded, links)[:, :width].contiguous()
+    block = min(WIDEST, triton.next_power_of_2(width))
+    shape = Shape(1, block)
+    segments = links.segments(1)
+    out, part = h.new_empty(links.targets, width), h.new_empty(segments.slots, width)
+    columns = triton.cdiv(width, block)
+    _sum[(segments.row.numel(), columns)](
+        segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col, h.contiguous(), out, part,
+        width, block, shape.steps, shape.lanes, links.loops, num_warps=1,
+    )  # fmt: skip
+    if segments.slots:
+        grid = (segments.merged.numel(), columns)
+        _merge[grid](segments.merged, segments.pointer, part, out, width, block, num_warps=1)
+    return out

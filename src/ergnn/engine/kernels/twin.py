@@ -1,0 +1,116 @@
+"""Attention in plain torch, a few million edges at a time: what the kernels are held to, and what CPUs run.
+
+With ``s_ij = a_src[j] + a_dst[i]``, ``e_ij = LeakyReLU(s_ij)``, ``α_ij = softmax_j e_ij`` and ``α̃_ij = m_ij α_ij``
+for dropout factors ``m_ij``, the output is ``o_i = Σ_j α̃_ij z_j``; for its gradient ``g``, with ``D_i = ⟨g_i, o_i⟩``,
+
+    ∂e_ij = α_ij (m_ij ⟨g_i, z_j⟩ − D_i),   ∂z_j = Σ_i α̃_ij g_i,   ∂a = Σ LeakyReLU′(s_ij) ∂e_ij,
+
+and its derivative along ``(ż, ȧ)`` is ``ȯ_i = Σ_j α̃_ij (ė_ij z_j + ż_j) − (Σ_j α_ij ė_ij) o_i``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data.csr import row_chunks, targets
+from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels.masks import attention_keep
+
+CHUNK = 1 << 19
+"""Edges at a time."""
+
+
+def _edges(links: Links) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Runs of target rows: which, and the target (counted from the first of them) and the source of each edge."""
+    for row, stop, first, last in row_chunks(links.rowptr, CHUNK):
+        target, source = targets(links.rowptr[row : stop + 1]), links.col[first:last].long()
+        if links.loops:
+            own = torch.arange(stop - row, device=source.device)
+            other = source != target + row
+            target, source = torch.cat([target[other], own]), torch.cat([source[other], own + row])
+        yield slice(row, stop), target, source
+
+
+def _factors(rows: slice, target: Tensor, source: Tensor, like: Tensor, key: Tensor | None, p: float) -> Tensor:
+    if key is None:
+        return like.new_ones(1, 1)
+    return attention_keep(target + rows.start, source, like.size(1), key, p, like.dtype)
+
+
+def _bend(score: Tensor, slope: float) -> Tensor:
+    """LeakyReLU's derivative."""
+    return torch.where(score > 0, score.new_ones(()), score.new_tensor(slope))
+
+
+def forward(
+    z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float
+) -> tuple[Tensor, Tensor]:
+    """The output ``[targets, heads, width]`` and the logarithm of each softmax's denominator ``[targets, heads]``."""
+    heads = z.size(1)
+    out, lse = z.new_zeros(links.targets, *z.shape[1:]), a_dst.new_zeros(links.targets, heads)
+    for rows, target, source in _edges(links):
+        score = F.leaky_relu(a_src[source] + a_dst[rows][target], slope)
+        index, part = target.unsqueeze(1).expand(-1, heads), lse[rows]
+        largest = torch.zeros_like(part).scatter_reduce(0, index, score, "amax", include_self=False)
+        total = torch.zeros_like(part).index_add(0, target, torch.exp(score - largest[target]))
+        lse[rows] = torch.where(total > 0, largest + total.log(), 0.0)
+        alpha = torch.exp(score - lse[rows][target]) * _factors(rows, target, source, score, key, p)
+        out[rows] = out[rows].index_add(0, target, alpha.unsqueeze(-1) * z[source])
+    return out, lse
+
+
+def backward(
+    g: Tensor,
+    z: Tensor,
+    a_src: Tensor,
+    a_dst: Tensor,
+    key: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    links: Links,
+    slope: float,
+    p: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of ``z``, ``a_src`` and ``a_dst``."""
+    d_z, d_src, d_dst = torch.zeros_like(z), torch.zeros_like(a_src), torch.zeros_like(a_dst)
+    dot = (g * out).sum(-1)
+    for rows, target, source in _edges(links):
+        score = a_src[source] + a_dst[rows][target]
+        alpha = torch.exp(F.leaky_relu(score, slope) - lse[rows][target])
+        factor = _factors(rows, target, source, score, key, p)
+        g_i = g[rows][target]
+        d_score = alpha * (factor * (g_i * z[source]).sum(-1) - dot[rows][target]) * _bend(score, slope)
+        d_z.index_add_(0, source, (alpha * factor).unsqueeze(-1) * g_i)
+        d_src.index_add_(0, source, d_score)
+        d_dst[rows] = d_dst[rows].index_add(0, target, d_score)
+    return d_z, d_src, d_dst
+
+
+def derivative(
+    along: tuple[Tensor, Tensor, Tensor],
+    z: Tensor,
+    a_src: Tensor,
+    a_dst: Tensor,
+    key: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    links: Links,
+    slope: float,
+    p: float,
+) -> Tensor:
+    """The output's derivative along ``(ż, ȧ_src, ȧ_dst)``."""
+    z_dot, src_dot, dst_dot = along
+    change = torch.zeros_like(out)
+    for rows, target, source in _edges(links):
+        score = a_src[source] + a_dst[rows][target]
+        alpha = torch.exp(F.leaky_relu(score, slope) - lse[rows][target])
+        moved = (src_dot[source] + dst_dot[rows][target]) * _bend(score, slope)
+        mean = torch.zeros_like(lse[rows]).index_add(0, target, alpha * moved)
+        alpha = (alpha * _factors(rows, target, source, score, key, p)).unsqueeze(-1)
+        message = alpha * (moved.unsqueeze(-1) * z[source] + z_dot[source])
+        change[rows] = change[rows].index_add(0, target, message) - mean.unsqueeze(-1) * out[rows]
+    return change

@@ -1,0 +1,128 @@
+"""Any module as a model with heads, and losses of any module on the whole graph."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ergnn.data.graph import Graph
+from ergnn.engine.losses import MASKED, Objective, ParamDict, places
+from ergnn.errors import InputError
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
+from ergnn.nn.seeding import seeded
+
+
+class PlainModel(nn.Module):
+    """Any module with ``forward(x, adj)``: its outputs, split into equal columns, are the heads.
+
+    Args:
+        module: called with dense features and PyG's ``edge_index``.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.head_widths: list[int] = []
+
+    def add_head(self, out_channels: int) -> None:
+        if self.head_widths and out_channels != self.head_width:
+            raise InputError(
+                f"{type(self.module).__name__} has heads of {self.head_width} outputs; a task of {out_channels} "
+                "classes does not fit"
+            )
+        self.head_widths.append(out_channels)
+
+    @property
+    def head_width(self) -> int:
+        return self.head_widths[0]
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return self.module(x, adj)
+
+    def embed(self, x: Tensor, adj: Tensor) -> Tensor:
+        inner = getattr(self.module, "embed", None)
+        if inner is None:
+            raise InputError(
+                f"{type(self.module).__name__} has no embed(x, adj); selectors in embedding space need one"
+            )
+        return inner(x, adj)
+
+
+_DENSE: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+
+
+def _dense_x(graph: Graph) -> Tensor:
+    """The graph's features as a dense matrix, made once."""
+    if graph not in _DENSE:
+        _DENSE[graph] = graph.dense_x()
+    return _DENSE[graph]
+
+
+class PlainObjective(Objective):
+    """On the whole graph, for any module with ``forward(x, adj)``.
+
+    A :class:`Backbone` is called once for each head in use. Of a :class:`PlainModel` the outputs of head k are columns
+    ``k · width`` to ``(k + 1) · width``.
+    """
+
+    def __init__(self, model: nn.Module, examples: Examples) -> None:
+        self.model, self.examples = model, [examples]
+        self.targets, self.weights = examples.targets, examples.weights
+        self.heads = torch.unique(examples.heads).tolist()
+        self._x = _dense_x(examples.graph)  # here, not under a torch.func transform, where a sparse x cannot be read
+
+    def parameters(self) -> ParamDict:
+        return {name: value.detach().clone() for name, value in self.model.named_parameters()}
+
+    def write_back(self, params: ParamDict) -> None:
+        with torch.no_grad():
+            for name, value in self.model.named_parameters():
+                value.copy_(params[name])
+
+    def by_name(self, params: ParamDict) -> ParamDict:
+        return dict(params)
+
+    def from_names(self, values: ParamDict) -> ParamDict:
+        return {name: values.get(name, torch.zeros_like(own)) for name, own in self.parameters().items()}
+
+    def buffers(self) -> ParamDict:
+        return dict(self.model.named_buffers())
+
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
+        part = self.examples[0][index]
+        return PlainObjective(self.model, part if weights is None else part.weighted(weights))
+
+    def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
+        self.model.train(keys is not None)
+        if keys is None:
+            scores = self._scores(params)
+        else:
+            with seeded(int(keys[0, 0]) & 0x7FFFFFFF, self.targets.device):
+                scores = self._scores(params)
+        part = self.examples[0]
+        local = places(self.heads, part.heads)
+        return scores[part.nodes.unsqueeze(1), local].flatten(1)
+
+    def _scores(self, params: ParamDict) -> Tensor:
+        """``[nodes of the graph, heads in use, width]``."""
+        graph = self.examples[0].graph
+        x = self._x.to(next(iter(params.values())).dtype)
+        if isinstance(self.model, Backbone):
+            widths = self.model.head_widths
+            parts = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]
+            width = max(widths[head] for head in self.heads)
+            return torch.stack([F.pad(part, (0, width - part.size(1)), value=MASKED) for part in parts], dim=1)
+        assert isinstance(self.model, PlainModel)
+        out, width = functional_call(self.model, params, (x, graph.edge_index)), self.model.head_width
+        needed = (max(self.heads) + 1) * width
+        if out.size(1) < needed:
+            raise InputError(
+                f"{type(self.model.module).__name__} has {out.size(1)} outputs, but {needed} are needed for "
+                f"{max(self.heads) + 1} head(s) of {width}; build it wider, or use head='shared'"
+            )
+        return torch.stack([out[:, head * width : (head + 1) * width] for head in self.heads], dim=1)

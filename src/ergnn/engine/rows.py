@@ -1,0 +1,84 @@
+"""Losses of models that read no neighbors: one row of features in, one row of scores out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ergnn.engine.dropout_stream import DropoutStream
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
+
+
+def can_be_rows(model: Backbone) -> bool:
+    """Whether every layer is linear in a row of its own."""
+    return all(type(layer) is nn.Linear for layer in [*model.convs, *model.heads])
+
+
+class RowObjective(Objective):
+    """The examples of a multilayer perceptron with one head in use, as rows of a matrix.
+
+    A batch of them is a few rows of that matrix, and a layer's gradient for one example is the outer product of what
+    the layer read and what came back. Parameters are those of the objective on fields that this one is a part of.
+    """
+
+    def __init__(self, whole: Objective, model: Backbone, examples: Examples) -> None:
+        x = examples.graph.rows(examples.nodes).to(model.dtype)
+        self._set(whole, model, x, examples)
+
+    def _set(self, whole: Objective, model: Backbone, x: Tensor, examples: Examples) -> None:
+        self.whole, self.model, self.x = whole, model, x
+        self.examples, self.targets, self.weights = [examples], examples.targets, examples.weights
+        self.heads, self.dropout_sites = whole.heads, whole.dropout_sites
+
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
+        part = RowObjective.__new__(RowObjective)
+        examples = self.examples[0][index]
+        part._set(self.whole, self.model, self.x[index], examples if weights is None else examples.weighted(weights))
+        return part
+
+    def parameters(self) -> ParamDict:
+        return self.whole.parameters()
+
+    def write_back(self, params: ParamDict) -> None:
+        self.whole.write_back(params)
+
+    def by_name(self, params: ParamDict) -> ParamDict:
+        return self.whole.by_name(params)
+
+    def from_names(self, values: ParamDict) -> ParamDict:
+        return self.whole.from_names(values)
+
+    def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
+        return self._forward(params, keys)[0]
+
+    def _forward(
+        self, params: ParamDict, keys: Tensor | None = None, nudges: list[Tensor] | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Scores, and what each layer read; ``nudges`` are added to what each layer writes."""
+        drop, p = DropoutStream(keys), self.model.dropout
+        rows = torch.arange(self.x.size(0), dtype=torch.int32, device=self.x.device) if p and keys is not None else None
+        names = [*(f"convs.{i}" for i in range(len(self.model.convs))), "head"]
+        h, read = self.x, []
+        for i, name in enumerate(names):
+            h = self.model.activation(h) if i else h
+            h = h if rows is None else drop(h, p, rows, torch.zeros_like(rows))
+            read.append(h)
+            h = torch.addmm(params[f"{name}.bias"], h, params[f"{name}.weight"].squeeze(0))
+            h = h if nudges is None else h + nudges[i]
+        return h, read
+
+    def squared_gradients(self, params: ParamDict) -> ParamDict:
+        """``Σ_i (∇ℓ_i)²``: the gradient of ``W`` for one example is ``a δᵀ``, so that its square is ``a² (δ²)ᵀ``."""
+        names = [*(f"convs.{i}" for i in range(len(self.model.convs))), "head"]
+        fixed = {name: value.detach() for name, value in params.items()}
+        nudges = [fixed[f"{name}.bias"].new_zeros(self.x.size(0), fixed[f"{name}.bias"].size(1)) for name in names]
+        nudges = [value.requires_grad_() for value in nudges]
+        logits, read = self._forward(fixed, None, nudges)
+        loss = self.loss(logits).sum()
+        total = {}
+        for name, a, delta in zip(names, read, torch.autograd.grad(loss, nudges), strict=True):
+            total[f"{name}.weight"] = (a.detach().square().T @ delta.square()).unsqueeze(0)
+            total[f"{name}.bias"] = delta.square().sum(0, keepdim=True)
+        return {name: total[name] for name in params}

@@ -1,0 +1,47 @@
+"""Losses over sampled neighbors, drawn again for each batch and key."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ergnn.engine.field import make_field
+from ergnn.engine.losses import ParamDict
+from ergnn.engine.objective import FieldObjective
+from ergnn.engine.sampling import Sampling
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
+
+
+class SampledObjective(FieldObjective):
+    """Examples of one model whose batches read sampled neighbors only; no field of the whole set is ever built.
+
+    Args:
+        sampling: how many neighbors.
+        heads: as for :class:`FieldObjective`.
+        key: decides what is drawn where all examples are scored at once.
+    """
+
+    def __init__(
+        self, model: Backbone, examples: Examples, sampling: Sampling, heads: list[int] | None = None, key: int = 0
+    ) -> None:
+        sampling.check(model)
+        heads = torch.unique(examples.heads).tolist() if heads is None else heads
+        none = examples[examples.nodes.new_empty(0)]
+        super().__init__([model], [none], heads, partial(make_field, sampling=sampling))
+        self.examples = [examples]
+        self.targets, self.weights = examples.targets, examples.weights
+        self.sampling, self.key = sampling, key
+
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> FieldObjective:
+        """Some of the examples, by position; ``key`` decides their neighbors."""
+        part = self.examples[0][index]
+        part = part if weights is None else part.weighted(weights)
+        make = partial(make_field, sampling=self.sampling, key=self.key if key is None else key)
+        return FieldObjective([self._only], [part], self.heads, make)
+
+    def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
+        every = torch.arange(len(self.examples[0]), device=self.targets.device)
+        return self.batch(every).logits(params, keys)

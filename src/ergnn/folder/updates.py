@@ -1,0 +1,257 @@
+"""What an update brings: tables checked against the graph that is there, and the rows that they become."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ergnn.data.formats.limits import shown
+from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.errors import InputError
+from ergnn.folder.database import insert, to_json
+from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
+from ergnn.folder.settings import Settings
+
+DENSE_FROM = 0.1
+"""Features are stored as a dense matrix if at least this share of the first update's is not zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """An update in the numbers of the graph.
+
+    Args:
+        ids: of the new nodes, whose numbers follow those of the graph.
+        features: of the new nodes, dense or in CSR form.
+        edges: ``[2, m]`` new sources and targets.
+        labels: newly labeled nodes in ascending order, their classes and splits.
+        classes: names of the new classes, whose numbers follow the known ones.
+        state: ``num_features``, ``dense`` and ``feature_names`` from now on.
+    """
+
+    ids: list[str]
+    features: Any
+    edges: Array
+    labels: tuple[Array, Array, Array]
+    classes: list[str]
+    state: dict[str, Any]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """New nodes and edges, and newly labeled nodes by split."""
+        splits = {split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)}
+        return {"nodes": len(self.ids), "edges": self.edges.shape[1], **splits}
+
+
+def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
+    """A digest that only equal tables share."""
+    total = hashlib.sha256()
+    columns: list[Any] = []
+    if nodes is not None:
+        x = scipy.sparse.csr_matrix(nodes.features)
+        columns += [nodes.ids, nodes.labels, nodes.split, x.indptr, x.indices, x.data, nodes.feature_names]
+    columns += [None] if edges is None else [edges.source, edges.target]
+    for column in columns:
+        numbers = isinstance(column, np.ndarray) and column.dtype != object
+        data = column.tobytes() if numbers else to_json(None if column is None else list(column)).encode()
+        total.update(hashlib.sha256(data).digest())
+    return total.hexdigest()
+
+
+def prepare_update(
+    graph: StoredGraph,
+    settings: Settings,
+    state: dict[str, Any],
+    classes: Sequence[str],
+    num_edges: int,
+    nodes: NodeTable | None,
+    edges: EdgeTable | None,
+) -> Update:
+    """Check tables against the graph that is there, and number what they bring.
+
+    Args:
+        state: of the version before: ``num_features``, ``dense`` and ``feature_names``.
+        classes: names of the known classes.
+        num_edges: edges of the graph.
+    """
+    nodes = NodeTable(np.empty(0, object)) if nodes is None else nodes
+    known = graph.find(list(nodes.ids))
+    fresh = np.flatnonzero(known < 0)
+    nodes, names = _align(nodes, state.get("feature_names"))
+    width = _num_features(settings, state, nodes, len(fresh))
+    features = scipy.sparse.csr_matrix(nodes.features)
+    features.sort_indices()
+    features.resize(len(nodes), width)
+    _check_known(graph, nodes, known, features)
+    numbers = known.copy()
+    numbers[fresh] = graph.next_node + np.arange(len(fresh))
+    settings.limits.check("nodes", graph.next_node + len(fresh), "the graph with this update")
+    ids = [str(nodes.ids[i]) for i in fresh]
+    pairs = _edges(graph, settings, ids, edges)
+    settings.limits.check("edges", num_edges + pairs.shape[1], "the graph with this update")
+    new_classes, labels = _labels(graph, settings, classes, nodes, numbers)
+    dense, rows = state["dense"], features[fresh]
+    if dense is None and len(fresh):
+        dense = bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
+    after = {"num_features": width, "dense": dense, "feature_names": names}
+    return Update(ids, rows.toarray() if dense else rows, pairs, labels, new_classes, after)
+
+
+def _align(nodes: NodeTable, names: list[str] | None) -> tuple[NodeTable, list[str] | None]:
+    """The table with its features in the order of the first update that named them, and those names."""
+    found = None if nodes.feature_names is None else list(nodes.feature_names)
+    if names is None or found is None or found == names:
+        return nodes, found if names is None else names
+    for text, lost in (("missing", sorted(set(names) - set(found))), ("unknown", sorted(set(found) - set(names)))):
+        if lost:
+            raise InputError(
+                f"feature {shown(lost[0])} is {text} ({len(lost)} such feature(s)); this learner's features are "
+                f"{', '.join(names)[:300]}"
+            )
+    features = nodes.features[:, [found.index(name) for name in names]]
+    return replace(nodes, features=features, feature_names=tuple(names)), names
+
+
+def _num_features(settings: Settings, state: dict[str, Any], nodes: NodeTable, fresh: int) -> int:
+    """Features per node; sparse text may end before the last one, and known nodes may come without any."""
+    expected = state["num_features"] if state["num_features"] is not None else settings.num_features
+    found = nodes.num_features
+    if expected is None:
+        if not fresh or not found:
+            raise InputError("the first update must bring nodes with features")
+        expected = found
+    if not (found == expected or (nodes.is_sparse and found < expected) or not (fresh or found)):
+        raise InputError(f"the nodes have {found} features; this learner's have {expected}")
+    settings.limits.check("features", expected, "the graph")
+    return int(expected)
+
+
+def _check_known(graph: StoredGraph, nodes: NodeTable, known: Array, features: Any) -> None:
+    """Nodes that come again must come with the features that they had, or with none at all."""
+    again = np.flatnonzero(known >= 0)
+    if not again.size or not nodes.num_features:
+        return
+    order = again[np.argsort(known[again])]
+    old = scipy.sparse.csr_matrix(graph.features(known[order]))
+    changed = np.flatnonzero(np.diff((old != features[order]).tocsr().indptr))
+    if changed.size:
+        raise InputError(
+            f"node {shown(nodes.ids[order[changed[0]]])} is in the graph already, with other features; features of "
+            f"known nodes cannot change ({changed.size} node(s))"
+        )
+
+
+def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTable | None) -> Array:
+    """New edges as ``[2, m]`` node numbers: both ways unless directed, none twice, none that is there already."""
+    if table is None or not len(table):
+        return np.empty((2, 0), np.int64)
+    number = {name: graph.next_node + i for i, name in enumerate(ids)}
+    others = sorted({*table.source, *table.target} - number.keys())
+    found = graph.find(others)
+    if (found < 0).any():
+        lost = others[int(np.flatnonzero(found < 0)[0])]
+        raise InputError(
+            f"an edge names node {shown(lost)}, which is neither in the graph nor among the new nodes "
+            f"({int((found < 0).sum())} such id(s))"
+        )
+    number.update(zip(others, found.tolist(), strict=True))
+    sides = [np.fromiter(map(number.__getitem__, side), np.int64, len(table)) for side in (table.source, table.target)]
+    total = graph.next_node + len(ids)
+    keys = sides[1] * total + sides[0]
+    if not settings.directed:
+        keys = np.concatenate([keys, sides[0] * total + sides[1]])
+    keys = np.unique(keys)
+    targets = np.unique(keys // total)
+    targets = targets[targets < graph.next_node]
+    row, source = graph.neighbors(targets)
+    keys = np.setdiff1d(keys, targets[row] * total + source, assume_unique=True)
+    return np.stack([keys % total, keys // total])
+
+
+def _labels(
+    graph: StoredGraph, settings: Settings, classes: Sequence[str], nodes: NodeTable, numbers: Array
+) -> tuple[list[str], tuple[Array, Array, Array]]:
+    """New class names, and the newly labeled nodes in ascending order with class and split."""
+    rows = np.array([i for i, label in enumerate(nodes.labels) if label is not None], np.int64)
+    old = rows[numbers[rows] < graph.next_node]
+    before = np.full(len(nodes), -1, np.int64)
+    before[old] = graph.labels(numbers[old])[0]
+    for i in rows[before[rows] >= 0]:
+        if classes[before[i]] != nodes.labels[i]:
+            raise InputError(
+                f"node {shown(nodes.ids[i])} has label {shown(classes[before[i]])} already; it cannot become "
+                f"{shown(nodes.labels[i])} (forget the node and observe it again)"
+            )
+    rows = rows[before[rows] < 0]
+    rows = rows[np.argsort(numbers[rows])]
+    place = {name: i for i, name in enumerate(classes)}
+    new = sorted({str(nodes.labels[i]) for i in rows} - set(place))
+    place.update({name: len(place) + i for i, name in enumerate(new)})
+    labels = np.array([place[nodes.labels[i]] for i in rows], np.int64)
+    return new, (numbers[rows], labels, _splits(settings, nodes, rows, labels))
+
+
+def _splits(settings: Settings, nodes: NodeTable, rows: Array, labels: Array) -> Array:
+    """The split column's, or of each class the first shares in an order drawn by seed and id."""
+    splits = np.zeros(len(rows), np.int64)
+    given = [nodes.split[i] for i in rows] if nodes.split is not None else []
+    if any(split is not None for split in given):  # the column's other nodes are for training
+        return np.array([0 if split is None else SPLITS.index(split) for split in given], np.int64)
+    seed = settings.seed
+    drawn = [hashlib.blake2b(f"{seed}:{nodes.ids[i]}".encode(), digest_size=8).digest() for i in rows]
+    order = np.array(sorted(range(len(rows)), key=lambda k: drawn[k]), np.int64)
+    for label in np.unique(labels):
+        mine = order[labels[order] == label]
+        val, test = int(settings.val * len(mine)), int(settings.test * len(mine))
+        splits[mine[:test]] = SPLITS.index("test")
+        splits[mine[test : test + val]] = SPLITS.index("val")
+    return splits
+
+
+def write_update(connection: sqlite3.Connection, graph: StoredGraph, update: Update, version: int, number: int) -> None:
+    """Add an update to the graph of the next version; older versions do not see it."""
+    known = connection.execute("SELECT count(*) FROM classes").fetchone()[0]
+    new_classes = ((known + i, name, version) for i, name in enumerate(update.classes))
+    insert(connection, "classes", "class, name, added", new_classes)
+    new = graph.next_node + np.arange(len(update.ids))
+    rows = zip(new.tolist(), update.ids, _blobs(update.features), strict=True)
+    new_nodes = ((node, name, version, *blobs) for node, name, blobs in rows)
+    insert(connection, "nodes", "node, id, added, columns, features", new_nodes)
+    labels = zip(*(column.tolist() for column in update.labels), strict=True)
+    insert(connection, "labels", "node, class, split, number, added", ((*row, number, version) for row in labels))
+    targets = np.unique(update.edges[1])
+    old = targets[targets < graph.next_node]
+    row, source = graph.neighbors(old)
+    edges = np.concatenate([np.stack([source, old[row]]), update.edges], axis=1)
+    write_adjacency(connection, np.union1d(targets, new), edges, version)
+
+
+def _blobs(features: Any) -> Any:
+    """Columns (None where all are stored) and values of each row."""
+    if isinstance(features, np.ndarray):
+        yield from ((None, row.astype(np.float32).tobytes()) for row in features)
+        return
+    columns, values = features.indices.astype(np.int32), features.data.astype(np.float32)
+    for start, end in zip(features.indptr[:-1], features.indptr[1:], strict=True):
+        yield columns[start:end].tobytes(), values[start:end].tobytes()
+
+
+def write_adjacency(connection: sqlite3.Connection, nodes: Array, edges: Array, version: int) -> None:
+    """Give nodes (ascending) new lists of neighbors from a version on: all ``edges`` ``[2, m]`` into them."""
+    connection.execute(
+        "UPDATE adjacency SET removed = ? WHERE removed IS NULL AND node IN (SELECT value FROM json_each(?))",
+        (version, json_list(nodes)),
+    )
+    order = np.lexsort(edges)
+    sources = edges[0][order].astype(np.int32)
+    ends = np.searchsorted(edges[1][order], nodes, side="right").tolist()
+    starts = np.searchsorted(edges[1][order], nodes, side="left").tolist()
+    lists = (sources[start:end].tobytes() for start, end in zip(starts, ends, strict=True))
+    insert(connection, "adjacency", "node, added, neighbors", zip(nodes.tolist(), repeat(version), lists, strict=False))

@@ -1,0 +1,83 @@
+"""Dark experience replay (DER++): remembered nodes keep their labels and the outputs they had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data.stream import Task
+from ergnn.engine.losses import MASKED
+from ergnn.methods import METHODS
+from ergnn.methods.base import LearnerView
+from ergnn.methods.memory import MemoryMethod, Scarce, check_at_least
+from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.replay.buffer import ReplayMode
+from ergnn.replay.selectors import Selector
+
+
+@METHODS.register("derpp", aliases=("der++",), help="remembered nodes with their labels and old outputs (DER++)")
+class DERpp(MemoryMethod):
+    """Dark experience replay with labels (Buzzega et al., 2020).
+
+    The loss is ``mean_{v∈D} CE(z_v, y_v) + mean_{v∈B} [α ‖z_v − z'_v‖² / k + β CE(z_v, y_v)]`` for the task D and the
+    buffer B, where z' are the k outputs that v had after the task that it was stored in, without dropout.
+
+    Args:
+        alpha: α, the weight of stored outputs.
+        beta: β, the weight of stored labels.
+    """
+
+    def __init__(
+        self,
+        selector: str | Selector = "mf*",
+        per_class: int = 1,
+        selector_options: dict[str, Any] | None = None,
+        alpha: float = 0.5,
+        beta: float = 0.5,
+        replay: ReplayMode = "live",
+        hops: int = 2,
+        budget_nodes: int | None = None,
+        budget_bytes: int | None = None,
+        scarce: Scarce = "error",
+    ) -> None:
+        check_at_least(0, alpha=alpha, beta=beta)
+        super().__init__(selector, per_class, selector_options, replay, hops, budget_nodes, budget_bytes, scarce)
+        self.alpha, self.beta = float(alpha), float(beta)
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        own, *remembered = self.parts(learner, task)
+        own = own.weighted(1.0 / len(own))
+        if not remembered or self.alpha == self.beta == 0:
+            return own
+        stored = [experience.extras["logits"] for experience in self.buffer.experiences]
+        columns = [self._columns(learner, experience.task) for experience in self.buffer.experiences]
+        columns = [every[: values.size(1)] for every, values in zip(columns, stored, strict=True)]
+        blank = torch.full((1, max(int(every.max()) + 1 for every in columns)), MASKED, device=own.nodes.device)
+        parts = [replace(own, extras={"logits": blank.repeat(len(own), 1)})]
+        for part, every, values in zip(remembered, columns, stored, strict=True):
+            old = blank.repeat(len(part), 1).index_copy(1, every, values)
+            parts.append(replace(part.weighted(1.0 / len(self.buffer)), extras={"logits": old}))
+        return Examples.join(parts)
+
+    @staticmethod
+    def _columns(learner: LearnerView, task: int) -> Tensor:
+        """The outputs whose values are stored, in an order that later tasks only append to."""
+        return learner.heads.columns(None if learner.heads.kind == "growing" else task, learner.device)[0]
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
+        labels = cross_entropy(logits, targets, extras)
+        if "logits" not in extras:
+            return labels
+        stored = F.pad(extras["logits"], (0, logits.size(1) - extras["logits"].size(1)), value=MASKED)
+        known = stored != MASKED
+        remembered = known.any(1)
+        distance = torch.where(known, logits - stored, 0.0).square().sum(1) / known.sum(1).clamp(min=1)
+        return torch.where(remembered, self.alpha * distance + self.beta * labels, labels)
+
+    def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
+        return {"logits": learner.logits(task.graph, nodes, task.id)[:, self._columns(learner, task.id)]}

@@ -1,0 +1,47 @@
+"""Multilayer perceptron: linear layers that read no neighbors."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ergnn.nn.backbones.base import BACKBONES, Backbone, at_least_one
+from ergnn.nn.layers import Block, LayerForm, Params, form_for
+
+
+@form_for(nn.Linear)
+class LinearForm(LayerForm):
+    """``W h_i + b``."""
+
+    aggregation = None
+    projections = ("weight",)
+
+    def supports(self, conv: nn.Linear) -> bool:
+        return conv.bias is not None
+
+    def forward(self, conv: nn.Linear, params: Params, h: Any, block: Block, drop: Any) -> Tensor:
+        return block.at_targets(block.project(h, params["weight"])) + block.dst.each(params["bias"])
+
+
+@BACKBONES.register("mlp", help="two hidden layers that read no neighbors")
+class MLP(Backbone):
+    """Multilayer perceptron: two hidden layers of 256 ReLU units."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        hidden: int = 256,
+        layers: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        at_least_one(hidden=hidden)
+        sizes = [in_channels] + [hidden] * layers
+        convs: list[nn.Module] = [nn.Linear(a, b) for a, b in pairwise(sizes)]
+        super().__init__(out_channels, convs, F.relu, dropout, sizes[-1])
+
+    def make_head(self, out_channels: int) -> nn.Module:
+        return nn.Linear(self.embedding_size, out_channels)

@@ -1,0 +1,178 @@
+"""Labels, ids and features mean the same whatever file or frame they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from ergnn.data.formats import (
+    Columns,
+    EdgeTable,
+    FormatError,
+    NodeTable,
+    align_features,
+    as_edge_table,
+    as_node_table,
+    read_edges,
+    read_nodes,
+)
+from ergnn.data.formats.tables import canonical
+from ergnn.errors import InputError
+
+FORMS: dict[Any, str | None] = {
+    "1": "1",
+    "1.0": "1",
+    "1.": "1",
+    " 1 ": "1",
+    "-3.00": "-3",
+    "-0.0": "0",
+    "1e+16": "10000000000000000",
+    "1.5e+3": "1500",
+    "12345678901234567890.0": "12345678901234567890",
+    "1e5": "1e5",
+    "1.25e+1": "1.25e+1",
+    "07": "07",
+    "07.0": "07.0",
+    "1.5": "1.5",
+    "TRUE": "True",
+    "false": "False",
+    "truth": "truth",
+    "  ": None,
+    2.0: "2",
+    1e16: "10000000000000000",
+    np.float32(0.1): "0.1",
+    np.bool_(False): "False",
+    float("nan"): None,
+    None: None,
+}
+
+
+@pytest.mark.parametrize("value", FORMS)
+def test_canonical_text(value: Any) -> None:
+    assert canonical(value) == FORMS[value]
+    assert NodeTable(ids=["a"], labels=[value]).labels.tolist() == [FORMS[value]]
+    if FORMS[value] is not None:
+        assert canonical(FORMS[value]) == FORMS[value]
+        assert EdgeTable([value], ["b"]).source.tolist() == [FORMS[value]]
+
+
+def written(frame: pd.DataFrame, kind: str, folder: Path) -> Any:
+    path = folder / f"frame.{kind}"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    elif kind == "pandas":
+        return frame
+    else:
+        return {"polars": pl.from_pandas, "arrow": pa.Table.from_pandas}[kind](frame)
+    return path
+
+
+KINDS = ("csv", "parquet", "pandas", "polars", "arrow")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([0, 1, 1], ["0", "1", "1"]),
+        ([0, 1, np.nan], ["0", "1", None]),
+        ([True, False, True], ["True", "False", "True"]),
+        ([True, None, False], ["True", None, "False"]),
+        (["x", None, " y "], ["x", None, "y"]),
+        (["NA", "NaN", "null"], [None] * 3),
+        (["nan", "None", "n/a"], [None, None, "n/a"]),
+        ([2.5, 1e16, 3.0], ["2.5", "10000000000000000", "3"]),
+    ],
+)
+def test_labels_are_the_same_from_everywhere(labels: list[Any], expected: list[Any], kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": [7.0, 8.0, 9.0], "label": labels, "count": [1, 2, 3], "flag": [True, False, True]})
+    nodes = read_nodes(written(frame, kind, tmp_path))
+    assert nodes.labels.tolist() == expected
+    assert nodes.ids.tolist() == ["7", "8", "9"]
+    assert nodes.features.tolist() == [[1, 1], [2, 0], [3, 1]]
+    assert nodes.feature_names == ("count", "flag")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_na_labels_can_be_kept(kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": [1, 2, 3], "label": ["NA", "null", None]})
+    nodes = read_nodes(written(frame, kind, tmp_path), columns=Columns(keep_na_labels=True))
+    assert nodes.labels.tolist() == ["NA", "null", None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_can_be_named(kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"name": ["a", "b"], "y": [1, 2], "title": ["t", "u"], "x_1": [1, 2], "x_0": [3, 4], "part": ["train", None]}
+    )
+    found = written(frame, kind, tmp_path)
+    nodes = read_nodes(found, columns=Columns(id="name", label="y", split="part", features=["x_*"]))
+    assert (nodes.ids.tolist(), nodes.labels.tolist(), nodes.split.tolist()) == (
+        ["a", "b"],
+        ["1", "2"],
+        ["train", None],
+    )
+    assert (nodes.feature_names, nodes.features.tolist()) == (("x_1", "x_0"), [[1, 3], [2, 4]])
+    ignored = Columns(id="name", label="y", ignore=["title", "part", "x_1"])
+    assert read_nodes(found, columns=ignored).feature_names == ("x_0",)
+    with pytest.raises(FormatError, match=r"row 1, column 'title': 't' is not a number; .*--feature-columns.*--ignore"):
+        read_nodes(found, columns=Columns(id="name", label="y"))
+    with pytest.raises(FormatError, match="no column 'node'; columns are 'name', 'y'"):
+        read_nodes(found, columns=Columns(id="node"))
+    with pytest.raises(FormatError, match="no column 'z' that could be a feature"):
+        read_nodes(found, columns=Columns(id="name", features=["z"]))
+    edges = written(pd.DataFrame({"from": [1, 2], "to": [2.0, 3.0], "note": ["p", "q"]}), kind, tmp_path)
+    table = read_edges(edges, columns=Columns(source="from", target="to"))
+    assert (table.source.tolist(), table.target.tolist()) == (["1", "2"], ["2", "3"])
+
+
+def test_an_index_of_pandas_is_not_a_feature(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": ["a", "b", "c"], "f": [1.0, 2.0, 3.0]})
+    part = frame[frame.f > 1]
+    part.to_parquet(tmp_path / "part.parquet")
+    for found in (tmp_path / "part.parquet", part):
+        nodes = read_nodes(found)
+        assert (nodes.ids.tolist(), nodes.feature_names) == (["b", "c"], ("f",))
+    named = frame.set_index("id")
+    named.to_parquet(tmp_path / "named.parquet")
+    for found in (tmp_path / "named.parquet", named):
+        assert read_nodes(found).ids.tolist() == ["a", "b", "c"]
+    counted = frame.rename_axis("row number")
+    assert read_nodes(counted).feature_names == ("f",)
+    frame.to_csv(tmp_path / "index.csv")
+    with pytest.raises(FormatError, match=r"column 1 has no name; .* index=False"):
+        read_nodes(tmp_path / "index.csv")
+    assert read_nodes(tmp_path / "index.csv", columns=Columns(ignore=[""])).feature_names == ("f",)
+
+
+def test_frames_of_mixed_values_and_other_objects() -> None:
+    mixed = pd.DataFrame({"id": [1, "b", 3.0], "label": ["x", 2, None]}, dtype=object, index=[5, 9, 7])
+    nodes = as_node_table(mixed)
+    assert (nodes.ids.tolist(), nodes.labels.tolist()) == (["1", "b", "3"], ["x", "2", None])
+    lists = as_node_table(pd.DataFrame({"id": [1, 2], "features": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}))
+    assert (lists.features.tolist(), lists.feature_names) == ([[1, 2], [3, 4]], None)
+    assert as_node_table(nodes) is nodes
+    edges = EdgeTable(["a"], ["b"])
+    assert as_edge_table(edges) is edges
+    with pytest.raises(InputError, match="nodes: a list; a path, a pandas or polars DataFrame, or an Arrow table"):
+        as_node_table([1, 2])
+
+
+def test_features_are_aligned_by_name() -> None:
+    table = NodeTable(ids=["a", "b"], features=np.array([[1, 2, 3], [4, 5, 6]]), feature_names=("u", "v", "w"))
+    aligned = align_features(table, ["w", "u", "v"], "later.csv")
+    assert (aligned.feature_names, aligned.features.tolist()) == (("w", "u", "v"), [[3, 1, 2], [6, 4, 5]])
+    with pytest.raises(FormatError, match=r"later\.csv: feature columns differ .*; missing: 'x'; unknown: 'v', 'w'"):
+        align_features(table, ["u", "x"], "later.csv")
+    bare = NodeTable(ids=["a"], features=np.ones((1, 2)))
+    assert align_features(bare, ["u", "v"], "later.csv") is bare
+    assert align_features(NodeTable(ids=["a"]), ["u"], "later.csv").num_features == 0
+    assert align_features(table, None, "later.csv") is table

@@ -1,0 +1,80 @@
+"""What must hold of attention and sums, wherever they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
+from ergnn.engine.dropout import keep_scale
+from ergnn.engine.kernels.attention import attention
+from ergnn.engine.kernels.masks import dropped
+from ergnn.engine.kernels.sums import neighbor_sum
+
+
+def check_attention(name: str, p: float, dtype: torch.dtype, device: str, tolerance: float, seed: int = 0) -> None:
+    """Output, gradients, and derivatives along a direction in both ways, against autograd in double precision."""
+    links = links_of(name, device, seed)
+    key = torch.tensor([20240607 + seed], dtype=torch.int32, device=device)
+    *exact, weight = inputs_of(name, torch.float64, device, seed)
+    values, along = exact[:3], tuple(exact[3:])
+
+    def reference(*point: Tensor) -> Tensor:
+        return written_out(*point, links, 0.2, key if p else None, p)
+
+    def mine(*point: Tensor) -> Tensor:
+        return attention(*point, links, 0.2, key, p)
+
+    expected = _derivatives(reference, values, along, weight)
+    actual = _derivatives(mine, [v.to(dtype) for v in values], tuple(v.to(dtype) for v in along), weight.to(dtype))
+    for what, value in expected.items():
+        assert actual[what].dtype == dtype
+        assert bool(torch.isfinite(actual[what]).all()), what
+        assert off(actual[what], value) <= tolerance, (name, p, what, off(actual[what], value))
+
+
+def _derivatives(
+    function: Callable[..., Tensor], values: list[Tensor], along: tuple[Tensor, ...], weight: Tensor
+) -> dict[str, Tensor]:
+    points = [value.clone().requires_grad_() for value in values]
+    out = function(*points)
+    found = {"output": out.detach()}
+    for name, value in zip(["z", "a_src", "a_dst"], torch.autograd.grad(out, points, weight), strict=True):
+        found[f"gradient of {name}"] = value
+    found["forward mode"] = torch.func.jvp(function, tuple(values), along)[1]
+    probe = torch.zeros_like(weight, requires_grad=True)
+    pulled = torch.autograd.grad(function(*points), points, probe, create_graph=True)
+    found["gradient of the gradient"] = torch.autograd.grad(pulled, probe, along)[0]
+    return found
+
+
+def check_sums(name: str, width: int, dtype: torch.dtype, device: str, tolerance: float) -> None:
+    links = links_of(name, device)
+    target, source = edges_of(links)
+    matrix = torch.zeros(links.targets, links.sources, dtype=torch.float64, device=device)
+    matrix.index_put_((target, source), matrix.new_ones(target.numel()), accumulate=True)
+    assert links.degree().tolist() == matrix.sum(1).tolist()
+    generator = torch.Generator().manual_seed(width)
+    h = torch.randn(links.sources, width, generator=generator, dtype=torch.float64).to(device)
+    weight = torch.randn(links.targets, width, generator=generator, dtype=torch.float64).to(device)
+    x = h.to(dtype).requires_grad_()
+    out = neighbor_sum(x, links)
+    assert off(out, matrix @ h) <= tolerance
+    assert off(torch.autograd.grad(out, x, weight.to(dtype))[0], matrix.T @ weight) <= tolerance
+    moved = torch.func.jvp(lambda v: neighbor_sum(v, links), (h.to(dtype),), (h.flip(0).to(dtype),))[1]
+    assert off(moved, matrix @ h.flip(0)) <= tolerance
+
+
+def check_dropped(device: str) -> None:
+    """Bit for bit what is dropped elsewhere, and the same again in every derivative."""
+    key = torch.tensor([-77], dtype=torch.int32, device=device)
+    h = torch.randn(57, 33, generator=torch.Generator().manual_seed(0)).to(device).requires_grad_()
+    position = torch.arange(h.numel(), dtype=torch.int32, device=device).view_as(h)
+    for p in (0.1, 0.5, 0.6):
+        mask = keep_scale(position, key, p, h.dtype)
+        out = dropped(h, key, p)
+        assert torch.equal(out, h * mask)
+        assert torch.equal(torch.autograd.grad(out.sum(), h)[0], mask)
+        assert torch.equal(torch.func.jvp(lambda v, p=p: dropped(v, key, p), (h.detach(),), (mask,))[1], mask * mask)

@@ -1,0 +1,149 @@
+"""Attention and sums in plain torch are autograd's; the kernels, where Triton's interpreter is there, are the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.kernels.cases import SHAPES, edges_of, inputs_of, links_of
+from engine.kernels.checks import check_attention, check_dropped, check_sums
+from ergnn.engine.kernels import links as links_module
+from ergnn.engine.kernels import sums, twin
+from ergnn.engine.kernels.attention import attention
+from ergnn.engine.kernels.masks import attention_keep
+from ergnn.errors import CurvatureError
+
+
+@pytest.mark.parametrize("p", [0.0, 0.6])
+@pytest.mark.parametrize("name", SHAPES)
+def test_attention_is_autograd_s(name: str, p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twin, "CHUNK", 7)
+    check_attention(name, p, torch.float64, "cpu", 1e-12)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_sums_are_those_of_the_dense_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "CHUNK", 11)
+    check_sums(name, 5, torch.float64, "cpu", 1e-12)
+
+
+def test_rows_in_order_are_dropped_as_by_their_position() -> None:
+    check_dropped("cpu")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_transposed_lists_are_those_of_the_transposed_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "row_chunks", lambda rowptr: twin.row_chunks(rowptr, 9))
+    links = links_of(name)
+    back = links.transposed()
+    assert (back.targets, back.sources, back.loops) == (links.sources, links.targets, links.loops)
+    assert back.transposed() is links
+    target, source = edges_of(links)
+    assert sorted(zip(*(v.tolist() for v in edges_of(back)), strict=True)) == sorted(
+        zip(source.tolist(), target.tolist(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("name", SHAPES)
+def test_pieces_of_rows_cover_each_entry_once(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "SEGMENT", 4)
+    links = links_of(name)
+    pieces = links.segments(parts)
+    covered = torch.zeros(links.col.numel(), dtype=torch.long)
+    slots: dict[int, list[int]] = {}
+    half = []
+    for row, begin, end, slot in zip(
+        *(v.tolist() for v in (pieces.row, pieces.begin, pieces.end, pieces.slot)), strict=True
+    ):
+        assert end - begin <= 4
+        assert links.rowptr[row] <= begin <= end <= links.rowptr[row + 1]
+        covered[begin:end] += 1
+        slots.setdefault(row, []).append(slot)
+        half.append(bool((links.col[begin:end] >= links.sources // 2).any()))
+    assert bool((covered == 1).all())
+    assert sorted(slots) == list(range(links.targets))
+    if parts == 2:
+        assert half == sorted(half)
+    for row, own in slots.items():
+        if len(own) == 1:
+            assert own == [-1]
+        else:
+            at = pieces.merged.tolist().index(row)
+            assert sorted(own) == list(range(int(pieces.pointer[at]), int(pieces.pointer[at + 1])))
+
+
+def test_lists_that_do_not_rise_are_not_halved() -> None:
+    links = links_module.Links(torch.tensor([0, 3, 5]), torch.tensor([1, 0, 3, 2, 0], dtype=torch.int32), 4)
+    assert links.segments(2).row.tolist() == [0, 1]
+    rising = links_module.Links(torch.tensor([0, 3, 5]), torch.tensor([0, 1, 3, 0, 2], dtype=torch.int32), 4)
+    assert rising.segments(2).row.tolist() == [0, 1, 0, 1]
+    assert rising.segments(2).begin.tolist() == [0, 3, 2, 4]
+
+
+def test_masks_of_heads_edges_and_keys_have_nothing_in_common() -> None:
+    target = torch.arange(2000).repeat_interleave(50)
+    source = torch.arange(target.numel()) % 2000
+    keys = [torch.tensor([key], dtype=torch.int32) for key in (0, 1, -9, 2**31 - 1)]
+    masks = torch.cat([attention_keep(target, source, 8, key, 0.6, torch.float64) > 0 for key in keys], 1).double()
+    assert float((masks.mean(0) - 0.4).abs().max()) < 0.01
+    assert float((torch.corrcoef(masks.T) - torch.eye(32)).abs().max()) < 0.02
+    a_row = masks.view(2000, 50, 32).mean(1)
+    assert float(a_row.std()) == pytest.approx((0.24 / 50) ** 0.5, rel=0.03)
+    ahead = torch.corrcoef(torch.stack([masks[:-1, 0], masks[1:, 0]]))[0, 1]
+    assert abs(float(ahead)) < 0.02
+
+
+def test_second_derivatives_are_refused_where_they_would_be_needed() -> None:
+    name = "GAT's first layer"
+    z, a_src, a_dst, *_ = (v.requires_grad_() for v in inputs_of(name, torch.float64))
+    links = links_of(name)
+    (g,) = torch.autograd.grad(attention(z, a_src, a_dst, links).square().sum(), a_src, create_graph=True)
+    with pytest.raises(CurvatureError, match="gauss-newton"):
+        torch.autograd.grad(g.sum(), z)
+    with pytest.raises(CurvatureError, match="gauss-newton"):
+        torch.func.jvp(
+            torch.func.grad(lambda v: attention(v, a_src.detach(), a_dst.detach(), links).square().sum()),
+            (z.detach(),),
+            (z.detach(),),
+        )
+
+
+def test_memory_of_a_graph_too_large_for_a_number_an_edge_is_bounded() -> None:
+    """A million edges of 64 numbers are 256 MB, a few times over; in runs of 2¹⁶ edges, less than that in all."""
+    program = (
+        "import torch\n"
+        "torch.set_num_threads(1)\n"
+        "from ergnn.engine.kernels.attention import attention\n"
+        "from ergnn.engine.kernels.links import Links\n"
+        "from ergnn.engine.kernels import twin\n"
+        "twin.CHUNK = 1 << 16\n"
+        "from ergnn.experiments.run import peak_memory_mb\n"
+        "n, d = 1000, 4000\n"
+        "col = (torch.arange(n * d) * 7919 % n).int()\n"
+        "links = Links(torch.arange(n + 1) * d, col, n)\n"
+        "before = peak_memory_mb()\n"
+        "z = torch.randn(n, 8, 8, requires_grad=True)\n"
+        "a = torch.randn(n, 8, requires_grad=True)\n"
+        "attention(z, a, a, links).sum().backward()\n"
+        "print(peak_memory_mb() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0 < float(done.stdout) < 600, "a number for every edge, head and channel would be 1,024 MB"
+
+
+@pytest.mark.slow
+def test_the_kernels_give_the_same_in_triton_s_interpreter() -> None:
+    if find_spec("triton") is None:
+        pytest.skip("Triton is not installed (it comes with torch for CUDA; pip install triton is enough here)")
+    here = Path(__file__)
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(here.parents[2])}
+    command = [sys.executable, "-W", "ignore", str(here.with_name("interpreted.py"))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

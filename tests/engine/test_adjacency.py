@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
+
+from ergnn.data import Graph
+from ergnn.engine.adjacency import Adjacency, adjacency_of
+from ergnn.engine.blocks import Block, join_blocks, make_block
+from ergnn.engine.field import make_field
+from ergnn.engine.slots import Rows
+from graphs import random_graph
+from nn.cases import AGGREGATIONS, assert_near, messy_graphs, model_of
+
+
+def some_nodes(data: st.DataObject, graph: Graph) -> Tensor:
+    return torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8)), dtype=torch.long)
+
+
+def sorted_edges(edge_index: Tensor) -> list[tuple[int, int]]:
+    return sorted(tuple(edge) for edge in edge_index.T.tolist())
+
+
+def edges_of(adj: Adjacency) -> list[tuple[int, int]]:
+    pointers, sources = adj.rowptr.tolist(), adj.col.tolist()
+    return sorted((s, v) for v in range(adj.num_nodes) for s in sources[pointers[v] : pointers[v + 1]])
+
+
+def reached(graph: Graph, nodes: Tensor, hops: int) -> set[int]:
+    """Nodes from which one of ``nodes`` is at most so many edges away."""
+    found = set(nodes.tolist())
+    for _ in range(hops):
+        found |= {s for s, t in graph.edge_index.T.tolist() if t in found}
+    return found
+
+
+def dense_block(block: Block, sources: Tensor, num_nodes: int) -> Tensor:
+    """The block as a matrix, one row a target row, one column a node."""
+    out = torch.zeros(block.dst.count, num_nodes, dtype=block.weight.dtype)
+    for row, col, weight in zip(block.row.tolist(), block.col.tolist(), block.weight, strict=True):
+        out[row, sources[col]] += weight
+    return out
+
+
+@settings(max_examples=50, deadline=None)
+@given(messy_graphs(), st.data())
+def test_incoming_edges_are_those_that_a_loop_finds(graph: Graph, data: st.DataObject) -> None:
+    nodes = some_nodes(data, graph)
+    row, source = Adjacency(graph.edge_index, graph.num_nodes).incoming(nodes)
+    edges = graph.edge_index.T.tolist()
+    expected = [(i, s) for i, node in enumerate(nodes.tolist()) for s, t in edges if t == node]
+    assert list(zip(row.tolist(), source.tolist(), strict=True)) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(messy_graphs())
+def test_self_loops_are_those_that_gat_and_gcn_add(graph: Graph) -> None:
+    adj = Adjacency(graph.edge_index, graph.num_nodes)
+    assert edges_of(adj) == sorted_edges(graph.edge_index)
+    assert adj.degree.tolist() == [int((graph.edge_index[1] == v).sum()) for v in range(graph.num_nodes)]
+    remaining, _ = add_remaining_self_loops(graph.edge_index, num_nodes=graph.num_nodes)
+    renewed, _ = add_self_loops(remove_self_loops(graph.edge_index)[0], num_nodes=graph.num_nodes)
+    target, source = adj.incoming(torch.arange(graph.num_nodes), loops=True)
+    assert sorted_edges(torch.stack([source, target])) == sorted_edges(remaining) == sorted_edges(renewed)
+    last = torch.cat([target.diff() > 0, torch.ones(1, dtype=torch.bool)])
+    assert torch.equal(source[last], target[last])
+
+
+@settings(max_examples=40, deadline=None)
+@given(messy_graphs(), st.data())
+def test_sources_of_blocks_are_exactly_the_neighborhood(graph: Graph, data: st.DataObject) -> None:
+    nodes = some_nodes(data, graph)
+    adj = adjacency_of(graph)
+    for aggregation in AGGREGATIONS:
+        read = nodes
+        for hops in range(1, 4):
+            block, read = make_block(adj, AGGREGATIONS[aggregation], read, torch.zeros_like(read), 1)
+            expected = reached(graph, nodes, 0 if aggregation == "none" else hops)
+            assert read.tolist() == sorted(expected)
+            assert block.src.count == len(expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(messy_graphs(), st.data())
+def test_a_field_reads_the_attributes_of_the_neighborhood_and_no_more(graph: Graph, data: st.DataObject) -> None:
+    nodes = torch.cat([some_nodes(data, graph), torch.tensor([0])])
+    heads = torch.zeros(nodes.numel(), 1, dtype=torch.long)
+    for name, hops in [("gat", 2), ("gcn", 2), ("sage", 2), ("gin", 2), ("mlp", 0)]:
+        field = make_field(model_of(name, graph.num_features, [2]), graph, nodes, heads)
+        assert field.layers[0].src.count == len(reached(graph, nodes, hops))
+
+
+@settings(max_examples=40, deadline=None)
+@given(messy_graphs(), st.data())
+def test_gcn_coefficients_are_those_of_the_whole_graph(graph: Graph, data: st.DataObject) -> None:
+    nodes = some_nodes(data, graph)
+    edges, weight = gcn_norm(graph.edge_index, None, graph.num_nodes, dtype=torch.float64)
+    expected = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
+    expected.index_put_((edges[1], edges[0]), weight, accumulate=True)
+    block, read = make_block(adjacency_of(graph), AGGREGATIONS["gcn"], nodes, torch.zeros_like(nodes), 1, torch.float64)
+    assert_near(dense_block(block, read, graph.num_nodes), expected[nodes], 1e-12)
+    border, further = make_block(
+        adjacency_of(graph), AGGREGATIONS["gcn"], read, torch.zeros_like(read), 1, torch.float64
+    )
+    assert_near(dense_block(border, further, graph.num_nodes), expected[read], 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(messy_graphs(), st.data())
+def test_means_and_sums_count_every_edge(graph: Graph, data: st.DataObject) -> None:
+    nodes = some_nodes(data, graph)
+    count = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
+    for source, target in graph.edge_index.T.tolist():
+        count[target, source] += 1
+    mean = count / count.sum(1, keepdim=True).clamp(min=1)
+    for aggregation, expected in [("sum", count), ("mean", mean)]:
+        block, read = make_block(
+            adjacency_of(graph), AGGREGATIONS[aggregation], nodes, torch.zeros_like(nodes), 1, torch.float64
+        )
+        assert_near(dense_block(block, read, graph.num_nodes), expected[nodes], 1e-12)
+        h = torch.randn(read.numel(), 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        whole = torch.zeros(graph.num_nodes, 3, dtype=torch.float64)
+        whole[read] = h
+        assert_near(block.aggregate(h), expected[nodes] @ whole, 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(messy_graphs(), st.data(), st.sampled_from(sorted(AGGREGATIONS)))
+def test_a_row_reads_rows_of_its_own_slot_only(graph: Graph, data: st.DataObject, aggregation: str) -> None:
+    nodes = some_nodes(data, graph)
+    slot = torch.tensor([data.draw(st.integers(0, 2)) for _ in nodes], dtype=torch.long)
+    block, read = make_block(adjacency_of(graph), AGGREGATIONS[aggregation], nodes, slot, 3)
+    assert torch.equal(block.dst.slot, slot)
+    assert torch.equal(block.src.slot[block.col], slot[block.row])
+    assert torch.equal(read[block.root], nodes)
+    pairs = set(zip(block.src.slot.tolist(), read.tolist(), strict=True))
+    hops = 0 if aggregation == "none" else 1
+    expected = {(s, v) for s in range(3) for v in reached(graph, nodes[slot == s], hops)}
+    assert pairs == expected
+    assert block.src.count == len(expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=9), st.sampled_from([1, 4]))
+def test_rows_are_multiplied_with_the_matrix_of_their_slot(slots: list[int], count: int) -> None:
+    slot = torch.tensor(slots, dtype=torch.long) % count
+    generator = torch.Generator().manual_seed(len(slots))
+    h = torch.randn(slot.numel(), 3, generator=generator, dtype=torch.float64)
+    weight = torch.randn(count, 3, 2, generator=generator, dtype=torch.float64)
+    rows = Rows(slot, count)
+    expected = [h[i] @ weight[s] for i, s in enumerate(slot.tolist())]
+    assert_near(rows.matmul(h, weight), torch.stack(expected) if expected else torch.empty(0, 2, dtype=h.dtype))
+    each = rows.each(weight).expand(slot.numel(), 3, 2)
+    assert torch.equal(each, weight[slot])
+
+
+def test_joined_blocks_stand_apart() -> None:
+    graph = random_graph(seed=3, directed=True, self_loops=True)
+    choices = [([0, 5, 5, 9], [0, 1, 0, 1]), ([7], [1]), ([2, 3, 11], [0, 0, 1])]
+    made = [
+        make_block(adjacency_of(graph), AGGREGATIONS["gcn"], torch.tensor(n), torch.tensor(s), 2) for n, s in choices
+    ]
+    blocks = [block for block, _ in made]
+    joined = join_blocks(blocks)
+    assert joined.models == 3
+    assert (joined.src.slots, joined.dst.count) == (6, 8)
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(block.src.count, 3, generator=generator) for block in blocks]
+    expected = torch.cat([block.aggregate(h) for block, h in zip(blocks, parts, strict=True)])
+    assert_near(joined.aggregate(torch.cat(parts)), expected, 1e-6)
+    assert torch.equal(
+        torch.cat(parts)[joined.root], torch.cat([h[b.root] for b, h in zip(blocks, parts, strict=True)])
+    )
+    assert joined.dst.slot.tolist() == [0, 1, 0, 1, 3, 4, 4, 5]
+    assert joined.src_model.tolist() == [i for i, block in enumerate(blocks) for _ in range(block.src.count)]
+    assert joined.edge_model.tolist() == [i for i, block in enumerate(blocks) for _ in range(block.row.numel())]
+    for name in ("src_position", "edge_position"):
+        sizes = [block.src.count if name == "src_position" else block.row.numel() for block in blocks]
+        assert getattr(joined, name).tolist() == [k for size in sizes for k in range(size)]
+    assert join_blocks(blocks[:1]) is blocks[0]
+
+
+def test_an_adjacency_is_built_once_for_a_graph() -> None:
+    graph = random_graph()
+    assert adjacency_of(graph) is adjacency_of(graph)
+    assert adjacency_of(random_graph()) is not adjacency_of(graph)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_a_graph_without_edges_and_a_block_without_rows_are_no_special_cases(aggregation: str) -> None:
+    adj = Adjacency(torch.empty(2, 0, dtype=torch.long), 4)
+    block, read = make_block(adj, AGGREGATIONS[aggregation], torch.tensor([3, 1]), torch.tensor([0, 0]), 1)
+    assert read.tolist() == [1, 3]
+    loops = aggregation in ("attention", "gcn")
+    assert torch.equal(block.aggregate(torch.eye(2)), torch.eye(2).flip(0) if loops else torch.zeros(2, 2))
+    empty, none = make_block(
+        adj, AGGREGATIONS[aggregation], torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long), 1
+    )
+    assert none.numel() == 0
+    assert empty.aggregate(torch.empty(0, 2)).shape == (0, 2)

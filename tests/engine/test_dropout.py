@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ergnn.engine.dropout import dropout_keys, keep_scale
+
+N = 2**18
+
+
+def key(value: int) -> Tensor:
+    return torch.tensor(value, dtype=torch.int32)
+
+
+def positions(n: int = N) -> Tensor:
+    return torch.arange(n, dtype=torch.int32)
+
+
+def kept(keys: Tensor, p: float, n: int) -> Tensor:
+    """``[keys, n]``, float, whether each position is kept under each key."""
+    place = positions(n).expand(keys.numel(), n)
+    return (keep_scale(place, keys.reshape(-1, 1), p, torch.float64) > 0).double()
+
+
+def largest_correlation(rows: Tensor) -> float:
+    return float((torch.corrcoef(rows) - torch.eye(rows.size(0), dtype=rows.dtype)).abs().max())
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.6, 0.95])
+def test_the_rate_of_drops_is_binomial(p: float) -> None:
+    keys = dropout_keys([0, 1], task=0, epochs=3, sites=2)
+    dropped = N - kept(keys, p, N).sum(1)
+    assert float((dropped - N * p).abs().max()) < 5 * math.sqrt(N * p * (1 - p))
+    spread = float(((dropped - N * p) ** 2).mean()) / (N * p * (1 - p))
+    assert 0.1 < spread < 3.0  # chi-square with 12 degrees of freedom, divided by 12
+
+
+@pytest.mark.parametrize("p", [0.1, 0.6])
+def test_the_mask_is_one_on_average_and_has_two_values(p: float) -> None:
+    mask = keep_scale(positions(), key(77), p, torch.float64)
+    assert abs(float(mask.mean()) - 1) < 5 * math.sqrt(p / (1 - p) / N)
+    values = mask.unique()
+    assert values[0] == 0
+    assert values[1:].tolist() == pytest.approx([1 / (1 - p)], rel=1e-12)
+
+
+def test_nothing_is_dropped_at_zero() -> None:
+    assert torch.equal(keep_scale(positions(), key(5), 0.0, torch.float32), torch.ones(N))
+
+
+def test_a_mask_is_a_function_of_position_and_key_alone() -> None:
+    place = positions(4096)
+    mask = keep_scale(place, key(9), 0.5, torch.float32)
+    order = torch.randperm(4096, generator=torch.Generator().manual_seed(0))
+    torch.rand(3)  # no generator has a part in it
+    assert torch.equal(keep_scale(place[order], key(9), 0.5, torch.float32), mask[order])
+    assert torch.equal(place, positions(4096))  # and the positions are left as they are
+
+
+def test_masks_of_epochs_sites_and_models_are_uncorrelated() -> None:
+    n = 2**16
+    masks = kept(dropout_keys([0, 1, 2], task=0, epochs=6, sites=4), 0.5, n)
+    assert largest_correlation(masks) < 6 / math.sqrt(n)
+
+
+def test_masks_of_tasks_are_uncorrelated() -> None:
+    n = 2**16
+    keys = torch.cat([dropout_keys([0], task, epochs=4, sites=2).flatten() for task in range(6)])
+    assert largest_correlation(kept(keys, 0.6, n)) < 6 / math.sqrt(n)
+
+
+def test_masks_of_a_whole_training_are_uncorrelated() -> None:
+    n = 2**14
+    masks = kept(dropout_keys([0], task=0, epochs=150, sites=4), 0.6, n)
+    assert largest_correlation(masks) < 6.5 / math.sqrt(n)  # of 180,000 pairs
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 8, 16, 64, 100, 1433, 65536])
+def test_positions_are_uncorrelated_at_any_distance(lag: int) -> None:
+    masks = kept(dropout_keys([0], task=0, epochs=8, sites=1), 0.6, N)
+    for mask in masks:
+        pair = torch.stack([mask[:-lag], mask[lag:]])
+        assert largest_correlation(pair) < 6 / math.sqrt(N - lag)
+
+
+def test_all_patterns_of_eight_adjacent_positions_come_equally_often() -> None:
+    bits = kept(dropout_keys([0], task=0, epochs=1, sites=1), 0.5, N).view(-1, 8)
+    count = torch.bincount((bits * 2 ** torch.arange(8.0)).sum(1).long(), minlength=256)
+    expected = N / 8 / 256
+    chi_square = float(((count - expected) ** 2 / expected).sum())
+    assert 255 - 5 * math.sqrt(510) < chi_square < 255 + 6 * math.sqrt(510)
+
+
+def test_keys_are_all_different_and_those_of_a_seed_do_not_depend_on_its_company() -> None:
+    together = dropout_keys([3, 5, 8], task=2, epochs=50, sites=4)
+    assert together.shape == (50, 4, 3)
+    assert together.unique().numel() == 600
+    for i, seed in enumerate([3, 5, 8]):
+        assert torch.equal(dropout_keys([seed], task=2, epochs=50, sites=4)[..., 0], together[..., i])
+
+
+def test_more_epochs_leave_the_keys_of_the_first_ones_as_they_are() -> None:
+    assert torch.equal(dropout_keys([4], 1, epochs=9, sites=3)[:5], dropout_keys([4], 1, epochs=5, sites=3))
+
+
+def test_seeds_and_tasks_have_keys_of_their_own() -> None:
+    first = dropout_keys([0], 0, 20, 2)
+    for seed, task in [(1, 0), (0, 1), (-1, 0), (2**31 - 1, 0)]:
+        assert not (dropout_keys([seed], task, 20, 2) == first).any()

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.data import Graph
+from ergnn.engine import features
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.features import DenseFeatures, Features, SparseFeatures, features_of, join_features
+from ergnn.engine.objective import FieldObjective
+from ergnn.nn.backbones import BACKBONES
+from graphs import random_graph
+from nn.cases import assert_near, labelled, messy_graphs, model_of
+
+
+def projected(part: Features, weight: Tensor, rows_of: list[int]) -> Tensor:
+    """``X W`` with the weights ``[models, in, out]`` of the model that each block of rows belongs to."""
+    if isinstance(part, SparseFeatures):
+        return part.project(part.value, weight)
+    starts = [sum(rows_of[:i]) for i in range(len(rows_of))]
+    return torch.cat([part.value[s : s + n] @ w for s, n, w in zip(starts, rows_of, weight, strict=True)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(messy_graphs(), st.data())
+def test_attributes_times_a_matrix_are_those_of_the_dense_rows(graph: Graph, data: st.DataObject) -> None:
+    nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=6)), dtype=torch.long)
+    weight = torch.randn(1, graph.num_features, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    part = features_of(graph, nodes, torch.float64)
+    assert isinstance(part, SparseFeatures) == graph.is_sparse
+    assert_near(projected(part, weight, [nodes.numel()]), graph.dense_x()[nodes] @ weight[0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(messy_graphs(), st.data())
+def test_joined_attributes_meet_the_weights_of_their_own_model(graph: Graph, data: st.DataObject) -> None:
+    size = st.lists(st.integers(0, graph.num_nodes - 1), max_size=5)
+    nodes = [torch.tensor(data.draw(size), dtype=torch.long) for _ in range(3)]
+    sparse = [data.draw(st.booleans()) for _ in nodes]
+    parts = [
+        features_of(graph.with_sparse_x() if s else replace(graph, x=graph.dense_x()), n, torch.float64)
+        for n, s in zip(nodes, sparse, strict=True)
+    ]
+    weight = torch.randn(3, graph.num_features, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    joined = join_features(parts)
+    expected = torch.cat([graph.dense_x()[n] @ w for n, w in zip(nodes, weight, strict=True)])
+    assert_near(projected(joined, weight, [n.numel() for n in nodes]), expected)
+    if isinstance(joined, SparseFeatures):
+        sizes = [part.pattern.nnz for part in parts if isinstance(part, SparseFeatures)]
+        assert joined.model.tolist() == [i for i, nnz in enumerate(sizes) for _ in range(nnz)]
+    assert join_features(parts[:1]) is parts[0]
+
+
+def mostly_zero(share: float) -> Graph:
+    graph = random_graph(n=50, f=40, directed=True, dtype=torch.float64)
+    keep = torch.rand(graph.x.shape, generator=torch.Generator().manual_seed(0)) < share
+    return replace(graph, x=graph.x * keep)
+
+
+def test_attributes_are_sparse_where_few_are_not_zero() -> None:
+    nodes = torch.tensor([3, 1])
+    assert isinstance(features_of(mostly_zero(0.05), nodes), SparseFeatures)
+    assert isinstance(features_of(mostly_zero(0.2), nodes), DenseFeatures)
+    assert isinstance(features_of(mostly_zero(0.2).with_sparse_x(), nodes), SparseFeatures)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_the_choice_of_sparse_or_dense_changes_no_result(
+    name: str, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(name, 40, [3], dropout=0.5)
+    results = []
+    for below in (0.0, 1.0):
+        monkeypatch.setattr(features, "SPARSE_BELOW", below)
+        examples = labelled(mostly_zero(0.05), [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
+        objective = FieldObjective([model], [examples])
+        if objective.field.layers and name != "sgc":
+            assert isinstance(objective.field.features, SparseFeatures if below else DenseFeatures)
+        keys = dropout_keys([0], 0, 1, objective.dropout_sites)[0] if training else None
+        params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
+        logits = objective.logits(params, keys)
+        grads = torch.autograd.grad(objective.losses(params, keys).sum(), list(params.values()))
+        results.append([logits, *grads])
+    for sparse, dense in zip(*results, strict=True):
+        assert_near(sparse, dense)

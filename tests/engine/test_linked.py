@@ -1,0 +1,146 @@
+"""A model on the lists of a large graph is the same model: PyG's scores and gradients, alone and side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ergnn.engine.adjacency
+from ergnn.curvature import gauss_newton_product
+from ergnn.data import Graph
+from ergnn.data.stream import TaskStream
+from ergnn.engine import linked
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.blocks import make_block
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.field import make_field
+from ergnn.engine.linked import LinkedBlock, make_linked_block
+from ergnn.engine.objective import FieldObjective, embed
+from ergnn.learner import Learner
+from ergnn.observing import observe_together
+from graphs import random_graph
+from nn.cases import AGGREGATIONS, assert_near, examples_of, labelled, messy_graphs, model_of, reference_logits
+
+NAMES = ("gat", "gcn", "sage", "gin", "sgc", "mlp")
+WIDTHS = [2, 3, 2]
+
+
+@pytest.fixture(autouse=True)
+def every_graph_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
+    monkeypatch.setattr(linked, "CHUNK", 13)
+
+
+@pytest.mark.parametrize("whole", [-1.0, 0.4, 2.0], ids=["whole graphs", "as by size", "used rows only"])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_scores_and_gradients_are_those_of_pyg(
+    name: str, whole: float, data: st.DataObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linked, "WHOLE_FROM", whole)
+    graph = data.draw(messy_graphs())
+    model = model_of(name, graph.num_features, WIDTHS)
+    for heads_each in (1, 2):
+        examples = data.draw(examples_of(graph, WIDTHS, heads_each))
+        objective = FieldObjective([model], [examples])
+        assert objective.field.linked
+        params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
+        scores, expected = objective.logits(params), reference_logits(model, examples)
+        assert_near(scores, expected)
+        weight = torch.randn(scores.shape, generator=torch.Generator().manual_seed(0), dtype=scores.dtype)
+        own = dict(zip(params, torch.autograd.grad((weight * scores).sum(), params.values()), strict=True))
+        names = dict(model.named_parameters())
+        theirs = torch.autograd.grad((weight * expected).sum(), names.values(), allow_unused=True)
+        for key, value in objective.by_name(own).items():
+            found = dict(zip(names, theirs, strict=True))[key]
+            assert_near(value, torch.zeros_like(value) if found is None else found)
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "sage"])
+def test_gauss_newton_products_are_those_on_edges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(n=60, directed=True, self_loops=True, dtype=torch.float64)
+    model = model_of(name, graph.num_features, [3, 3])
+    examples = labelled(graph, list(range(0, 60, 3)), [[i % 2] for i in range(20)], [3, 3], seed=0)
+    found = []
+    for limit in (0, 10**9):
+        monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", limit)
+        objective = FieldObjective([model], [examples])
+        params = objective.parameters()
+        size = sum(value.numel() for value in params.values())
+        vector = torch.randn(size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        found.append(gauss_newton_product(objective, params)(vector))
+    assert_near(found[0], found[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_embeddings_are_those_of_the_whole_graph(name: str) -> None:
+    graph = random_graph(n=50, self_loops=True, dtype=torch.float64)
+    model = model_of(name, graph.num_features, [2])
+    nodes = torch.tensor([7, 3, 3, 49])
+    assert_near(embed(model, graph, nodes), model.eval().embed(graph.x, graph.edge_index)[nodes])
+
+
+def test_attributes_and_lists_of_a_whole_graph_are_not_copied() -> None:
+    plain = random_graph(n=50, p_edge=0.4)
+    adj = adjacency_of(plain)
+    graph = Graph.from_csr(plain.x, adj.rowptr, adj.col.int(), plain.y, undirected=True)
+    nodes = torch.arange(50)
+    field = make_field(model_of("gat", 8, [3], dtype=torch.float32), graph, nodes, torch.zeros(50, 1).long())
+    assert field.features.value is graph.x
+    assert field.take is None
+    for block in (*field.layers, field.head):
+        assert isinstance(block, LinkedBlock)
+        assert block.links.col is graph.csr.col
+        assert block.links.transposed() is block.links
+        assert block.root is None
+
+
+def test_rows_in_use_are_those_of_a_plain_block() -> None:
+    graph = random_graph(n=60, p_edge=0.02, directed=True, self_loops=True)
+    adj, nodes, slot = adjacency_of(graph), torch.tensor([5, 9, 5, 30]), torch.tensor([1, 0, 0, 1])
+    for aggregation in ("attention", "mean"):
+        plain, read = make_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2)
+        block, mine = make_linked_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2, torch.float32)
+        assert torch.equal(mine, read)
+        assert torch.equal(block.src.slot, plain.src.slot)
+        assert torch.equal(block.dst.slot, slot)
+        target = torch.repeat_interleave(torch.arange(4), block.links.rowptr.diff())
+        pairs = sorted(zip(target.tolist(), block.links.col.tolist(), strict=True))
+        assert pairs == sorted(zip(plain.row.tolist(), plain.col.tolist(), strict=True))
+
+
+def task_of(graph: Graph) -> TaskStream:
+    return TaskStream.from_classes(graph, classes_per_task=2)
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn"])
+def test_models_side_by_side_are_each_alone(name: str) -> None:
+    tasks = task_of(random_graph(n=80, p_edge=0.2))
+    together = [Learner(name, "replay", selector="im", seed=seed, epochs=5) for seed in range(2)]
+    for task in tasks:
+        observe_together(together, [task] * 2)
+    for seed, learner in enumerate(together):
+        alone = Learner(name, "replay", selector="im", seed=seed, epochs=5)
+        for task in tasks:
+            alone.observe(task)
+        assert alone.method.buffer.nodes.tolist() == learner.method.buffer.nodes.tolist()
+        for p, q in zip(alone.model.parameters(), learner.model.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+        assert [alone.evaluate(task) for task in tasks] == [learner.evaluate(task) for task in tasks]
+
+
+def test_what_is_dropped_follows_from_the_key_and_has_the_mean_of_nothing_dropped() -> None:
+    graph = random_graph(n=60, p_edge=0.3)
+    model = model_of("gat", graph.num_features, [3], dropout=0.5, dtype=torch.float32)
+    examples = labelled(graph, list(range(40)), [[0]] * 40, [3], seed=0)
+    objective = FieldObjective([model], [replace(examples, weights=examples.weights.float())])
+    params = objective.parameters()
+    keys = dropout_keys([0], 0, 2, objective.dropout_sites)
+    first, again, other = (objective.logits(params, key) for key in (keys[0], keys[0], keys[1]))
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ergnn.engine.prefetch import prefetched
+
+
+def threads() -> int:
+    return sum(thread.name == "ergnn-prefetch" for thread in threading.enumerate())
+
+
+def test_items_come_in_their_order_and_the_thread_ends() -> None:
+    assert list(prefetched(range(100))) == list(range(100))
+    assert list(prefetched([])) == []
+    assert threads() == 0
+
+
+def test_an_error_comes_up_in_its_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise ZeroDivisionError("third")
+
+    ahead = prefetched(items())
+    assert (next(ahead), next(ahead)) == (1, 2)
+    with pytest.raises(ZeroDivisionError, match="third"):
+        next(ahead)
+    assert threads() == 0
+
+
+def test_the_thread_is_ahead_by_no_more_than_asked_for() -> None:
+    made: list[int] = []
+    ready = threading.Event()
+
+    def items() -> Iterator[int]:
+        for i in range(10):
+            made.append(i)
+            if i == 3:
+                ready.set()
+            yield i
+
+    ahead = prefetched(items(), depth=2)
+    assert next(ahead) == 0
+    assert ready.wait(10)  # 1 and 2 lie in the queue, 3 waits for room, while nobody asks
+    assert max(made) == 3
+    assert list(ahead) == list(range(1, 10))
+
+
+def test_a_consumer_that_stops_stops_the_thread() -> None:
+    def forever() -> Iterator[int]:
+        while True:
+            yield 0
+
+    ahead = prefetched(forever())
+    next(ahead)
+    ahead.close()  # type: ignore[attr-defined]
+    assert threads() == 0

@@ -1,0 +1,91 @@
+"""One operator S and one S^K X: equal to dense matrices on messy graphs, whole or in parts, small or large."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+
+from ergnn.data import Graph
+from ergnn.engine import adjacency, propagation
+from ergnn.engine.propagation import normalized_adjacency, propagate
+from ergnn.errors import InputError
+from nn.cases import assert_near, messy_graphs
+
+
+def dense(graph: Graph) -> Tensor:
+    """S from dense matrices: parallel edges add up, self-loops become one."""
+    n = graph.num_nodes
+    source, target = graph.edge_index
+    a = torch.zeros(n, n, dtype=torch.float64).index_put((target, source), torch.ones(1).double(), accumulate=True)
+    a.fill_diagonal_(1.0)
+    scale = a.sum(1).rsqrt()
+    return scale.unsqueeze(1) * a * scale
+
+
+def expected(graph: Graph, hops: int) -> Tensor:
+    return torch.linalg.matrix_power(dense(graph), hops) @ graph.dense_x().double()
+
+
+@pytest.fixture(params=["small", "small, in chunks", "large", "large, not kept"])
+def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "chunks" in request.param or "not kept" in request.param:
+        monkeypatch.setattr(adjacency, "EDGES", 7)
+    if "large" in request.param:
+        monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
+    if "not kept" in request.param:
+        monkeypatch.setattr(propagation, "KEPT", 0)
+
+
+@pytest.mark.usefixtures("_sizes")
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_rows_of_the_power_are_those_of_dense_matrices(hops: int) -> None:
+    @settings(max_examples=15, deadline=None, derandomize=True)
+    @given(messy_graphs())
+    def check(graph: Graph) -> None:
+        wanted = expected(graph, hops)
+        nodes = torch.arange(graph.num_nodes).flip(0)[::2].repeat(2)
+        for each in (graph, graph.with_sparse_x()):
+            assert_near(propagate(each, hops, dtype=torch.float64), wanted)
+            assert_near(propagate(each, hops, nodes=nodes, dtype=torch.float64), wanted[nodes])
+            assert propagate(each, hops, nodes=nodes[:0]).shape == (0, graph.num_features)
+
+    check()
+
+
+@pytest.mark.usefixtures("_sizes")
+def test_the_operator_multiplies_and_passes_gradients_on() -> None:
+    @settings(max_examples=15, deadline=None, derandomize=True)
+    @given(messy_graphs())
+    def check(graph: Graph) -> None:
+        matrix, x = dense(graph), torch.randn(graph.num_nodes, 3, dtype=torch.float64).requires_grad_()
+        out = normalized_adjacency(graph).matmul(x)
+        assert_near(out, matrix @ x)
+        weight = torch.randn_like(out)
+        assert_near(torch.autograd.grad((out * weight).sum(), x)[0], matrix.T @ weight)
+
+    check()
+
+
+def test_lists_of_neighbors_and_an_edge_index_give_the_same() -> None:
+    edges = torch.tensor([[0, 1, 2, 2, 3, 1], [1, 0, 1, 2, 2, 1]])
+    x, y = torch.randn(5, 4), torch.zeros(5, dtype=torch.long)
+    plain = Graph(x, edges, y)
+    adj = adjacency.adjacency_of(plain)
+    assert torch.equal(propagate(Graph.from_csr(x, adj.rowptr, adj.col.int(), y), 2), propagate(plain, 2))
+
+
+def test_a_large_graph_is_propagated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
+    graph = Graph(torch.randn(4, 2), torch.tensor([[0, 1], [1, 0]]), torch.zeros(4, dtype=torch.long))
+    first = propagate(graph, 2)
+    assert propagate(graph, 2).data_ptr() == first.data_ptr()
+    assert propagate(graph, 2, dtype=torch.float64).dtype == torch.float64
+    assert normalized_adjacency(graph) is normalized_adjacency(graph)
+
+
+def test_fewer_than_no_hops_are_refused() -> None:
+    graph = Graph(torch.ones(1, 1), torch.empty(2, 0, dtype=torch.long), torch.zeros(1, dtype=torch.long))
+    with pytest.raises(InputError, match="hops is -1; it must be 0 or more"):
+        propagate(graph, -1)

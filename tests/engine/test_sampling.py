@@ -1,0 +1,288 @@
+"""Drawn neighbors: who may be drawn, how often, and what sums over them estimate."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.data import Graph
+from ergnn.engine.adjacency import Adjacency, adjacency_of
+from ergnn.engine.blocks import make_block, relabel
+from ergnn.engine.objective import FieldObjective
+from ergnn.engine.plain import PlainModel
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import ALL, Sampling, sample_neighbors
+from ergnn.errors import InputError
+from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.examples import Examples
+from ergnn.nn.layers import MEAN
+from graphs import random_graph
+from nn.cases import AGGREGATIONS, examples_of, messy_graphs, model_of
+
+
+def neighbors(graph: Graph) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(graph.num_nodes)]
+    for source, target in graph.edge_index.T.tolist():
+        found[target].append(source)
+    return found
+
+
+def regular(rows: int, degree: int) -> Adjacency:
+    """``rows`` nodes with in-edges from nodes ``rows`` … ``rows + degree − 1``."""
+    target = torch.arange(rows).repeat_interleave(degree)
+    source = rows + torch.arange(degree).repeat(rows)
+    return Adjacency(torch.stack([source, target]), rows + degree)
+
+
+def chi_square(counts: Tensor) -> float:
+    expected = counts.double().mean()
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+# --- who is drawn ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=50)
+@given(messy_graphs(), st.integers(1, 5), st.booleans(), st.integers(0, 2**40))
+def test_drawn_nodes_are_neighbors_and_different_where_they_must_be(
+    graph: Graph, fanout: int, replace: bool, key: int
+) -> None:
+    nodes = torch.randperm(graph.num_nodes)
+    row, source, count = sample_neighbors(adjacency_of(graph), nodes, fanout, replace, key)
+    assert torch.equal(row, row.sort().values)
+    for i, node in enumerate(nodes.tolist()):
+        drawn, all_of_them = source[row == i].tolist(), neighbors(graph)[node]
+        assert len(drawn) == int(count[i]) == (min(fanout, len(all_of_them)) if not replace else len(drawn))
+        assert set(drawn) <= set(all_of_them)
+        if replace:
+            assert len(drawn) == (fanout if all_of_them else 0)
+        else:  # an edge is drawn once; a neighbor as often as it has edges
+            assert all(drawn.count(v) <= all_of_them.count(v) for v in drawn)
+
+
+def test_without_replacement_all_sets_are_alike() -> None:
+    adj = regular(40_000, 6)
+    _, source, _ = sample_neighbors(adj, torch.arange(40_000), 3, key=7)
+    sets = source.view(-1, 3).sort(1).values - 40_000
+    number = {chosen: i for i, chosen in enumerate(combinations(range(6), 3))}
+    counts = torch.bincount(torch.tensor([number[tuple(s)] for s in sets.tolist()]), minlength=20)
+    assert chi_square(counts) < 43.8  # 19 degrees of freedom: 0.1 %
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(11, 10), (200, 7), (26, 25)])
+def test_without_replacement_every_neighbor_is_drawn_alike(degree: int, fanout: int) -> None:
+    rows = 20_000
+    _, source, _ = sample_neighbors(regular(rows, degree), torch.arange(rows), fanout, key=3)
+    share = torch.bincount(source - rows, minlength=degree).double() / rows
+    p = fanout / degree
+    assert float((share - p).abs().max()) < 4.5 * (p * (1 - p) / rows) ** 0.5
+
+
+def test_with_replacement_every_draw_is_uniform_and_independent() -> None:
+    _, source, _ = sample_neighbors(regular(30_000, 5), torch.arange(30_000), 2, replace=True, key=1)
+    pairs = (source.view(-1, 2) - 30_000) @ torch.tensor([5, 1])
+    assert chi_square(torch.bincount(pairs, minlength=25)) < 51.2  # 24 degrees of freedom: 0.1 %
+
+
+def test_what_is_drawn_depends_on_key_and_node_alone() -> None:
+    adj = adjacency_of(random_graph(n=60, p_edge=0.4))
+    row, source, _ = sample_neighbors(adj, torch.arange(60), 4, key=9)
+    alone = sample_neighbors(adj, torch.tensor([31, 17]), 4, key=9)
+    assert alone[1][alone[0] == 1].tolist() == source[row == 17].tolist()
+    assert sample_neighbors(adj, torch.arange(60), 4, key=10)[1].tolist() != source.tolist()
+
+
+def test_all_neighbors_are_all() -> None:
+    adj = adjacency_of(random_graph(n=30, p_edge=0.3, isolated=2))
+    nodes = torch.tensor([3, 29, 3])
+    for fanout in (ALL, 1000):
+        row, source, count = sample_neighbors(adj, nodes, fanout)
+        wanted = adj.incoming(nodes)
+        assert torch.equal(row, wanted[0])
+        assert torch.equal(source, wanted[1])
+        assert torch.equal(count, adj.degree[nodes])
+
+
+# --- what sums over them estimate ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_the_mean_of_drawn_neighbors_has_the_moments_of_sampling_theory(replace: bool) -> None:
+    """Mean μ; variance σ²/k with replacement, and σ²/k · (d − k)/(d − 1) without (σ² over the d neighbors)."""
+    rows, d, k = 30_000, 12, 5
+    values = torch.arange(d, dtype=torch.float64) ** 2
+    nodes, draw = torch.arange(rows), {"fanout": k, "replace": replace, "key": 5}
+    block, read = make_block(regular(rows, d), MEAN, nodes, torch.zeros_like(nodes), 1, torch.float64, **draw)
+    h = torch.cat([torch.zeros(rows, dtype=torch.float64), values])[read].unsqueeze(1)
+    found = block.aggregate(h).flatten()
+    variance = float(values.var(correction=0)) / k * (1.0 if replace else (d - k) / (d - 1))
+    assert float(found.mean()) == pytest.approx(float(values.mean()), abs=4 * (variance / rows) ** 0.5)
+    assert float(found.var()) == pytest.approx(variance, rel=0.05)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("aggregation", ["mean", "sum", "gcn"])
+def test_sums_over_drawn_neighbors_are_right_on_average(aggregation: str, replace: bool) -> None:
+    graph = random_graph(n=25, p_edge=0.5, self_loops=True, isolated=2)
+    adj, nodes, zero = adjacency_of(graph), torch.arange(25), torch.zeros(25).long()
+    x = graph.x.double()
+    weighing = AGGREGATIONS[aggregation]
+    block, read = make_block(adj, weighing, nodes, zero, 1, torch.float64)
+    exact = block.aggregate(x[read])
+    draws = []
+    for key in range(400):
+        block, read = make_block(adj, weighing, nodes, zero, 1, torch.float64, fanout=3, replace=replace, key=key)
+        draws.append(block.aggregate(x[read]))
+    drawn = torch.stack(draws)
+    error = (drawn.mean(0) - exact).abs() / (drawn.std(0) / 400**0.5 + 1e-9)
+    assert float(error.max()) < 5.0
+    assert float((drawn[0] - exact).abs().max()) > 0.1
+
+
+@settings(deadline=None, max_examples=40)
+@given(messy_graphs(), st.sampled_from(sorted(AGGREGATIONS)))
+def test_a_large_fanout_gives_the_exact_block(graph: Graph, aggregation: str) -> None:
+    adj, nodes = adjacency_of(graph), torch.randperm(graph.num_nodes)[:9]
+    slot = torch.arange(nodes.numel()) % 2
+    exact, wanted = make_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2, torch.float64)
+    block, read = make_block(adj, AGGREGATIONS[aggregation], nodes, slot, 2, torch.float64, fanout=1000)
+    assert torch.equal(read, wanted)
+    for name in ("root", "row", "col"):
+        assert torch.equal(getattr(block, name), getattr(exact, name))
+    assert torch.allclose(block.weight, exact.weight)
+
+
+@pytest.mark.parametrize("name", list(BACKBONES))
+@settings(deadline=None, max_examples=10)
+@given(st.data())
+def test_a_large_fanout_gives_the_exact_losses_and_gradients(name: str, data: st.DataObject) -> None:
+    graph, widths = data.draw(messy_graphs()), [3, 2]
+    examples = data.draw(examples_of(graph, widths, 2))
+    model = model_of(name, graph.num_features, widths, dropout=0.3)
+    exact = FieldObjective([model], [examples])
+    sampled = SampledObjective(model, examples, Sampling((10_000,) * model.num_hops))
+    keys = torch.arange(exact.dropout_sites, dtype=torch.int32).unsqueeze(1)
+    index = torch.arange(len(examples)).flip(0)
+    for dropout in (None, keys):
+        grads = []
+        for objective in (FieldObjective([model], [examples[index]], exact.heads), sampled.batch(index, key=4)):
+            params = {key: value.requires_grad_() for key, value in exact.parameters().items()}
+            losses = objective.losses(params, dropout)
+            losses.sum().backward()
+            grads.append((losses.detach(), {key: value.grad for key, value in params.items()}))
+        assert torch.allclose(grads[0][0], grads[1][0], atol=1e-12)
+        for key, value in grads[0][1].items():
+            assert (value is None) == (grads[1][1][key] is None)
+            assert value is None or torch.allclose(value, grads[1][1][key], atol=1e-10)
+
+
+# --- objectives ------------------------------------------------------------------------------------------
+
+
+def task_examples(graph: Graph, count: int = 16) -> Examples:
+    nodes = torch.arange(count)
+    return Examples(graph, nodes, torch.zeros(count, 1).long(), nodes % 3, torch.ones(count))
+
+
+def test_a_batch_is_decided_by_its_key() -> None:
+    graph = random_graph(n=80, p_edge=0.5)
+    model = model_of("sage", graph.num_features, [3], dtype=torch.float32)
+    objective = SampledObjective(model, task_examples(graph), Sampling((3, 2)))
+    params, index = objective.parameters(), torch.arange(8)
+    first = objective.batch(index, key=1).losses(params)
+    assert torch.equal(objective.batch(index, key=1).losses(params), first)
+    assert not torch.equal(objective.batch(index, key=2).losses(params), first)
+    assert objective.losses(params).shape == (16,)
+
+
+def test_parameters_come_and_go_as_in_the_exact_objective() -> None:
+    graph = random_graph(n=40)
+    model = model_of("gat", graph.num_features, [3, 2], dtype=torch.float32)
+    examples = task_examples(graph)
+    exact, sampled = FieldObjective([model], [examples]), SampledObjective(model, examples, Sampling((2, 2)))
+    params = sampled.parameters()
+    assert {k: v.shape for k, v in params.items()} == {k: v.shape for k, v in exact.parameters().items()}
+    sampled.write_back({name: value + 1 for name, value in params.items()})
+    assert all(torch.equal(value, params[name] + 1) for name, value in exact.parameters().items())
+
+
+def test_each_hop_draws_for_itself() -> None:
+    """SGC's two hops of one node: with one key for both, a node that is its neighbors' neighbor draws alike twice."""
+    graph = random_graph(n=50, p_edge=0.6)
+    model = model_of("sgc", graph.num_features, [3], dtype=torch.float64)
+    exact = FieldObjective([model], [task_examples(graph)])
+    params, rows = exact.parameters(), []
+    for key in range(300):
+        sampled = SampledObjective(model, task_examples(graph), Sampling((4, 4)), key=key)
+        rows.append(sampled.logits(params))
+    drawn = torch.stack(rows)
+    error = (drawn.mean(0) - exact.logits(params)).abs() / (drawn.std(0) / 300**0.5)
+    assert float(error.max()) < 5.0  # S²X is linear, so that the whole model is unbiased
+
+
+def test_loops_are_taken_out_once() -> None:
+    graph = random_graph(n=30, self_loops=True, p_edge=0.3)
+    adj = adjacency_of(graph)
+    bare = adj.without_loops()
+    assert adj.without_loops() is bare
+    assert sorted(bare.col.tolist()) == sorted(s for s, t in graph.edge_index.T.tolist() if s != t)
+    assert bare.without_loops() is bare
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 99), max_size=60))
+def test_relabelling_with_a_table_is_unique(keys: list[int]) -> None:
+    given_keys = torch.tensor(keys, dtype=torch.long)
+    for size in (100, 10**6):
+        known, place = relabel(given_keys, size)
+        wanted = torch.unique(given_keys, return_inverse=True)
+        assert torch.equal(known, wanted[0])
+        assert torch.equal(place, wanted[1])
+
+
+# --- refusals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fanout", [(0,), (-2, 3), (2.5,), (True,)])
+def test_fanouts_that_mean_nothing_are_refused(fanout: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="whole numbers of 1 or more, or -1 for all"):
+        Sampling(fanout)
+
+
+def test_a_model_that_does_not_fit_is_refused() -> None:
+    graph = random_graph()
+    with pytest.raises(InputError, match=r"fanout is \(5,\); GAT reads neighbors in 2 layer\(s\)"):
+        SampledObjective(model_of("gat", 8, [3]), task_examples(graph), Sampling((5,)))
+    with pytest.raises(InputError, match="MLP reads neighbors in 0"):
+        Sampling((5,)).check(model_of("mlp", 8, [3]))
+    with pytest.raises(InputError, match="PlainModel has no form on sampled neighbors"):
+        Sampling((5,)).check(PlainModel(torch.nn.Linear(1, 1)))
+    with pytest.raises(InputError, match="with replacement"):
+        Sampling((5, -1), replace=True)
+
+
+# --- elsewhere -------------------------------------------------------------------------------------------
+
+
+def test_pygs_loader_draws_from_the_same_distribution() -> None:
+    pytest.importorskip("pyg_lib", reason="PyG's NeighborLoader needs pyg-lib, which is not on PyPI")
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    rows, degree, fanout = 5_000, 9, 4
+    adj = regular(rows, degree)
+    target = torch.arange(rows).repeat_interleave(degree)
+    data = Data(edge_index=torch.stack([adj.col, target]), num_nodes=rows + degree)
+    loader = NeighborLoader(data, [fanout], input_nodes=torch.arange(rows), batch_size=1)
+    theirs = torch.zeros(degree)
+    for batch in loader:
+        theirs += torch.bincount(batch.n_id[1:] - rows, minlength=degree)
+    _, source, _ = sample_neighbors(adj, torch.arange(rows), fanout)
+    ours = torch.bincount(source - rows, minlength=degree)
+    assert int(theirs.sum()) == int(ours.sum())
+    assert max(chi_square(theirs), chi_square(ours)) < 26.1  # 8 degrees of freedom: 0.1 %

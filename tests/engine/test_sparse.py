@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.func import grad, jvp
+
+from ergnn.engine.sparse import SparsePattern, spmm
+from nn.cases import assert_near
+
+
+@st.composite
+def products(draw: st.DrawFn) -> tuple[SparsePattern, Tensor, Tensor, Tensor]:
+    """A sparse matrix, its values, the same matrix as a dense one, and a dense factor; rows and sizes may be empty."""
+    rows, cols, width = draw(st.integers(0, 6)), draw(st.integers(0, 6)), draw(st.integers(1, 3))
+    column = st.integers(0, max(cols - 1, 0))
+    entries = [draw(st.lists(column, max_size=4)) if cols else [] for _ in range(rows)]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    rowptr = torch.tensor([sum(len(row) for row in entries[:i]) for i in range(rows + 1)])
+    col = torch.tensor([c for row in entries for c in row], dtype=torch.long)
+    value = torch.randn(col.numel(), generator=generator, dtype=torch.float64)
+    dense = torch.zeros(rows, cols, dtype=torch.float64)
+    place = 0
+    for r, row in enumerate(entries):
+        for c in row:  # a place that is there twice counts twice
+            dense[r, c] += value[place]
+            place += 1
+    factor = torch.randn(cols, width, generator=generator, dtype=torch.float64)
+    return SparsePattern(rowptr, col, (rows, cols)), value, dense, factor
+
+
+def cubes(matrix: Tensor) -> Tensor:
+    return (matrix**3).sum()
+
+
+@settings(max_examples=60, deadline=None)
+@given(products())
+def test_the_product_and_its_gradient_are_those_of_dense_matrices(case: tuple) -> None:
+    pattern, value, dense, factor = case
+    assert_near(spmm(pattern, value, factor), dense @ factor, 1e-12)
+    assert_near(grad(lambda f: cubes(spmm(pattern, value, f)))(factor), grad(lambda f: cubes(dense @ f))(factor))
+    leaf = factor.clone().requires_grad_()
+    cubes(spmm(pattern, value, leaf)).backward()
+    assert_near(leaf.grad, 3 * dense.T @ (dense @ factor) ** 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(products())
+def test_forward_mode_is_that_of_dense_matrices(case: tuple) -> None:
+    pattern, value, dense, factor = case
+    tangent = factor.flip(0) + 1
+    out, change = jvp(lambda f: spmm(pattern, value, f), (factor,), (tangent,))
+    assert_near(out, dense @ factor)
+    assert_near(change, dense @ tangent)
+
+
+@settings(max_examples=60, deadline=None)
+@given(products())
+def test_hessian_products_are_those_of_dense_matrices_in_both_orders_of_modes(case: tuple) -> None:
+    pattern, value, dense, factor = case
+    tangent = factor.flip(0) + 1
+    expected = 6 * dense.T @ ((dense @ factor) * (dense @ tangent))
+    loss = lambda f: cubes(spmm(pattern, value, f))  # noqa: E731
+    assert_near(jvp(grad(loss), (factor,), (tangent,))[1], expected)
+    assert_near(grad(lambda f: jvp(loss, (f,), (tangent,))[1])(factor), expected)
+    leaf = factor.clone().requires_grad_()
+    (first,) = torch.autograd.grad(cubes(spmm(pattern, value, leaf)), leaf, create_graph=True)
+    (second,) = torch.autograd.grad((first * tangent).sum(), leaf)
+    assert_near(second, expected)
+
+
+@pytest.mark.parametrize("first", ["forward over reverse", "reverse over forward", "reverse", "forward", "plain"])
+def test_what_was_laid_out_inside_a_transform_serves_outside_of_it(first: str) -> None:
+    pattern = SparsePattern(torch.tensor([0, 1, 3]), torch.tensor([0, 0, 1]), (2, 2))
+    value, dense = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1.0, 0.0], [2.0, 3.0]])
+    factor, tangent = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]])
+    loss = lambda f: cubes(spmm(pattern, value, f))  # noqa: E731
+    hessian = 6 * dense.T @ ((dense @ factor) * (dense @ tangent))
+    gradient = 3 * dense.T @ (dense @ factor) ** 2
+    calls = {
+        "forward over reverse": lambda: (jvp(grad(loss), (factor,), (tangent,))[1], hessian),
+        "reverse over forward": lambda: (grad(lambda f: jvp(loss, (f,), (tangent,))[1])(factor), hessian),
+        "reverse": lambda: (grad(loss)(factor), gradient),
+        "forward": lambda: (jvp(loss, (factor,), (tangent,))[1], (gradient * tangent).sum()),
+        "plain": lambda: (torch.autograd.grad(loss(leaf := factor.clone().requires_grad_()), leaf)[0], gradient),
+    }
+    for call in [calls[first], *calls.values()]:
+        assert_near(*call(), 1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(products())
+def test_the_transpose_carries_its_values_along(case: tuple) -> None:
+    pattern, value, dense, _ = case
+    transpose, order = pattern.transposed()
+    assert transpose.shape == dense.T.shape
+    assert_near(transpose.multiply(value[order], torch.eye(dense.size(0), dtype=torch.float64)), dense.T, 1e-12)
+    assert pattern.transposed()[0] is transpose  # it is laid out once
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 3)])
+def test_a_matrix_without_entries_gives_zeros_and_a_gradient_of_zeros(shape: tuple[int, int]) -> None:
+    pattern = SparsePattern(torch.zeros(shape[0] + 1, dtype=torch.long), torch.zeros(0, dtype=torch.long), shape)
+    factor = torch.ones(shape[1], 2, requires_grad=True)
+    out = spmm(pattern, torch.zeros(0), factor)
+    out.sum().backward()
+    assert torch.equal(out, torch.zeros(shape[0], 2))
+    assert torch.equal(factor.grad, torch.zeros(shape[1], 2))
+
+
+def test_a_gradient_that_is_not_contiguous_is_taken_as_it_is() -> None:
+    pattern = SparsePattern(torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]), (2, 3))
+    value = torch.tensor([2.0, 3.0, 5.0])
+    dense = torch.tensor([[2.0, 0.0, 3.0], [0.0, 5.0, 0.0]])
+    factor = torch.randn(3, 2, requires_grad=True)
+    weights = torch.tensor([[1.0, 7.0], [2.0, 4.0]])
+    (spmm(pattern, value, factor).T * weights.T).sum().backward()
+    assert_near(factor.grad, dense.T @ weights, 1e-6)
+    expanded = torch.randn(1, 2).expand(3, 2)
+    assert_near(spmm(pattern, value, expanded), dense @ expanded, 1e-6)

@@ -1,0 +1,48 @@
+"""What is drawn by hashes is the same on a GPU, and so is S^K X up to rounding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ergnn.data import Graph
+from ergnn.data.reddit_like import RedditLike, read_files, write_files
+from ergnn.engine import adjacency
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.propagation import propagate
+from ergnn.engine.sampling import sample_neighbors
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
+
+
+def random_graph(n: int = 200) -> Graph:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(n, (2, 30 * n), generator=generator)
+    return Graph(torch.randn(n, 7, generator=generator), edges, torch.zeros(n, dtype=torch.long))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_the_same_neighbors_are_drawn(replace: bool) -> None:
+    graph = random_graph()
+    here, there = (
+        sample_neighbors(adjacency_of(g), torch.arange(200, device=g.device), 6, replace, 11)
+        for g in (graph, graph.to("cuda"))
+    )
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(here, there, strict=True))
+
+
+def test_a_generated_graph_has_the_same_bits(tmp_path: Path) -> None:
+    small = RedditLike(nodes=3000, edges=60_000, features=16)
+    here, there = write_files(small, tmp_path / "cpu"), write_files(small, tmp_path / "cuda", device="cuda")
+    assert read_files(there).manifest == read_files(here).manifest
+
+
+@pytest.mark.parametrize("limit", [0, 10**9], ids=["large", "small"])
+def test_features_propagate_as_on_the_cpu(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, nodes = random_graph(), torch.tensor([5, 2, 199])
+    expected = propagate(graph, 2, nodes=nodes, dtype=torch.float64)
+    monkeypatch.setattr(adjacency, "LINKED_FROM", limit)
+    found = propagate(graph.to("cuda"), 2, nodes=nodes.to("cuda"))
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,81 @@
+"""DER++ beside a plain PyTorch loop, and its limits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data import Task
+from ergnn.errors import InputError
+from ergnn.methods.derpp import DERpp
+from ergnn.nn.heads import HEADS
+from ergnn.testing import check_method
+from methods.plain_loop import (
+    PlainGCN,
+    assert_equal_bits,
+    assert_same_parameters,
+    learn_plainly,
+    learned,
+    make_tasks,
+)
+
+ALPHA, BETA = 0.7, 0.4
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_parameters_are_those_of_a_plain_loop(head: str) -> None:
+    tasks = make_tasks()
+    learner = learned("derpp", head, tasks, alpha=ALPHA, beta=BETA, per_class=2, selector="random")
+    chosen = {part.task: part.nodes for part in learner.method.buffer.experiences}  # type: ignore[union-attr]
+    stored: list[tuple[Task, Tensor]] = []
+
+    def remember(model: PlainGCN, task: Task) -> None:
+        stored.append((task, model.scores(task, task.id)[chosen[task.id]].detach()))
+
+    def loss(model: PlainGCN, before: PlainGCN, task: Task) -> Tensor:
+        total = F.cross_entropy(model.scores(task, task.id)[task.train], model.targets(task, task.train))
+        count = sum(len(old) for _, old in stored)
+        for earlier, old in stored:
+            nodes = chosen[earlier.id]
+            now = model.scores(task, earlier.id)[nodes]
+            squared = (now[:, : old.size(1)] - old).square().mean(1).sum()
+            labels = F.cross_entropy(now, model.targets(earlier, nodes), reduction="sum")
+            total = total + (ALPHA * squared + BETA * labels) / count
+        return total
+
+    assert_same_parameters(learner, learn_plainly(tasks, head, loss, remember))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_without_both_terms_it_is_finetuning_bit_for_bit(head: str) -> None:
+    tasks = make_tasks()
+    assert_equal_bits(learned("derpp", head, tasks, alpha=0.0, beta=0.0), learned("finetune", head, tasks))
+
+
+def test_stored_outputs_stay_with_their_nodes_when_others_are_forgotten() -> None:
+    tasks = make_tasks()
+    learner = learned("derpp", "growing", tasks, per_class=3)
+    buffer = learner.method.buffer
+    assert buffer is not None
+    before = {
+        int(n): row for part in buffer.experiences for n, row in zip(part.nodes, part.extras["logits"], strict=True)
+    }
+    assert learner.forget_nodes(buffer.nodes[::2]) == 9
+    buffer.trim(budget_nodes=5)
+    after = {
+        int(n): row for part in buffer.experiences for n, row in zip(part.nodes, part.extras["logits"], strict=True)
+    }
+    assert len(after) == 5
+    assert all(torch.equal(row, before[node]) for node, row in after.items())
+
+
+@pytest.mark.parametrize("options", [{}, {"replay": "ego", "per_class": 2}])
+def test_derpp_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
+    check_method("derpp", **options)
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError, match="beta is -1"):
+        DERpp(beta=-1.0)

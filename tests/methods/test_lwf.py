@@ -1,0 +1,121 @@
+"""LwF beside a plain PyTorch loop, and its limits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.curvature import flatten, gauss_newton_product
+from ergnn.data import Task
+from ergnn.engine.objective import make_objective
+from ergnn.errors import InputError
+from ergnn.methods.lwf import LwF
+from ergnn.nn.heads import HEADS
+from ergnn.observing import begin, observe_together
+from ergnn.testing import check_method
+from methods.plain_loop import (
+    PlainGCN,
+    assert_equal_bits,
+    assert_same_parameters,
+    learn_plainly,
+    learned,
+    make_learner,
+    make_tasks,
+)
+
+ALPHA, HEAT = 1.5, 2.0
+
+
+def plain_loss(model: PlainGCN, before: PlainGCN, task: Task) -> Tensor:
+    train = task.train
+    total = F.cross_entropy(model.scores(task, task.id)[train], model.targets(task, train))
+    numbers = range(task.id) if model.kind == "per-task" else range(min(task.id, 1))
+    for number in numbers:
+        columns = 2 * task.id if model.kind == "growing" else 2
+        new = model.scores(task, number)[train, :columns] / HEAT
+        old = before.scores(task, number)[train, :columns].detach() / HEAT
+        total = total - ALPHA * HEAT**2 * (old.softmax(1) * new.log_softmax(1)).sum(1).mean()
+    return total
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_parameters_are_those_of_a_plain_loop(head: str) -> None:
+    tasks = make_tasks()
+    learner = learned("lwf", head, tasks, alpha=ALPHA, temperature=HEAT)
+    assert_same_parameters(learner, learn_plainly(tasks, head, plain_loss))
+    assert not torch.equal(
+        flatten(dict(learner.model.named_parameters())),
+        flatten(dict(learned("finetune", head, tasks).model.named_parameters())),
+    )
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_without_distillation_it_is_finetuning_bit_for_bit(head: str) -> None:
+    tasks = make_tasks()
+    assert_equal_bits(learned("lwf", head, tasks, alpha=0.0), learned("finetune", head, tasks))
+
+
+def test_at_the_start_of_a_task_distillation_pulls_nowhere() -> None:
+    """The model is its own teacher before the first step: the gradient is that of the labels alone."""
+    tasks = make_tasks()
+    learner = make_learner("lwf", "per-task").observe(tasks[0])
+    task, examples = begin(learner, tasks[1])
+    objective = make_objective([learner.model], [examples])
+    params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+    losses = objective.losses(params)[task.train.numel() :]
+    grads = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
+    assert losses.numel() == task.train.numel()
+    assert all(grad is None or float(grad.abs().max()) < 1e-5 for grad in grads)
+
+
+def test_the_gauss_newton_matrix_is_that_of_the_distillation_loss() -> None:
+    """Beside ``Σ Jᵀ ∇²ℓ J`` with explicit matrices."""
+    tasks = make_tasks()
+    learner = make_learner("lwf", "growing").observe(tasks[0])
+    examples = begin(learner, tasks[1])[1]
+    objective = make_objective([learner.model], [examples])
+    params = {name: value.double() for name, value in objective.parameters().items()}
+    shapes = {name: value.shape for name, value in params.items()}
+
+    def scores(vector: Tensor) -> Tensor:
+        parts = vector.split([shape.numel() for shape in shapes.values()])
+        return objective.logits({name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)})
+
+    vector = flatten(params)
+    jacobian = torch.autograd.functional.jacobian(scores, vector)
+    logits = scores(vector).detach()
+    expected = torch.zeros(vector.numel(), vector.numel(), dtype=torch.float64)
+    for i in range(logits.size(0)):
+
+        def loss(z: Tensor, i: int = i) -> Tensor:
+            return objective.loss(torch.cat([logits[:i], z.unsqueeze(0), logits[i + 1 :]]))[i]
+
+        inner = torch.autograd.functional.hessian(loss, logits[i])
+        expected += float(objective.weights[i]) * jacobian[i].T @ inner @ jacobian[i]
+    direction = torch.randn(vector.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(gauss_newton_product(objective, params)(direction), expected @ direction)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_learners_side_by_side_get_what_each_gets_alone(head: str) -> None:
+    tasks = make_tasks()
+    together = [make_learner("lwf", head, seed=seed) for seed in range(3)]
+    for task in tasks:
+        observe_together(together, [task] * 3)
+    for seed, learner in enumerate(together):
+        alone = learned("lwf", head, tasks, seed=seed)
+        for name, value in alone.model.state_dict().items():
+            torch.testing.assert_close(learner.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_lwf_keeps_the_contract_of_methods() -> None:
+    check_method("lwf")
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError, match="alpha is -1"):
+        LwF(alpha=-1.0)
+    with pytest.raises(InputError, match="temperature is 0"):
+        LwF(temperature=0.0)
