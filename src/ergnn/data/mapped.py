@@ -46,5 +46,5 @@ def release(tensor: Tensor) -> None:
     """
     array = _ARRAYS.get(tensor.untyped_storage().data_ptr())
     pages = getattr(array, "_mmap", None)
-    if hasattr(pages, "madvise"):  # not on Windows
+    if pages is not None and hasattr(pages, "madvise"):  # not on Windows
         pages.madvise(mmap.MADV_DONTNEED)
