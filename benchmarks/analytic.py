@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.measure import machine
+from ergnn.analytic import Features
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, lane_sums, stream_key
@@ -102,10 +103,12 @@ def memory_mb(field: str) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(field + ":")), 0.0)
 
 
+def make_learner(args: argparse.Namespace) -> Learner:
+    return Learner("gcn", "analytic", head="growing", device=args.device, feature_map=args.feature_map, lam=args.lam)
+
+
 def timed_learner(args: argparse.Namespace, phases: Phases) -> Learner:
     """A learner whose propagation is timed apart from the rest."""
-    from ergnn.analytic import Features
-
     sweep = Features._sweep
 
     def timed(self: Features, *arguments: Any) -> None:
@@ -114,10 +117,7 @@ def timed_learner(args: argparse.Namespace, phases: Phases) -> Learner:
         phases.end("propagate")
 
     Features._sweep = timed  # type: ignore[method-assign]
-    options: dict[str, Any] = {"feature_map": args.feature_map}
-    if args.lam is not None:
-        options["lam"] = args.lam
-    return Learner("gcn", "analytic", head="growing", device=args.device, **options)
+    return make_learner(args)
 
 
 def learn_stream(learner: Learner, stream: TaskStream, phases: Phases) -> tuple[float, list[float]]:
@@ -150,9 +150,7 @@ def stream_case(args: argparse.Namespace) -> dict[str, Any]:
     if args.device == "cuda":
         small = argparse.Namespace(**{**vars(args), "nodes": 20_000, "edges": 2_000_000})
         warm = TaskStream.from_classes(reddit_like(small), classes_per_task=5).to(args.device)
-        learn_stream(
-            Learner("gcn", "analytic", head="growing", device="cuda", feature_map=args.feature_map), warm, Phases()
-        )
+        learn_stream(make_learner(args), warm, Phases())
         torch.cuda.reset_peak_memory_stats()
     phases = Phases()
     stream = TaskStream.from_classes(graph, classes_per_task=5).to(args.device)
@@ -272,7 +270,12 @@ def child(args: argparse.Namespace) -> None:
     run = {"gpu": stream_case, "cpu": stream_case, "joint": joint_case, "disk": disk_case}[args.child]
     found = run(args)
     memory = {"peak_mb": round(memory_mb("VmHWM")), "anonymous_mb": round(anonymous.stop())}
-    facts = {"threads": torch.get_num_threads(), "load_average": round(os.getloadavg()[0], 1), **machine()}
+    facts = {
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "load_average": round(os.getloadavg()[0], 1),
+    }
     print(json.dumps({"case": args.child, **found, **memory, "machine": facts}), flush=True)
 
 
@@ -289,7 +292,7 @@ def main() -> None:
     parser.add_argument("--features", type=int)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--feature-map", help="by default ppr, hops and auto in turn for gpu, auto for the others")
+    parser.add_argument("--feature-map", help="by default auto; for gpu hops with λ = 0.3, hops, and auto in turn")
     parser.add_argument("--lam", type=float, help="a fixed λ; by default the best by leave-one-out")
     parser.add_argument("--epochs", type=int, default=200, help="epochs of the joint GCN")
     parser.add_argument("--no-joint", action="store_true", help="leave out the joint GCN of --case gpu")
@@ -308,18 +311,20 @@ def main() -> None:
         child(args)
         return
     given = sys.argv[1:]
-    maps = [args.feature_map] if args.feature_map else ["ppr", "hops", "auto"] if args.case == "gpu" else ["auto"]
+    settings = [["--feature-map", args.feature_map or "auto"]]
+    if args.case == "gpu" and not args.feature_map:
+        settings = [["--feature-map", "hops", "--lam", "0.3"], ["--feature-map", "hops"], *settings]
     codes = []
     if args.case == "disk":
         with TemporaryDirectory(prefix="ergnn-disk-") as scratch:
             folder = Path(args.folder or scratch)
             if not (folder / "rowptr.npy").is_file():  # the last one to be written
                 make_disk_graph(folder, args)
-            codes += [in_child(given, "disk", "--feature-map", each, "--folder", str(folder)) for each in maps]
+            codes += [in_child(given, "disk", *each, "--folder", str(folder)) for each in settings]
     else:
-        codes += [in_child(given, args.case, "--feature-map", each) for each in maps]
+        codes += [in_child(given, args.case, *each) for each in settings]
         if args.case == "gpu" and not args.no_joint:
-            codes.append(in_child(given, "joint", "--feature-map", maps[0]))
+            codes.append(in_child(given, "joint"))
     sys.exit(max(map(abs, codes)))
 
 

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten
 
 from analytic.dense import dense_phi, dense_s, dense_x
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic import inputs as inputs_module
 from ergnn.analytic import propagation as propagation_module
 from ergnn.analytic.features import BLOCK_BYTES, MATRICES
 from ergnn.data import Graph, Split, TaskStream
@@ -74,6 +75,22 @@ def test_a_learner_of_a_mapped_graph_equals_one_in_memory(feature_map: str, by_k
             learner.observe(task)
         found.append(learner.predict_proba(torch.arange(80)))
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-9)
+
+
+def test_pages_are_released_while_features_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, released = on_disk(random_graph(n=40, f=8), tmp_path), []
+    monkeypatch.setattr(inputs_module, "ROW_BLOCK", 10)
+    monkeypatch.setattr(inputs_module, "RELEASE_BYTES", 20 * 8 * 4)
+    monkeypatch.setattr(inputs_module, "release", released.append)
+    inputs = Inputs(graph)
+    monkeypatch.setattr(inputs, "_x", graph.x)  # as where it is too large to be converted
+    q = torch.randn(40, 3, dtype=torch.float64)
+    expected = torch.from_numpy(dense_x(graph))
+    torch.testing.assert_close(inputs.columns(2, 5), expected[:, 2:5])
+    torch.testing.assert_close(inputs.t_matmul(q), expected.T @ q)
+    torch.testing.assert_close(inputs.matmul(q[:8]), expected @ q[:8])
+    assert len(released) == 2 * 4  # each pass, and that for the sums of the rows
+    assert all(each is graph.x for each in released)
 
 
 def test_few_rows_do_not_make_a_sweep_and_many_make_one(monkeypatch: pytest.MonkeyPatch) -> None:

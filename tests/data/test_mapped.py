@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from ergnn.data.mapped import mapped
+from ergnn.data.mapped import mapped, release
 from ergnn.errors import InputError
 
 
@@ -27,6 +27,26 @@ def test_what_changes_in_the_file_is_seen(tmp_path: Path) -> None:
     x = mapped(tmp_path / "x.npy")
     np.lib.format.open_memmap(tmp_path / "x.npy", mode="r+")[3] = 1.0
     assert x.tolist() == [0, 0, 0, 1, 0]
+
+
+def file_bytes() -> int:
+    """Bytes of files that are in this process's memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("RssFile:")).split()[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_released_pages_leave_memory_and_are_read_again(tmp_path: Path) -> None:
+    array = np.arange(1 << 23, dtype=np.int64)
+    np.save(tmp_path / "x.npy", array)
+    x, copy = mapped(tmp_path / "x.npy"), torch.arange(5)
+    total = int(x.sum())
+    before = file_bytes()
+    release(x[3:].view(-1))  # of any view
+    assert file_bytes() < before - array.nbytes // 2
+    assert int(x.sum()) == total
+    release(copy)  # nothing happens
+    assert copy.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_files_that_cannot_be_mapped_are_named(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from ergnn.data.csr import targets
 from ergnn.data.graph import Graph
+from ergnn.data.mapped import release
 
 NONZEROS = 3
 """Entries per row of a sketch."""
@@ -17,6 +20,9 @@ COPIED_BYTES = 1 << 28
 
 ROW_BLOCK = 1 << 16
 """Rows of dense features that are converted at a time."""
+
+RELEASE_BYTES = 1 << 28
+"""Pages of mapped features are released after so many bytes were read."""
 
 
 class Sketch:
@@ -81,7 +87,9 @@ class Inputs:
             pointer = torch.cat([count.new_zeros(1), count.cumsum(0)])
             self._t = torch.sparse_csr_tensor(pointer, row[order], value[order], shape[::-1], check_invariants=False)
         else:
-            total = torch.cat([part.to(dtype).abs().sum(1) for part in graph.x.split(ROW_BLOCK)])
+            total = torch.empty(graph.num_nodes, dtype=dtype, device=graph.device)
+            for rows, part in self._row_blocks():
+                total[rows] = part.to(dtype).abs().sum(1)
             if graph.x.numel() * dtype.itemsize <= COPIED_BYTES:
                 self._x = graph.x.to(dtype)
             self._scale = total.clamp(min=torch.finfo(dtype).tiny).reciprocal_().unsqueeze(1)
@@ -94,7 +102,10 @@ class Inputs:
         if self.sketch is not None:
             return self._matmul(self.sketch.columns(first, last, self.dtype))
         if self._x.layout != torch.sparse_csr:
-            return self._x[:, first:last].to(self.dtype) * self._scale
+            out = self._scale.new_empty(self.num_nodes, last - first)
+            for rows, part in self._row_blocks():
+                torch.mul(part[:, first:last].to(self.dtype), self._scale[rows], out=out[rows])
+            return out
         start = self._t.crow_indices()[first : last + 1]
         begin, end = int(start[0]), int(start[-1])
         out = torch.zeros(self.num_nodes, last - first, dtype=self.dtype, device=start.device)
@@ -111,14 +122,25 @@ class Inputs:
             out = self._t @ q
         else:
             out = q.new_zeros(self._x.size(1), q.size(1))
-            for part, scaled in zip(self._x.split(ROW_BLOCK), (self._scale * q).split(ROW_BLOCK), strict=True):
-                out += (scaled.T @ part.to(self.dtype)).T
+            for rows, part in self._row_blocks():
+                out += ((self._scale[rows] * q[rows]).T @ part.to(self.dtype)).T
         return out if self.sketch is None else self.sketch.t_matmul(out)
 
     def _matmul(self, w: Tensor) -> Tensor:
         if self._x.layout == torch.sparse_csr:
             return self._x @ w
         out = w.new_empty(self.num_nodes, w.size(1))
-        for part, rows in zip(self._x.split(ROW_BLOCK), out.split(ROW_BLOCK), strict=True):
-            torch.mm(part.to(self.dtype), w, out=rows)
+        for rows, part in self._row_blocks():
+            torch.mm(part.to(self.dtype), w, out=out[rows])
         return out.mul_(self._scale)
+
+    def _row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Dense features, some rows at a time; pages of a mapped file are released on the way."""
+        read = 0
+        for first in range(0, self._x.size(0), ROW_BLOCK):
+            part = self._x[first : first + ROW_BLOCK]
+            yield slice(first, first + ROW_BLOCK), part
+            read += part.numel() * part.element_size()
+            if read >= RELEASE_BYTES:
+                release(self._x)
+                read = 0

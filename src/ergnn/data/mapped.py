@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
 import warnings
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ergnn.errors import InputError
+
+_ARRAYS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+"""The arrays behind mapped tensors, which keep them alive, by address."""
 
 
 def mapped(path: str | Path) -> Tensor:
@@ -26,6 +31,20 @@ def mapped(path: str | Path) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         try:
-            return torch.from_numpy(array)
+            tensor = torch.from_numpy(array)
         except TypeError as error:
             raise InputError(f"{path}: its numbers are of type {array.dtype}, which torch does not have") from error
+    _ARRAYS[tensor.untyped_storage().data_ptr()] = array
+    return tensor
+
+
+def release(tensor: Tensor) -> None:
+    """Drop the pages of a mapped file from this process; they are read again when they are needed.
+
+    Pages that were read count as memory of the process until the system needs them for something else. For a tensor
+    that is not of a mapped file, nothing happens.
+    """
+    array = _ARRAYS.get(tensor.untyped_storage().data_ptr())
+    pages = getattr(array, "_mmap", None)
+    if pages is not None and hasattr(pages, "madvise"):  # not on Windows
+        pages.madvise(mmap.MADV_DONTNEED)
