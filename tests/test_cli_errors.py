@@ -118,7 +118,7 @@ def test_bad_input_is_refused_in_one_line_before_any_training(
         ("run cora --per-class many", "argument --per-class: invalid int value: 'many'"),
         ("run cora --with-replacement maybe", "'maybe' is not true or false"),
         ("run cora --selector-options target", "'target' is not KEY=VALUE"),
-        ("run cora --colour red", "unrecognized arguments: --colour red"),
+        ("run cora --color red", "unrecognized arguments: --color red"),
         ("walk", "invalid choice: 'walk'"),
         ("", "the following arguments are required: COMMAND"),
     ],

@@ -323,7 +323,7 @@ class Positional(GCN):
         return super().embed(x + torch.linspace(0, 1, x.size(0), dtype=x.dtype).unsqueeze(1), adj)
 
 
-class Centred(GCN):
+class Centered(GCN):
     """Subtracts the mean of the whole graph."""
 
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
@@ -368,7 +368,7 @@ class NoBackbone(nn.Linear):
         (AlwaysDrops, "gives scores [n, out_channels]", "Head 0 is no default"),
         (Idle, "sends a gradient to every parameter", "unused gets none"),
         (Positional, "does not depend on what nodes are numbered", "With nodes renumbered"),
-        (Centred, "only on its own component", "In evaluation they change"),
+        (Centered, "only on its own component", "In evaluation they change"),
         (BatchNormed, "a forward pass changes nothing", "In training, parameters or buffers changed"),
         (OtherOnFields, "the same function on receptive fields", "embed() differs"),
         (Seedless, "drawn by torch's seed alone", "The same seed gave other parameters"),
@@ -510,7 +510,7 @@ def test_a_broken_method_is_caught(broken: Callable[..., Any], rule: str, seen: 
 
 
 def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
-    class Neighbour(Method):
+    class Neighbor(Method):
         """Weighs a task by what the last learner of this process was."""
 
         last: ClassVar[list[int]] = [0]
@@ -520,7 +520,7 @@ def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
             self.last[0] = learner.seed
             return learner.examples(task.graph, task.train, task.id).weighted(weight)
 
-    assert_broken("method", Neighbour, "shares nothing between learners", "when another one learned beside it")
+    assert_broken("method", Neighbor, "shares nothing between learners", "when another one learned beside it")
 
 
 # --- data sets -------------------------------------------------------------------------------------------

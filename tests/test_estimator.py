@@ -128,8 +128,8 @@ def test_a_graph_may_come_in_every_form(stream: TaskStream) -> None:
         # the order of nodes, which a mask changes, decides nothing but roundings
         assert np.allclose(made.predict_proba(X), expected, atol=1e-4)
         assert np.array_equal(made.predict(X, nodes), made.predict(X)[nodes])
-    unlabelled = Data(x=graph.x, edge_index=graph.edge_index)
-    assert np.array_equal(small().fit(unlabelled, nodes=nodes, y=labels[nodes]).predict_proba(graph), expected)
+    unlabeled = Data(x=graph.x, edge_index=graph.edge_index)
+    assert np.array_equal(small().fit(unlabeled, nodes=nodes, y=labels[nodes]).predict_proba(graph), expected)
 
 
 def test_a_matrix_is_a_graph_without_edges() -> None:

@@ -258,7 +258,7 @@ def test_only_influence_on_test_nodes_makes_a_learner_leaky(stream: TaskStream):
     assert not Learner("sgc", "joint").leaky
 
 
-def test_history_says_what_each_task_was_learnt_from(stream: TaskStream):
+def test_history_says_what_each_task_was_learned_from(stream: TaskStream):
     learner = learn(Learner("sgc", epochs=1, selector="cm", per_class=2), stream)
     assert [entry["task"] for entry in learner.history] == [0, 1, 2]
     assert [entry["trained_on"] for entry in learner.history] == [t.train.numel() + 4 * t.id for t in stream]
@@ -293,7 +293,7 @@ def test_another_number_of_attributes_is_refused(stream: TaskStream, resumed: bo
         learner.observe(wider)
 
 
-def test_predictions_need_a_task_learnt_its_number_and_nodes_that_are_there(stream: TaskStream):
+def test_predictions_need_a_task_learned_its_number_and_nodes_that_are_there(stream: TaskStream):
     with pytest.raises(InputError, match="not observed a task"):
         Learner("sgc").predict(torch.tensor([0]), 0)
     learner = Learner("sgc", epochs=1).observe(stream[0])

@@ -1,4 +1,4 @@
-"""A task is learnt as a whole or not at all, and what cannot work says so."""
+"""A task is learned as a whole or not at all, and what cannot work says so."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.training import MiniBatches, StepHook, Training, train
 from graphs import random_graph
-from nn.cases import assert_near, labelled, model_of
+from nn.cases import assert_near, labeled, model_of
 
 STEPS = 20
 SETTINGS = {
@@ -30,7 +30,7 @@ SETTINGS = {
 
 def examples_in(seed: int, dtype: torch.dtype = torch.float64, sparse: bool = False) -> Examples:
     graph = random_graph(n=30, seed=seed, dtype=dtype, sparse=sparse, directed=seed % 2 == 1)
-    return labelled(graph, [0, 3, 8, 21, 8, 4 + seed], [[0]] * 6, [3, 3], seed)
+    return labeled(graph, [0, 3, 8, 21, 8, 4 + seed], [[0]] * 6, [3, 3], seed)
 
 
 def plain_training(model: Backbone, examples: Examples, training: Training) -> None:
@@ -136,7 +136,7 @@ def test_every_epoch_is_reported_once() -> None:
 
 
 def test_epochs_have_masks_of_their_own() -> None:
-    """With one mask for all, the entries that it drops would never be learnt from."""
+    """With one mask for all, the entries that it drops would never be learned from."""
     model = BACKBONES.create("mlp", in_channels=8, out_channels=3, layers=0, dropout=0.9).double()
     before = model.heads[0].weight.detach().clone()
     train(make_objective([model], [examples_in(0)]), Training(60, lr=0.01, optimizer="sgd"), [0], 0)
@@ -177,7 +177,7 @@ def example_rows(name: str, heads: int = 1) -> tuple[Backbone, Examples]:
     graph = random_graph(n=40, seed=2, dtype=torch.float64)
     nodes = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:23].tolist()
     place = [[i % heads] for i in range(23)]
-    return model_of(name, 8, [3] * heads, seed=4), labelled(graph, nodes, place, [3] * heads, seed=1)
+    return model_of(name, 8, [3] * heads, seed=4), labeled(graph, nodes, place, [3] * heads, seed=1)
 
 
 def drawn_batches(examples: Examples, size: int, own: int, seed: int, epochs: int) -> list[tuple[Tensor, Tensor]]:
@@ -259,7 +259,7 @@ def test_a_batch_scores_as_the_whole_does(name: str) -> None:
 @pytest.mark.parametrize("name", BACKBONES.names())
 def test_parameters_go_by_the_model_s_own_names_and_back(name: str) -> None:
     model = model_of(name, 8, [3, 2], seed=4)
-    examples = labelled(random_graph(n=30, dtype=torch.float64), [0, 3, 8], [[0], [1], [0]], [3, 2], 1)
+    examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8], [[0], [1], [0]], [3, 2], 1)
     objective = make_objective([model], [examples])
     params = objective.parameters()
     named = objective.by_name(params)

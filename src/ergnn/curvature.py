@@ -182,7 +182,7 @@ def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: flo
 
         M = (λ_k + shift) U diag(1 / (λ + shift)) Uᵀ + I − U Uᵀ .
 
-    G of a few labelled nodes is low-rank and full in every coordinate, so that its large eigenvalues can be taken out,
+    G of a few labeled nodes is low-rank and full in every coordinate, so that its large eigenvalues can be taken out,
     while dividing by its diagonal makes things worse.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -211,12 +211,12 @@ class Curvature:
     """The matrix H of a trained objective, ``curvature + (l2 + damping · Σ weights) I``, and solves with it.
 
     Args:
-        objective: what was minimised; its examples' weights are those of the loss.
+        objective: what was minimized; its examples' weights are those of the loss.
         params: the minimum.
         kind: ``gauss-newton`` or ``hessian``.
         damping: added to the diagonal, times the examples' total weight (1 for a mean of losses); the Gauss-Newton
             matrix of a large model is singular without.
-        l2: λ of the term λ/2 ‖θ‖² in the minimised loss.
+        l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
         tolerance, max_iterations: of conjugate gradients.
         rank: of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 is none.
         batch: examples that a product takes at a time; fewer need less memory and more time. None is all.

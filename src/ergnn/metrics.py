@@ -1,4 +1,4 @@
-"""How well a stream of tasks was learnt, and how much of it was forgotten: pure functions of one matrix.
+"""How well a stream of tasks was learned, and how much of it was forgotten: pure functions of one matrix.
 
 ``a[i, j]`` is the score on task j after learning task i (both count from 0 in code, from 1 in formulas), M
 the number of tasks. Scores are fractions in [0, 1]; percent is only a way to show them.
@@ -62,7 +62,7 @@ class AccuracyMatrix:
 
     Args:
         values: [M, M] tensor, array or nested list (``None`` reads as NaN). The diagonal and the lower
-            triangle must be measured; the upper triangle (tasks not learnt yet) may be. A row of a nested list may
+            triangle must be measured; the upper triangle (tasks not learned yet) may be. A row of a nested list may
             end where its measurements do.
         metric: ``"accuracy"`` or ``"micro-f1"``.
 
@@ -128,7 +128,7 @@ def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:
 
 
 def performance_mean(matrix: AccuracyMatrix) -> float:
-    """PM = ``1/M Σ_j a_jj``: the score on each task just after it was learnt.
+    """PM = ``1/M Σ_j a_jj``: the score on each task just after it was learned.
 
     >>> performance_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
     0.75
@@ -208,7 +208,7 @@ def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> fl
     if np.isnan(ahead).any():
         i = int(np.isnan(ahead).argmax())
         raise InputError(
-            f"forward transfer needs the score on task {i + 1} before it is learnt; "
+            f"forward transfer needs the score on task {i + 1} before it is learned; "
             f"accuracy matrix [{i}, {i + 1}] is not measured"
         )
     return float((ahead - scores[1:]).mean()) if len(ahead) else 0.0

@@ -1,4 +1,4 @@
-"""A graph made from in-neighbour lists is the graph made from its edges."""
+"""A graph made from in-neighbor lists is the graph made from its edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphs import random_graph
 
 
 def lists(graph: Graph) -> tuple[Tensor, Tensor]:
-    """In-neighbours, ascending, in plain Python."""
+    """In-neighbors, ascending, in plain Python."""
     found: list[list[int]] = [[] for _ in range(graph.num_nodes)]
     for source, target in graph.edge_index.T.tolist():
         found[target].append(source)

@@ -28,7 +28,7 @@ def test_rows_are_those_of_the_dense_attributes(graph: Graph, data: st.DataObjec
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_row_normalisation_divides_by_the_sum_and_keeps_empty_rows(sparse: bool) -> None:
+def test_row_normalization_divides_by_the_sum_and_keeps_empty_rows(sparse: bool) -> None:
     graph = tiny(sparse)
     expected = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
     assert torch.equal(graph.row_normalized().dense_x(), expected)

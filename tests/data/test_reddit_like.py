@@ -150,7 +150,7 @@ def test_class_sizes_fall_geometrically_and_not_by_label() -> None:
     assert torch.allclose(parts, torch.tensor([153_431.0, 23_831.0, 55_703.0]).double(), rtol=0.02)
 
 
-def test_attributes_are_a_centre_and_noise_of_variance_one() -> None:
+def test_attributes_are_a_center_and_noise_of_variance_one() -> None:
     wanted = RedditLike(nodes=20_000, features=24, signal=0.5, edges=2)
     community = wanted.communities(0, 20_000)
     x = wanted.attributes(0, 20_000, community)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ergnn.data import UNLABELLED, Graph, Split, Task, TaskStream, splits
+from ergnn.data import UNLABELED, Graph, Split, Task, TaskStream, splits
 from ergnn.errors import InputError
 from graphs import graphs, random_graph
 
@@ -71,7 +71,7 @@ def test_visible_edges_by_brute_force(drawn: tuple[Graph, TaskStream, dict]) -> 
 
     def visible(u: int, v: int, i: int) -> bool:
         a, b = int(graph.y[u]), int(graph.y[v])
-        leftover = [c != UNLABELLED and c not in home for c in (a, b)]
+        leftover = [c != UNLABELED and c not in home for c in (a, b)]
         if options["leftover"] == "drop" and any(leftover):
             return False
         if options["edges"] == "all":
@@ -89,7 +89,7 @@ def test_visible_edges_by_brute_force(drawn: tuple[Graph, TaskStream, dict]) -> 
 def test_labels_outside_the_tasks_are_hidden(drawn: tuple[Graph, TaskStream, dict]) -> None:
     graph, stream, _ = drawn
     for task in stream:
-        expected = [c if c in stream.classes else UNLABELLED for c in graph.y.tolist()]
+        expected = [c if c in stream.classes else UNLABELED for c in graph.y.tolist()]
         assert task.graph.y.tolist() == expected
         assert task.graph.public_split is None
 

@@ -18,7 +18,7 @@ from ergnn.errors import ErgnnError, InputError
 
 CASES: dict[str, dict[str, Any]] = {
     "batches": {"batch_size": 16},
-    "drawn neighbours": {"batch_size": 16, "fanout": "2,1"},
+    "drawn neighbors": {"batch_size": 16, "fanout": "2,1"},
     "full batch": {"backbone": "gat", "edges": "own"},
     "nothing for rank 1": {"batch_size": 1, "epochs": 1, "method": "finetune"},
     "rows": {"backbone": "mlp", "batch_size": 7, "optimizer": "sgd", "lr": 0.1},
@@ -41,7 +41,7 @@ def test_two_ranks_learn_what_one_process_learns(case: str) -> None:
     close(alone, first)
     assert first.parameters == second.parameters
     assert first.remembered == second.remembered
-    assert len(set(first.parameters)) == 3  # something was learnt in each task
+    assert len(set(first.parameters)) == 3  # something was learned in each task
     assert digest(first.state) == digest(second.state)
     assert first.matrix == second.matrix
     assert first.state["method"].keys() == alone.state["method"].keys()
@@ -93,7 +93,7 @@ def test_ranks_that_disagree_are_an_error_on_both() -> None:
     for error in given:
         assert isinstance(error, ErgnnError)
         assert re.fullmatch(
-            r"the ranks disagree on what was learnt in task 2 .*\(rank 0: \w+, rank 1: \w+\)", str(error)
+            r"the ranks disagree on what was learned in task 2 .*\(rank 0: \w+, rank 1: \w+\)", str(error)
         )
 
 
@@ -110,7 +110,7 @@ def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: P
     assert again[1].said == []
     assert again[0].parameters == again[1].parameters == whole[0].parameters[1:]
     assert again[0].matrix == whole[0].matrix
-    alone = learn(config, str(tmp_path))  # all is done: nothing is learnt again
+    alone = learn(config, str(tmp_path))  # all is done: nothing is learned again
     assert alone.parameters == []
     assert alone.matrix == whole[0].matrix
 

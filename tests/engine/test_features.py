@@ -15,7 +15,7 @@ from ergnn.engine.features import DenseFeatures, Features, SparseFeatures, featu
 from ergnn.engine.objective import FieldObjective
 from ergnn.nn.backbones import BACKBONES
 from graphs import random_graph
-from nn.cases import assert_near, labelled, messy_graphs, model_of
+from nn.cases import assert_near, labeled, messy_graphs, model_of
 
 
 def projected(part: Features, weight: Tensor, rows_of: list[int]) -> Tensor:
@@ -78,7 +78,7 @@ def test_the_choice_of_sparse_or_dense_changes_no_result(
     results = []
     for below in (0.0, 1.0):
         monkeypatch.setattr(features, "SPARSE_BELOW", below)
-        examples = labelled(mostly_zero(0.05), [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
+        examples = labeled(mostly_zero(0.05), [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
         objective = FieldObjective([model], [examples])
         if objective.field.layers and name != "sgc":
             assert isinstance(objective.field.features, SparseFeatures if below else DenseFeatures)

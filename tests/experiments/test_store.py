@@ -153,5 +153,5 @@ def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.Ca
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert float(rows[0]["fm"]) == pytest.approx(0.2)
     assert json.loads(rows[0]["config"])["selector"] == "im"
-    with RunStore(path) as store, pytest.raises(InputError, match="cannot be filtered by 'colour'"):
-        store.runs(colour="red")
+    with RunStore(path) as store, pytest.raises(InputError, match="cannot be filtered by 'color'"):
+        store.runs(color="red")

@@ -62,8 +62,8 @@ def random_problem(
     members = list(torch.arange(len(classes)).split(sizes))
     classes += [i % len(sizes) for i in range(others)]
     kinds = len(sizes) if own_kernels and len(sizes) > 2 else 1
-    centre = torch.randn(kinds, len(sizes), 4, generator=generator, dtype=torch.double)[:, classes]
-    g = centre + 1.5 * torch.randn(kinds, len(classes), 4, generator=generator, dtype=torch.double)
+    center = torch.randn(kinds, len(sizes), 4, generator=generator, dtype=torch.double)[:, classes]
+    g = center + 1.5 * torch.randn(kinds, len(classes), 4, generator=generator, dtype=torch.double)
     kernel = g[:, : sum(sizes)] @ g.transpose(1, 2)
     targets = torch.randperm(len(classes), generator=generator)[: len(classes) - 1].sort().values
     return RidgeProblem(kernel, torch.tensor(classes), len(sizes), targets), classes, members

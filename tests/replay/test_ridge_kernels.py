@@ -122,7 +122,7 @@ MODELS: dict[str, tuple[str | nn.Module, list[str]]] = {
 }
 
 
-def learnt(
+def learned(
     backbone: str | nn.Module, head: str, classes: int, options: dict[str, Any] | None = None
 ) -> SelectionContext:
     """What a selector sees after two tasks, in double precision."""
@@ -166,7 +166,7 @@ def close(a: Tensor, b: Tensor) -> bool:
 @pytest.mark.parametrize(("head", "classes"), [("shared", 2), ("per-task", 2), ("growing", 2), ("per-task", 3)])
 def test_la_ridges_kernel_is_that_of_explicit_gradients(model: str, head: str, classes: int):
     backbone, names = MODELS[model]
-    context = learnt(backbone, head, classes)
+    context = learned(backbone, head, classes)
     nodes = torch.cat([context.nodes, context.task.val])
     z = outputs(context)[nodes][:, -classes:]
     if classes == 2:
@@ -183,7 +183,7 @@ def test_la_ridges_kernel_is_that_of_explicit_gradients(model: str, head: str, c
 
 
 def test_a_kernel_made_in_blocks_is_the_same():
-    context = learnt("mlp", "shared", 2, {"hidden": 3000, "layers": 1})
+    context = learned("mlp", "shared", 2, {"hidden": 3000, "layers": 1})
     whole, blocks = (LinearisedRidge(memory=m).kernel(context, context.nodes, context.task.val) for m in (64, 1))
     assert 12 * 12 * 3000 * 8 > 2 * 2**20, "a block holds fewer than half of the candidates"
     assert close(blocks, whole)
@@ -194,7 +194,7 @@ def test_a_kernel_made_in_blocks_is_the_same():
 @pytest.mark.parametrize("target", ["val", "train"])
 def test_rim_is_the_cosine_of_explicit_gradients(model: str, head: str, classes: int, target: str):
     backbone, names = MODELS[model]
-    context = learnt(backbone, head, classes)
+    context = learned(backbone, head, classes)
     z, task = outputs(context), context.task
     offset = classes if head == "growing" else 0
     losses: Callable[[Tensor], Tensor] = lambda nodes: F.cross_entropy(  # noqa: E731
@@ -227,4 +227,4 @@ def test_a_module_without_a_matrix_is_refused():
             return (self.scale * x)[:, :2]
 
     with pytest.raises(InputError, match="no matrix among its parameters"):
-        SELECTORS.create("la-ridge").select(learnt(Flat(), "shared", 2))
+        SELECTORS.create("la-ridge").select(learned(Flat(), "shared", 2))

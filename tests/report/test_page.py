@@ -195,8 +195,8 @@ def test_principal_components_are_the_covariance_matrix_s(shape: tuple[int, int]
     rows = np.random.default_rng(0).normal(size=shape)
     points, part = principal_components(rows)
     assert points.shape == (shape[0], 2)
-    centred = rows - rows.mean(axis=0)
-    eigenvalues = np.sort(np.linalg.eigvalsh(centred.T @ centred))[::-1]
+    centered = rows - rows.mean(axis=0)
+    eigenvalues = np.sort(np.linalg.eigvalsh(centered.T @ centered))[::-1]
     largest = np.pad(eigenvalues, (0, 2))[:2]
     np.testing.assert_allclose(points.T @ points, np.diag(largest), atol=1e-9)
     total = eigenvalues.sum()

@@ -46,13 +46,13 @@ def test_visible_is_what_a_search_along_edges_finds(graph: Graph, edges: str) ->
         classes = list(stream.classes[: i + 1])
         found = {v for v in range(graph.num_nodes) if int(task.graph.y[v]) in classes}
         own = set(found)
-        neighbours: dict[int, set[int]] = {}
+        neighbors: dict[int, set[int]] = {}
         for s, t in task.graph.edge_index.T.tolist():
-            neighbours.setdefault(s, set()).add(t)
-            neighbours.setdefault(t, set()).add(s)
+            neighbors.setdefault(s, set()).add(t)
+            neighbors.setdefault(t, set()).add(s)
         frontier = set(found)
         while frontier:
-            frontier = {u for v in frontier for u in neighbours.get(v, ())} - found
+            frontier = {u for v in frontier for u in neighbors.get(v, ())} - found
             found |= frontier
         assert set(visible_nodes(task.graph, classes).tolist()) == found
         if edges == "own":

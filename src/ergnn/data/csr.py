@@ -1,4 +1,4 @@
-"""A graph's edges as lists of in-neighbours, for graphs whose ``edge_index`` is better never laid out."""
+"""A graph's edges as lists of in-neighbors, for graphs whose ``edge_index`` is better never laid out."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
 
 
 def pair_hash(a: Tensor, b: Tensor) -> Tensor:
-    """SplitMix64's finaliser of a pair."""
+    """SplitMix64's finalizer of a pair."""
     x = a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15

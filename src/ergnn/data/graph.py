@@ -14,7 +14,7 @@ from ergnn.errors import InputError
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-UNLABELLED = -1
+UNLABELED = -1
 CHECKED = 1 << 24
 """Attributes checked at a time."""
 
@@ -90,7 +90,7 @@ class Graph:
                 f"{self.name}: NaN or infinite features on {bad.unique().numel()} node(s), "
                 f"the first is node {int(bad[0])}"
             )
-        if int(self.y.min()) < UNLABELLED:
+        if int(self.y.min()) < UNLABELED:
             raise InputError(
                 f"{self.name}: label {int(self.y.min())} is out of range; labels are 0, 1, 2, … or -1 for none"
             )
@@ -116,7 +116,7 @@ class Graph:
     def from_csr(
         cls, x: Tensor, rowptr: Tensor, col: Tensor, y: Tensor, *, undirected: bool | None = None, **more: Any
     ) -> Graph:
-        """A graph from lists of in-neighbours, whose ``edge_index`` of 16 bytes an edge need never exist.
+        """A graph from lists of in-neighbors, whose ``edge_index`` of 16 bytes an edge need never exist.
 
         Args:
             rowptr: ``[n + 1]``, int64: the sources of edges into ``v`` are ``col[rowptr[v]:rowptr[v + 1]]``.
@@ -143,7 +143,7 @@ class Graph:
 
     @property
     def csr(self) -> CsrEdges | None:
-        """The lists of in-neighbours, of a graph that was made from them."""
+        """The lists of in-neighbors, of a graph that was made from them."""
         return self.edge_index if isinstance(self.edge_index, CsrEdges) else None
 
     @property

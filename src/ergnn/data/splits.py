@@ -1,4 +1,4 @@
-"""Seeded splits of a graph's labelled nodes into training, validation and test.
+"""Seeded splits of a graph's labeled nodes into training, validation and test.
 
 Every function draws from its own ``torch.Generator``, so the same seed gives the same nodes whatever else
 draws random numbers, and the nodes of one class do not depend on how large the other classes are drawn.
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.data.graph import UNLABELLED, Split
+from ergnn.data.graph import UNLABELED, Split
 from ergnn.errors import InputError
 
 
@@ -28,7 +28,7 @@ def planetoid_like(
 ) -> Split:
     """Planetoid's sizes: ``per_class`` training nodes a class, then 500 and 1,000 of what is left.
 
-    Validation and test nodes come from *all* labelled nodes, as Planetoid's do: a class has as many of them
+    Validation and test nodes come from *all* labeled nodes, as Planetoid's do: a class has as many of them
     as its share of the graph, and classes that no task uses have some too.
 
     Args:
@@ -38,7 +38,7 @@ def planetoid_like(
         num_test: test nodes in all.
         seed: of the draw.
         classes: the classes that get training nodes; by default every class that has a node.
-        nodes: the nodes that may be drawn; by default every labelled one.
+        nodes: the nodes that may be drawn; by default every labeled one.
     """
     _at_least("per_class", per_class, 1)
     _at_least("num_val", num_val, 0)
@@ -50,14 +50,14 @@ def planetoid_like(
     for c in _classes(y, classes):
         drawn = _shuffled((left & (y == c)).nonzero().flatten(), generator)
         if drawn.numel() < per_class:
-            raise InputError(f"class {c} has {drawn.numel()} labelled nodes; {per_class} are asked for training")
+            raise InputError(f"class {c} has {drawn.numel()} labeled nodes; {per_class} are asked for training")
         train.append(drawn[:per_class])
     for part in train:
         left[part] = False
     rest = _shuffled(left.nonzero().flatten(), generator)
     if rest.numel() < num_val + num_test:
         raise InputError(
-            f"{rest.numel()} labelled nodes are left after training nodes are drawn; "
+            f"{rest.numel()} labeled nodes are left after training nodes are drawn; "
             f"{num_val} for validation and {num_test} for test are asked for"
         )
     return _split(train, [rest[:num_val]], [rest[num_val : num_val + num_test]])
@@ -89,7 +89,7 @@ def per_class(
         needed = train + val + (1 if test is None else test)
         if drawn.numel() < needed:
             raise InputError(
-                f"class {c} has {drawn.numel()} labelled nodes; {train} for training, {val} for validation "
+                f"class {c} has {drawn.numel()} labeled nodes; {train} for training, {val} for validation "
                 f"and {'at least 1' if test is None else test} for test are asked for"
             )
         end = drawn.numel() if test is None else needed
@@ -111,7 +111,7 @@ def fractions(
     classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
-    """Fractions of the labelled nodes, of each class on its own where ``stratified``.
+    """Fractions of the labeled nodes, of each class on its own where ``stratified``.
 
     Sizes are rounded at the cumulated fractions, so that fractions that add up to 1 use every node.
     """
@@ -135,7 +135,7 @@ def fractions(
         ends = [0, *(round(drawn.numel() * end) for end in (train, train + val, train + val + test))]
         for part, wanted, first, last in zip(parts, (train, val, test), ends[:-1], ends[1:], strict=True):
             if wanted > 0 and first == last:
-                raise InputError(f"{name} has {drawn.numel()} labelled nodes, too few for a fraction of {wanted}")
+                raise InputError(f"{name} has {drawn.numel()} labeled nodes, too few for a fraction of {wanted}")
             part.append(drawn[first:last])
     return _split(*parts)
 
@@ -197,15 +197,15 @@ def _ids(part: Any, num_nodes: int) -> Tensor:
 def _classes(y: Tensor, classes: Sequence[int] | None) -> list[int]:
     if classes is not None:
         return sorted(int(c) for c in classes)
-    return [int(c) for c in y.unique() if int(c) != UNLABELLED]
+    return [int(c) for c in y.unique() if int(c) != UNLABELED]
 
 
 def _candidates(y: Tensor, nodes: Tensor | None) -> Tensor:
-    """Labelled nodes in ascending order, so that a draw does not depend on the order they were listed in."""
+    """Labeled nodes in ascending order, so that a draw does not depend on the order they were listed in."""
     if nodes is None:
-        return (y != UNLABELLED).nonzero().flatten()
+        return (y != UNLABELED).nonzero().flatten()
     nodes = nodes.unique()
-    return nodes[y[nodes] != UNLABELLED]
+    return nodes[y[nodes] != UNLABELED]
 
 
 def _shuffled(nodes: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,7 +1,7 @@
-"""Tasks in the order in which they are learnt, cut from one graph.
+"""Tasks in the order in which they are learned, cut from one graph.
 
 A task is indices into a graph: node ids are the graph's own in every task, attributes and labels are shared
-tensors, and a *view* only says which edges are there while a task is learnt.
+tensors, and a *view* only says which edges are there while a task is learned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ergnn.config import EDGES, LEFTOVERS
 from ergnn.data import splits
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.errors import InputError
 
 METRICS = ("accuracy", "micro-f1")
@@ -29,7 +29,7 @@ class Task:
 
     Args:
         id: its place in the stream, from 0.
-        graph: what is visible when the task is learnt; the node ids are those of every other task (but see own_graph).
+        graph: what is visible when the task is learned; the node ids are those of every other task (but see own_graph).
         train: training nodes; like ``val`` and ``test``, ids of nodes of this task's classes.
         val: validation nodes; there may be none.
         test: test nodes.
@@ -112,8 +112,8 @@ class TaskStream(Sequence[Task]):
                 :class:`Split`, e.g. from :mod:`ergnn.data.splits`.
             split_seed: of the seeded split.
             edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
-                tasks (and unlabelled nodes); ``own``: edges within the classes of one task.
-            leftover: classes that fill no task stay as unlabelled ``context``, or ``drop`` their edges. Their
+                tasks (and unlabeled nodes); ``own``: edges within the classes of one task.
+            leftover: classes that fill no task stay as unlabeled ``context``, or ``drop`` their edges. Their
                 labels are hidden from the tasks' graphs in either case.
             metric: how a task is scored.
         """
@@ -130,8 +130,8 @@ class TaskStream(Sequence[Task]):
             task_of_class[list(group)] = i
         task_of_node = task_of_class.to(graph.y.device)[graph.y]
         in_task = task_of_node >= 0
-        dropped = (graph.y != UNLABELLED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
-        bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELLED), public_split=None)
+        dropped = (graph.y != UNLABELED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
+        bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELED), public_split=None)
         views = edge_views(bare, task_of_node, dropped, len(groups), edges)
 
         def of_task(nodes: Tensor, i: int) -> Tensor:
@@ -269,7 +269,7 @@ def _resolve_split(graph: Graph, split: str | Split, seed: int) -> Split:
         split = graph.public_split
     splits.check_split(split, graph.num_nodes, graph.name)
     for part, nodes in (("train", split.train), ("val", split.val), ("test", split.test)):
-        bare = nodes[graph.y[nodes] == UNLABELLED]
+        bare = nodes[graph.y[nodes] == UNLABELED]
         if bare.numel():
             raise InputError(f"{graph.name}: {part} names node {int(bare[0])}, which has no label")
     return split

@@ -62,7 +62,7 @@ def run_resumable(
 
 
 class TaskKeeper:
-    """Learns streams task by task, keeps what was learnt, and holds the ranks together."""
+    """Learns streams task by task, keeps what was learned, and holds the ranks together."""
 
     def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
         self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
@@ -104,7 +104,7 @@ class TaskKeeper:
         told, scores = from_first(own)
         if not self.ranks.is_first:
             learner.load_state_dict({**told, "model": state["model"]}, learner.graph)
-        check_agreement(self.ranks, f"what was learnt in {name}", [learner.state_dict(), scores])
+        check_agreement(self.ranks, f"what was learned in {name}", [learner.state_dict(), scores])
         return scores
 
     def _go_on(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
@@ -264,7 +264,7 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     edges = place[graph.edge_index]
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
     x = graph.rows(kept)
-    y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELLED)])  # neighbors' labels are not stored
+    y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELED)])  # neighbors' labels are not stored
     return replace(
         graph,
         x=x.to_sparse_csr() if graph.is_sparse else x,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ergnn.data import UNLABELLED, Graph, Split, TaskStream, splits
+from ergnn.data import UNLABELED, Graph, Split, TaskStream, splits
 from ergnn.data.datasets import Dataset, DataUnavailable, PublicSplitUnavailable
 from ergnn.data.datasets.storage import OFFLINE_VARIABLE
 from ergnn.data.stream import METRICS
@@ -45,7 +45,7 @@ def _check_nodes(split: Split, graph: Graph) -> None:
     splits.check_split(split, graph.num_nodes)
     for part in ("train", "val", "test"):
         nodes = getattr(split, part)
-        require(bool((graph.y[nodes] != UNLABELLED).all()), f"A {part} node has no label.")
+        require(bool((graph.y[nodes] != UNLABELED).all()), f"A {part} node has no label.")
         require(part == "val" or nodes.numel() > 0, f"There are no {part} nodes.")
 
 
@@ -70,7 +70,7 @@ def _dataset_facts(subject: Subject) -> None:
     require(not attempts, "location() tried to reach a host.")
 
 
-@rule("loads the graph that its facts describe, and splits it by seed into disjoint, labelled parts", "dataset")
+@rule("loads the graph that its facts describe, and splits it by seed into disjoint, labeled parts", "dataset")
 def _dataset_graph(subject: Subject) -> None:
     dataset = _dataset(subject)
     graph = _load(dataset, "seeded").validate()

@@ -52,7 +52,7 @@ def example_context(
     seed: int = 0,
     allow_test: bool = False,
 ) -> SelectionContext:
-    """What a selector is given after the second task of :func:`example_stream`, learnt by a small GCN."""
+    """What a selector is given after the second task of :func:`example_stream`, learned by a small GCN."""
     learner = Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
     for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
         learner.observe(task)
@@ -75,7 +75,7 @@ def in_graph(context: SelectionContext, graph: Graph) -> SelectionContext:
     )
 
 
-def relabelled(context: SelectionContext, place: Tensor) -> SelectionContext:
+def relabeled(context: SelectionContext, place: Tensor) -> SelectionContext:
     """Node v is called ``place[v]``; candidates are listed in the order they were."""
     order, graph, task = place.argsort(), context.graph, context.task
     moved = replace(graph, x=graph.x[order], y=graph.y[order], edge_index=place[graph.edge_index])

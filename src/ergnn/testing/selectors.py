@@ -11,7 +11,7 @@ import torch
 
 from ergnn.nn.heads import HEADS
 from ergnn.replay import Selection, SelectionContext, Selector
-from ergnn.testing.examples import example_context, example_stream, in_graph, relabelled, scrambled
+from ergnn.testing.examples import example_context, example_stream, in_graph, relabeled, scrambled
 from ergnn.testing.rules import Subject, rule, run
 from ergnn.testing.watching import random_state, require, same, unchanged
 
@@ -107,7 +107,7 @@ def _selector_relabelling(subject: Subject) -> None:
     context.model.double()
     context = in_graph(context, replace(context.graph, x=context.graph.x.double()))
     place = torch.randperm(context.graph.num_nodes, generator=torch.Generator().manual_seed(3))
-    chosen, moved = _select(subject, context).nodes, _select(subject, relabelled(context, place)).nodes
+    chosen, moved = _select(subject, context).nodes, _select(subject, relabeled(context, place)).nodes
     require(same(place[chosen], moved), "With nodes renumbered (and candidates in the same order) it chose others.")
 
 

@@ -9,7 +9,7 @@ What is retrained and what is kept, task by task:
 2. *The vectors.* New walks of that graph, of old nodes as of new; skip-gram goes on from the vectors and context
    vectors that it had. Old vectors thus move only by further training, and are never made anew; new nodes get new
    vectors. Nodes not seen yet have zeros. Attributes and labels play no part (labels only say which nodes have come).
-3. *The classifier.* It is learnt on these vectors by the ordinary :class:`ergnn.learner.Learner`, from the training
+3. *The classifier.* It is learned on these vectors by the ordinary :class:`ergnn.learner.Learner`, from the training
    nodes of the present task (and what its method remembers). Earlier tasks are scored with the vectors of the latest
    one: what is forgotten is the classifier's forgetting, and the drift of the vectors under it.
 """
@@ -30,7 +30,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.walks.skipgram import SkipGram
-from ergnn.walks.walkers import Neighbours, random_walks
+from ergnn.walks.walkers import Neighbors, random_walks
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,6 @@ def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
 
 def _walks(graph: Graph, nodes: Tensor, settings: WalkSettings, generator: torch.Generator) -> Tensor:
     """``settings.walks`` rounds, each from every node once, in a new order."""
-    neighbours = Neighbours(graph.edge_index, graph.num_nodes)
+    neighbors = Neighbors(graph.edge_index, graph.num_nodes)
     starts = [nodes[torch.randperm(nodes.numel(), generator=generator)] for _ in range(settings.walks)]
-    return random_walks(neighbours, torch.cat(starts), settings.length, generator, settings.p, settings.q)
+    return random_walks(neighbors, torch.cat(starts), settings.length, generator, settings.p, settings.q)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data import splits
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.stream import TaskStream
 from ergnn.errors import InputError
 
@@ -40,7 +40,7 @@ class Dataset(ABC):
         title: as people write it.
         nodes, features, classes, edges: counts of the loaded graph; edges are undirected, without self-loops.
         class_names: one name a class, where they are known.
-        bag_of_words: whether attributes are counts of words, which are row-normalised by default.
+        bag_of_words: whether attributes are counts of words, which are row-normalized by default.
         public_split: whether a split was published with the data.
         classes_per_task, metric: the preset stream.
     """
@@ -77,11 +77,11 @@ class Dataset(ABC):
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """20 training and 30 validation nodes a class, the rest for test (Shchur et al., 2018)."""
-        return splits.per_class(graph.y, train=20, val=30, seed=seed, nodes=self.labelled(graph))
+        return splits.per_class(graph.y, train=20, val=30, seed=seed, nodes=self.labeled(graph))
 
-    def labelled(self, graph: Graph) -> Tensor:
+    def labeled(self, graph: Graph) -> Tensor:
         """The nodes that a seeded split may draw."""
-        return (graph.y != UNLABELLED).nonzero().flatten()
+        return (graph.y != UNLABELED).nonzero().flatten()
 
 
 class StreamDataset(Dataset):

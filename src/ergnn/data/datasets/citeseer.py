@@ -22,7 +22,7 @@ class Citeseer(BundledDataset):
     raw_files = planetoid_files("citeseer")
     url = "https://github.com/kimiyoung/planetoid/raw/master/data/ind.citeseer.x"
 
-    def labelled(self, graph: Graph) -> Tensor:
+    def labeled(self, graph: Graph) -> Tensor:
         """All but the 15 nodes that Planetoid's files lack: no words, no edges, and 0 in place of a label."""
         words = graph.x.crow_indices().diff() if graph.is_sparse else (graph.x != 0).sum(dim=1)
         return (words > 0).nonzero().flatten()

@@ -28,7 +28,7 @@ FILES = (
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Labelled images, a row each.
+    """Labeled images, a row each.
 
     Args:
         pixels: ``[n, pixels]``, 0 to ``white``.

@@ -37,7 +37,7 @@ class PlanetoidDataset(PygDataset):
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Planetoid's sizes: 20 training nodes a class, 500 validation and 1,000 test nodes."""
-        return splits.planetoid_like(graph.y, seed=seed, nodes=self.labelled(graph))
+        return splits.planetoid_like(graph.y, seed=seed, nodes=self.labeled(graph))
 
 
 class BundledDataset(PlanetoidDataset):

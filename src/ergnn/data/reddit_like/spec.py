@@ -37,14 +37,14 @@ class RedditLike:
 
     Each node has a community (41 of unequal size) and a weight; the end of a link is drawn in proportion to weights,
     from the node's own community with chance ``homophily`` and from all nodes otherwise (a degree-corrected block
-    model). Attributes are ``signal`` times the community's centre plus noise of variance 1.
+    model). Attributes are ``signal`` times the community's center plus noise of variance 1.
 
     Args:
         nodes: how many.
         edges: directed ones, an even number; by default Reddit's 492 a node, or nodes / 50 where that is less.
         features: attributes a node.
         homophily: the chance above.
-        signal: length of a centre's entries in standard deviations of the noise.
+        signal: length of a center's entries in standard deviations of the noise.
         seed: of everything.
     """
 
@@ -133,9 +133,9 @@ class RedditLike:
     def attributes(self, start: int, end: int, community: Tensor) -> Tensor:
         """``[end − start, features]`` float32: integers times one constant, so that every device rounds alike."""
         device, f = community.device, self.features
-        centres = lane_sums(self.key(_CENTRE), arange(0, CLASSES * f, device)).view(CLASSES, f)
+        centers = lane_sums(self.key(_CENTRE), arange(0, CLASSES * f, device)).view(CLASSES, f)
         noise = lane_sums(self.key(_NOISE), arange(start * f, end * f, device)).view(end - start, f)
-        total = noise.mul_(1024).add_(centres.mul_(round(1024 * self.signal))[community])
+        total = noise.mul_(1024).add_(centers.mul_(round(1024 * self.signal))[community])
         return total.to(torch.float32).mul_(1.0 / (1024 * LANE_SUM_DEVIATION))
 
 

@@ -22,14 +22,14 @@ Target = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, eq=False)
 class SelectionContext:
-    """A task that has just been learnt, as a selector may see it.
+    """A task that has just been learned, as a selector may see it.
 
     Args:
         task: the task; its test nodes' labels are only reached through :meth:`split`, which refuses them.
         model: the trained model.
         heads: which outputs stand for which classes.
         trained_on: the examples that were trained on, the task's own training nodes first, then replayed ones.
-        l2: λ of the λ/2 ‖θ‖² in the minimised loss.
+        l2: λ of the λ/2 ‖θ‖² in the minimized loss.
         per_class: e, how many nodes to choose a class; all of a class that has fewer.
         seed: decides every random choice.
         allow_test: whether test labels may be used; only for selectors that declare themselves ``leaky``.
@@ -97,7 +97,7 @@ class Selection:
 
 
 class Selector(ABC):
-    """Chooses e training nodes a class after a task has been learnt.
+    """Chooses e training nodes a class after a task has been learned.
 
     Most selectors only implement :meth:`score`; one that chooses nodes together overrides :meth:`select`.
     """

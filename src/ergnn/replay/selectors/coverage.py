@@ -1,4 +1,4 @@
-"""Coverage maximisation (CM, CM*): the nodes with the fewest nodes of other classes nearby."""
+"""Coverage maximization (CM, CM*): the nodes with the fewest nodes of other classes nearby."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Coverage(Selector):
         return float(between.kthvalue(place).values)
 
 
-@SELECTORS.register("cm", help="fewest nodes of other classes nearby, in attribute space (coverage maximisation)")
+@SELECTORS.register("cm", help="fewest nodes of other classes nearby, in attribute space (coverage maximization)")
 class AttributeCoverage(Coverage):
     """CM: coverage of the attribute space."""
 

@@ -1,7 +1,7 @@
 """Gradients in the first layer's weights W1, one example at a time.
 
 W1 are the matrices that read the attributes: ``lin.weight`` of GAT and GCN, ``lin_l`` and ``lin_r`` of GraphSAGE, the
-first matrix of GIN's MLP and of any other layer or module. Where nothing is learnt before the output layer (SGC), it
+first matrix of GIN's MLP and of any other layer or module. Where nothing is learned before the output layer (SGC), it
 is the output layer's own matrix.
 """
 

@@ -1,4 +1,4 @@
-"""Influence maximisation (IM): the nodes that the trained model's loss on a target set owes most to."""
+"""Influence maximization (IM): the nodes that the trained model's loss on a target set owes most to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, T
 Sign = Literal["helpful", "harmful", "magnitude"]
 
 
-@SELECTORS.register("im", help="largest influence on the loss of a target set (influence maximisation)")
+@SELECTORS.register("im", help="largest influence on the loss of a target set (influence maximization)")
 class Influence(Selector):
     """Ranks training nodes by ``I(v) = −Σ_{t∈T} ∇ℓ_tᵀ H⁻¹ ∇ℓ_v``, the derivative of T's loss in v's weight.
 

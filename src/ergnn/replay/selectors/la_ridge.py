@@ -72,7 +72,7 @@ def _products(
 ) -> Tensor:
     """The kernel of one block of candidates with all of them and the others.
 
-    Attributes that no candidate's neighbourhood has leave most of a gradient zero: only the rest is held.
+    Attributes that no candidate's neighborhood has leave most of a gradient zero: only the rest is held.
     """
     held = torch.stack(list(gradients(context.model, _examples(context, block), margin)))
     kept = held.any(0).nonzero().flatten()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ergnn.errors import InputError
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
-from ergnn.replay.selectors.smoothed import labelled
+from ergnn.replay.selectors.smoothed import labeled
 
 TIE = 1e-9
 """Qualities that differ by less are equal; which of them is taken is up to the seed."""
@@ -217,7 +217,7 @@ class Ridge(Selector):
 
     def problem(self, context: SelectionContext, candidates: Tensor) -> RidgeProblem:
         """The choice among some candidates."""
-        targets = labelled(context)
+        targets = labeled(context)
         if targets.numel() > self.targets:
             drawn = torch.randperm(targets.numel(), generator=context.generator())[: self.targets]
             targets = targets[drawn.to(targets.device)]

@@ -1,4 +1,4 @@
-"""Attributes averaged over the neighbourhood, S^K X, for selectors that need no model."""
+"""Attributes averaged over the neighborhood, S^K X, for selectors that need no model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_hops(hops: int) -> None:
         raise InputError(f"hops is {hops}; it must be 0 (attributes as they are) or more")
 
 
-def labelled(context: SelectionContext) -> Tensor:
+def labeled(context: SelectionContext) -> Tensor:
     """The nodes of the task whose labels are known: train ∪ val (there may be no validation nodes)."""
     train = context.split("train")
     return torch.cat([train, context.split("val")]) if context.task.val.numel() else train
