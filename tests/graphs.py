@@ -26,7 +26,7 @@ def random_graph(
 
     Args:
         n: nodes.
-        f: attributes, a class's mean plus noise, and about half of them zeros where ``sparse``.
+        f: features, a class's mean plus noise, and about half of them zeros where ``sparse``.
         classes: classes.
         seed: of everything.
         p_edge: the chance of each edge.
@@ -34,8 +34,8 @@ def random_graph(
         self_loops: whether nodes may link to themselves.
         isolated: so many nodes lose their edges.
         unlabeled: so many nodes lose their label.
-        sparse: attributes as CSR.
-        dtype: of the attributes.
+        sparse: features as CSR.
+        dtype: of the features.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=generator)

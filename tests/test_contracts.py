@@ -30,7 +30,7 @@ from ergnn.nn.backbones.sgc import SGC
 from ergnn.nn.examples import Examples
 from ergnn.replay import Selection, SelectionContext, Selector
 from ergnn.replay.selectors import best_per_class
-from ergnn.replay.selectors.mean_of_feature import AttributeMean
+from ergnn.replay.selectors.mean_of_feature import FeatureMean
 from ergnn.replay.selectors.random import Random
 from ergnn.testing import Check, Skipped, check_backbone, check_dataset, check_method, check_selector, checks
 
@@ -89,9 +89,9 @@ def test_replay_keeps_its_contract_with_other_options(options: dict[str, Any]) -
 
 def test_a_check_takes_a_name_a_class_a_function_or_an_instance() -> None:
     check = checks("selector")[2]
-    for thing in ("mf", AttributeMean, lambda: AttributeMean("cosine"), AttributeMean(normalize=True)):
+    for thing in ("mf", FeatureMean, lambda: FeatureMean("cosine"), FeatureMean(normalize=True)):
         check(thing)
-    check(AttributeMean, distance="cosine")
+    check(FeatureMean, distance="cosine")
 
 
 def test_a_check_refuses_what_it_cannot_make() -> None:
@@ -102,7 +102,7 @@ def test_a_check_refuses_what_it_cannot_make() -> None:
     with pytest.raises(InputError, match="check_method got int"):
         check_method(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="already made"):
-        check_selector(AttributeMean(), distance="cosine")
+        check_selector(FeatureMean(), distance="cosine")
     with pytest.raises(InputError, match="unknown kind 'head'"):
         checks("head")
 
@@ -173,18 +173,18 @@ class Peeks(Selector):
         return -(graph.rows(context.nodes) - first).norm(dim=1)
 
 
-class SaysMaybe(AttributeMean):
+class SaysMaybe(FeatureMean):
     leaky = "sometimes"  # type: ignore[assignment]
 
 
-class Trains(AttributeMean):
+class Trains(FeatureMean):
     def score(self, context: SelectionContext) -> Tensor:
         with torch.no_grad():
             next(context.model.parameters()).add_(1.0)
         return super().score(context)
 
 
-class Writes(AttributeMean):
+class Writes(FeatureMean):
     def score(self, context: SelectionContext) -> Tensor:
         score = super().score(context)
         if not context.graph.is_sparse:
@@ -202,7 +202,7 @@ class DrawsFromNumpy(Selector):
         return torch.from_numpy(np.random.rand(context.nodes.numel()))  # noqa: NPY002
 
 
-class DrawsWhenMade(AttributeMean):
+class DrawsWhenMade(FeatureMean):
     def __init__(self) -> None:
         super().__init__()
         self.offset = torch.rand(1)
@@ -224,7 +224,7 @@ class ByNumber(Selector):
         return -context.nodes.double()
 
 
-class FirstOfTies(AttributeMean):
+class FirstOfTies(FeatureMean):
     """Lets the order of the list decide between equals."""
 
     def select(self, context: SelectionContext) -> Selection:
@@ -246,7 +246,11 @@ class NoSelector:
             "With e = 1 and classes (2, 3) the chosen nodes' classes are [2]",
         ),
         (Twice, "chooses e different training nodes", "A node was chosen twice"),
-        (Unfinished, "chooses e different training nodes", "raised InputError: a selector gave a score that is NaN"),
+        (
+            Unfinished,
+            "chooses e different training nodes",
+            "raised InputError: a selector returned a score that is NaN",
+        ),
         (Unsayable, "chooses e different training nodes", "raised TypeError"),
         (Asks, "chooses e different training nodes", "raised LeakageError"),
         (Peeks, "does not look at test labels unless it is leaky", "With other test labels"),

@@ -145,7 +145,7 @@ def test_a_matrix_is_a_graph_without_edges() -> None:
     assert plain.score(X, y, sample_weight=weights) == pytest.approx(np.average(plain.predict(X) == y, weights=weights))
 
 
-def test_rows_of_matrices_are_remembered_by_their_attributes() -> None:
+def test_rows_of_matrices_are_remembered_by_their_features() -> None:
     graph = random_graph(n=60, f=6, classes=4, seed=2)
     X, y = graph.x.numpy(), graph.y.numpy()
     made = small(per_class=2)

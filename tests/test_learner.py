@@ -282,7 +282,7 @@ def test_tasks_out_of_order_are_refused(stream: TaskStream):
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_another_number_of_attributes_is_refused(stream: TaskStream, resumed: bool):
+def test_another_number_of_features_is_refused(stream: TaskStream, resumed: bool):
     learner = Learner("sgc", epochs=1).observe(stream[0])
     if resumed:
         state, learner = learner.state_dict(), Learner("sgc")

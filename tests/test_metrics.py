@@ -109,8 +109,8 @@ def test_scores_do_not_depend_on_the_order_of_nodes_or_names_of_classes(score, l
         (torch.zeros(4).long(), torch.zeros(4), "target must be class indices.*float32"),
         (torch.zeros(3).long(), torch.zeros(4).long(), "3 predictions for 4 targets"),
         (torch.zeros(0).long(), torch.zeros(0).long(), "no nodes to score"),
-        (torch.tensor([0, 1]), torch.tensor([0, -1]), "target holds the label -1"),
-        (torch.tensor([0, -7]), torch.tensor([0, 1]), "predicted holds the label -7"),
+        (torch.tensor([0, 1]), torch.tensor([0, -1]), "target contains label -1"),
+        (torch.tensor([0, -7]), torch.tensor([0, 1]), "predicted contains label -7"),
     ],
 )
 def test_labels_that_cannot_be_scored_are_named(score, predicted, target, message) -> None:

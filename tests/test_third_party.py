@@ -18,7 +18,7 @@ DROPPED_IN = """
 from torch import Tensor
 from ergnn.replay.selectors import SELECTORS, SelectionContext, Selector
 
-@SELECTORS.register("dropped-in", help="the first attribute decides")
+@SELECTORS.register("dropped-in", help="the first feature decides")
 class DroppedIn(Selector):
     def score(self, context: SelectionContext) -> Tensor:
         return context.graph.rows(context.nodes)[:, 0]

@@ -135,7 +135,7 @@ def test_check_split_wants_vectors_of_int64() -> None:
 @pytest.mark.parametrize(
     ("draw", "options", "message"),
     [
-        (splits.planetoid_like, {"per_class": 8}, "class 1 has 7 labeled nodes; 8 are asked for training"),
+        (splits.planetoid_like, {"per_class": 8}, "class 1 has 7 labeled nodes; 8 are required for training"),
         (
             splits.planetoid_like,
             {"per_class": 5},
@@ -149,7 +149,7 @@ def test_check_split_wants_vectors_of_int64() -> None:
             {"train": 4, "val": 3},
             "class 1 has 7 labeled nodes; 4 .* 3 .* at least 1 for test",
         ),
-        (splits.per_class, {"train": 4, "val": 3, "test": 2}, "class 1 has 7 .* 2 for test are asked for"),
+        (splits.per_class, {"train": 4, "val": 3, "test": 2}, "class 1 has 7 .* 2 for test are required"),
         (splits.per_class, {"train": 0}, "train is 0; at least 1"),
         (splits.per_class, {"val": -2}, "val is -2; at least 0"),
         (splits.per_class, {"test": 0}, "test is 0; at least 1"),

@@ -156,7 +156,7 @@ def test_every_site_and_every_model_has_a_mask_of_its_own() -> None:
             assert torch.equal(one, together[200 * m : 200 * (m + 1)])
 
 
-def test_entries_of_a_vector_and_of_dense_and_sparse_attributes_are_dropped_one_by_one() -> None:
+def test_entries_of_a_vector_and_of_dense_and_sparse_features_are_dropped_one_by_one() -> None:
     graph = random_graph(n=60, f=30, sparse=True, dtype=torch.float64)
     nodes = torch.arange(60)
     block, read = make_block(adjacency_of(graph), None, nodes, torch.zeros_like(nodes), 1)

@@ -85,7 +85,7 @@ def test_embeddings_are_those_of_the_whole_graph(name: str) -> None:
     assert_near(embed(model, graph, nodes), model.eval().embed(graph.x, graph.edge_index)[nodes])
 
 
-def test_attributes_and_lists_of_a_whole_graph_are_not_copied() -> None:
+def test_features_and_lists_of_a_whole_graph_are_not_copied() -> None:
     plain = random_graph(n=50, p_edge=0.4)
     adj = adjacency_of(plain)
     graph = Graph.from_csr(plain.x, adj.rowptr, adj.col.int(), plain.y, undirected=True)

@@ -99,7 +99,7 @@ def test_single_precision_is_equal_to_a_relative_error_of_1e_5(name: str, sparse
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_whole_numbers_as_attributes_are_read_as_pyg_reads_them(name: str) -> None:
+def test_whole_numbers_as_features_are_read_as_pyg_reads_them(name: str) -> None:
     graph = random_graph(sparse=True)
     counts = replace(graph, x=graph.dense_x().round().long())
     examples = labeled(counts, [0, 7, 7], [[0], [1], [0]], [2, 3], seed=0)
@@ -143,7 +143,7 @@ def test_embeddings_are_those_of_the_whole_graph(name: str, data: st.DataObject)
 
 
 def trio(name: str, dropout: float) -> tuple[list[Backbone], list[Examples]]:
-    """Three models with examples of their own, in graphs of their own; the third's attributes are sparse."""
+    """Three models with examples of their own, in graphs of their own; the third's features are sparse."""
     drawn = [random_graph(seed=s, directed=s == 1, dtype=torch.float64, sparse=s == 2) for s in range(3)]
     nodes = [[0, 4, 4, 19], [7, 30], [2, 3, 5, 7, 11, 13]]
     models = [model_of(name, 8, WIDTHS, seed=s, dropout=dropout) for s in range(3)]

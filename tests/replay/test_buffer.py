@@ -63,9 +63,7 @@ def test_the_buffer_holds_e_nodes_a_class_seen_in_order_and_none_twice(classes, 
 
 @buffers
 @settings(max_examples=40, deadline=None)
-def test_attached_nodes_keep_attributes_and_labels_and_the_graph_keeps_its_own(
-    classes, e, replay, sparse, seed, p_edge
-):
+def test_attached_nodes_keep_features_and_labels_and_the_graph_keeps_its_own(classes, e, replay, sparse, seed, p_edge):
     graph = random_graph(n=6 * classes, f=3, classes=classes, seed=seed, p_edge=p_edge, sparse=sparse)
     buffer, added = fill(graph, e, replay)
     attached, ids = buffer.attach(graph)

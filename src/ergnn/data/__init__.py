@@ -1,4 +1,4 @@
-"""Graph in, tasks out."""
+"""Graphs, data sets, splits and task streams."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ PAPER_TABLE_1 = {
     "citeseer": (3327, 3703, 6, 3, 2),
     "reddit": (232965, 602, 41, 8, 5),
 }
-"""Nodes, node attributes, classes, tasks and classes a task, as printed."""
+"""Nodes, node features, classes, tasks and classes a task, as printed."""
 
 TABLE_1 = Experiment("table1", "Table 1. Data sets and task settings, counted from the data", ())
 EXPERIMENTS = {e.name: e for e in (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIGURE_2, FIGURE_3)}

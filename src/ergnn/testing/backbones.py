@@ -85,7 +85,7 @@ def _backbone_pure(subject: Subject) -> None:
     require(torch.equal(first, model(graph.x, graph.edge_index)), "Two passes gave different scores.")
     with (
         unchanged("In training, parameters or buffers", lambda: dict(model.state_dict())),
-        unchanged("The attributes", lambda: graph.x),
+        unchanged("The features", lambda: graph.x),
     ):
         model.train()(graph.x, graph.edge_index)
 
@@ -121,7 +121,7 @@ def _backbone_locality(subject: Subject) -> None:
             torch.manual_seed(5)
             scores.append(model(torch.cat([one.x, other]), edges)[:n])
         mode = "training" if training else "evaluation"
-        require(_close(scores[0], scores[1], 1e-5), f"In {mode} they change with the attributes of another component.")
+        require(_close(scores[0], scores[1], 1e-5), f"In {mode} they change with the features of another component.")
 
 
 @rule("is the same function on receptive fields as on the whole graph", "backbone")

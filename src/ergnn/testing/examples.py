@@ -20,7 +20,7 @@ def example_graph(*, classes: int = 6, per_class: int = 15, sparse: bool = False
 
     Args:
         classes: how many, of ``per_class`` nodes each.
-        sparse: attributes as CSR, about half of them zeros.
+        sparse: features as CSR, about half of them zeros.
         seed: of everything.
     """
     generator = torch.Generator().manual_seed(seed)

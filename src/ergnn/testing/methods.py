@@ -106,7 +106,7 @@ def _method_loss(subject: Subject) -> None:
     require(term is None or term.dim() == 0, f"penalty gave {'None' if term is None else tuple(term.shape)}.")
 
 
-@rule("learns three tasks with every kind of head, on dense and on sparse attributes", "method")
+@rule("learns three tasks with every kind of head, on dense and on sparse features", "method")
 def _method_heads(subject: Subject) -> None:
     for sparse in (False, True):
         stream = example_stream(sparse=sparse)
