@@ -319,7 +319,7 @@ def test_forward_transfer_agrees_with_an_explicit_loop(scores: list[float]) -> N
     ("baseline", "message"),
     [
         ([0.5, 0.5, 0.5], r"task 2 before it is learned; accuracy matrix \[1, 2\] is not measured"),
-        ([0.5, 0.5], r"shape \[2\].*3 in all"),
+        ([0.5, 0.5], r"shape \[2\].*3 in total"),
         ([0.5, 0.5, 50.0], r"fractions in \[0, 1\]"),
         ([0.5, math.nan, 0.5], "baseline is .*nan"),
     ],

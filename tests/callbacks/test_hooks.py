@@ -130,6 +130,6 @@ def test_epochs_are_wanted_only_where_somebody_listens() -> None:
 
 def test_something_else_is_refused_before_training(stream: TaskStream) -> None:
     learner = Learner("gcn", epochs=1)
-    with pytest.raises(InputError, match=r"derived from ergnn\.callbacks\.Callback"):
+    with pytest.raises(InputError, match=r"instance of ergnn\.callbacks\.Callback"):
         learner.observe(stream[0], callbacks=[print])
     assert learner.num_tasks == 0

@@ -106,7 +106,7 @@ def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: P
     (kept,) = tmp_path.iterdir()
     assert len(torch.load(kept, weights_only=True)["rows"]) == 1
     whole, again = on_ranks(learn, config), on_ranks(learn, config, str(tmp_path))
-    assert again[0].said == ["seed 0, class order 0: 1 of 3 tasks are done already"]
+    assert again[0].said == ["seed 0, class order 0: 1 of 3 tasks are already done"]
     assert again[1].said == []
     assert again[0].parameters == again[1].parameters == whole[0].parameters[1:]
     assert again[0].matrix == whole[0].matrix
@@ -131,7 +131,7 @@ def test_one_process_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     learn(config, str(tmp_path))
     (kept,) = tmp_path.iterdir()
     kept.write_bytes(b"half of a")
-    with pytest.raises(InputError, match=r"\.pt: cannot be read .*; remove it to begin this run afresh"):
+    with pytest.raises(InputError, match=r"\.pt: cannot be read .*; remove it to start this run again"):
         learn(config, str(tmp_path))
     torch.save({"schema": 7}, kept)
     with pytest.raises(InputError, match="not a checkpoint that this version reads"):

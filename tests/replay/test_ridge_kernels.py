@@ -226,5 +226,5 @@ def test_a_module_without_a_matrix_is_refused():
         def forward(self, x: Tensor, adj: Tensor) -> Tensor:
             return (self.scale * x)[:, :2]
 
-    with pytest.raises(InputError, match="no matrix among its parameters"):
+    with pytest.raises(InputError, match="has no weight matrix"):
         SELECTORS.create("la-ridge").select(learned(Flat(), "shared", 2))
