@@ -505,7 +505,7 @@ class NoMethod:
         (SavesAnObject, "its state_dict is a snapshot", "It raised UnpicklingError"),
         (Noisy, "does not touch global random generators", "global random generator changed"),
         (SaysTensors, "learns three tasks with every kind of head", "It raised TypeError"),
-        (OneHead, "learns three tasks with every kind of head", "It raised"),
+        (OneHead, "its loss is one finite value per example", "It raised IndexError"),
         (NoMethod, "its constructor draws no random numbers", "does not derive from ergnn.methods.Method"),
     ],
 )

@@ -272,10 +272,10 @@ def test_every_epoch_is_told(stream: TaskStream):
 
 
 def test_tasks_out_of_order_are_refused(stream: TaskStream):
-    with pytest.raises(InputError, match="came as number 1"):
+    with pytest.raises(InputError, match="was given as number 1"):
         Learner("sgc").observe(stream[1])
     learner = Learner("sgc", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="came as number 2"):
+    with pytest.raises(InputError, match="was given as number 2"):
         learner.observe(stream[0])
     with pytest.raises(InputError, match="has not been learned"):
         learner.evaluate(stream[1])
@@ -327,7 +327,7 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
         ({"weight_decay": -1.0}, "0 or more"),
         ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
         ({"selectr": "mf"}, "no option 'selectr'"),
-        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already built"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already an instance"),
     ],
 )
 def test_bad_options_are_refused_at_once(options: dict, message: str):

@@ -281,7 +281,7 @@ def test_dropout_in_batches_differs_from_step_to_step() -> None:
 
 def test_batches_are_for_one_model() -> None:
     models = [model_of("mlp", 8, [3], seed=s) for s in range(2)]
-    with pytest.raises(InputError, match="2 stand side by side"):
+    with pytest.raises(InputError, match="2 are trained side by side"):
         train(make_objective(models, [examples_in(0)] * 2), Training(1, batch_size=2), [0, 1], 0)
     with pytest.raises(InputError, match="batch_size is 0"):
         Training(batch_size=0)
@@ -335,5 +335,5 @@ def test_a_state_of_another_training_is_refused() -> None:
     with pytest.raises(InputError, match="was at epoch 3; this one has 2"):
         train(objective, Training(2), [0], 0, resume=states[-1])
     other, examples = example_rows("gcn")
-    with pytest.raises(InputError, match="had other parameters"):
+    with pytest.raises(InputError, match="had different parameters"):
         train(make_objective([other], [examples]), Training(3), [0], 0, resume=states[0])

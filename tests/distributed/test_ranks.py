@@ -101,7 +101,7 @@ def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: P
     config = replace(BASE, batch_size=16).resolved()
     error, code = on_ranks(learn, config, str(tmp_path), 6)  # in the middle of the second task
     assert isinstance(error, ErgnnError)
-    assert "rank 0 of 2: another rank is gone or does not answer" in str(error)
+    assert "rank 0 of 2: another rank is lost or does not respond" in str(error)
     assert code == -signal.SIGKILL
     (kept,) = tmp_path.iterdir()
     assert len(torch.load(kept, weights_only=True)["rows"]) == 1
@@ -119,7 +119,7 @@ def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: P
 def test_a_rank_that_does_not_answer_is_missed_in_the_end() -> None:
     assert on_ranks(second_comes_late, 0.1) == ["no error", "no error"]
     error, _ = on_ranks(second_comes_late, 8.0)
-    assert "rank 0 of 2: another rank is gone or does not answer" in str(error)
+    assert "rank 0 of 2: another rank is lost or does not respond" in str(error)
 
 
 def test_a_group_is_left() -> None:
@@ -160,7 +160,7 @@ def test_a_launch_by_halves_is_named(
 def test_a_gpu_by_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match="take its GPUs in turn: use cuda"), joined("cuda:0"):
+    with pytest.raises(InputError, match="assigned to its ranks in turn: use cuda"), joined("cuda:0"):
         pass
 
 
