@@ -61,7 +61,7 @@ def test_a_store_gives_what_the_run_gave(tmp_path: Path) -> None:
 def test_a_batch_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.sqlite") as store:
         bad = replace(some_result(1), history=[{"selection": object()}])
-        with pytest.raises(TypeError, match="no JSON"):
+        with pytest.raises(TypeError, match="cannot be stored as JSON"):
             store.put_all(CONFIG.resolved(), [some_result(0), bad])
         with pytest.raises(InputError, match="NOT NULL"):
             store.put_all(CONFIG.resolved(), [some_result(0), replace(some_result(1), split=None)])  # type: ignore[arg-type]
