@@ -264,6 +264,6 @@ def best_temperature(scores: Tensor, column: Tensor, weights: Tensor) -> float:
     for _ in range(40):
         middle = (low * high).sqrt()
         expected = (torch.softmax(middle * scores, 1) * scores).sum(1)
-        rising = (weights * (expected - own)).sum() > 0
+        rising = (weights * (expected - own)).sum() > 1e-12 * weights.sum()  # beyond rounding
         low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
     return float((low * high).sqrt())
