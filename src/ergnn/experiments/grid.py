@@ -231,8 +231,8 @@ CLASS_INCREMENTAL = Experiment(
     datasets=(*PLANETOID, *LARGER),
     common={"head": "growing", "class_order": "seeded", "leftover": "last"},
     by_dataset={
-        **dict.fromkeys(PLANETOID, {"split": "seeded"}),
-        **dict.fromkeys(LARGER, {"split": "0.1/0.1/0.8"}),
+        **{name: {"split": "seeded"} for name in PLANETOID},
+        **{name: {"split": "0.1/0.1/0.8"} for name in LARGER},
         "pubmed": {"split": "seeded", "classes_per_task": 1},
     },
     protocols=("clean",),
