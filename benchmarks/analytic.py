@@ -116,7 +116,7 @@ def timed_learner(args: argparse.Namespace, phases: Phases) -> Learner:
         sweep(self, *arguments)
         phases.end("propagate")
 
-    Features._sweep = timed  # type: ignore[method-assign]
+    Features._sweep = timed  # type: ignore[method-assign, assignment]
     return make_learner(args)
 
 
@@ -187,9 +187,8 @@ def disk_case(args: argparse.Namespace) -> dict[str, Any]:
     y = mapped(folder / "y.npy")
     node = torch.arange(y.numel())
     split = Split(node[node % TRAIN == 0], node[:0], node[node % TEST == 1])
-    graph = Graph.from_csr(
-        *(mapped(folder / f"{name}.npy") for name in ("x", "rowptr", "col")), y, undirected=True, name="disk"
-    )
+    x, rowptr, col = (mapped(folder / f"{name}.npy") for name in ("x", "rowptr", "col"))
+    graph = Graph.from_csr(x, rowptr, col, y, undirected=True, name="disk")
     del node
     stream = TaskStream.from_classes(graph, classes_per_task=CLASSES, split=split)
     phases.end("load")

@@ -28,7 +28,8 @@ class Options:
     Args:
         seeds: number of seeds; by default 10, or 3 in a quick run.
         class_orders: number of class orders; more than one are shuffled and crossed with the seeds, on seeded splits.
-            By default 1 (the natural order) with the paper protocol and 10 with the clean one, or 1 in a quick run.
+            By default 1 (the natural order) with the paper protocol and 10 with the clean one, or 1 in a quick run;
+            experiments may have another default.
         first_seed: the first seed.
         datasets: by default those of the experiment.
         protocol: ``paper`` or ``clean``; by default that of the experiment.
@@ -99,7 +100,8 @@ def _cell(
     options: Options,
     splits: dict[str, tuple[str, str, tuple[str, ...]]],
 ) -> Cell:
-    settings = {**experiment.common, **row.settings, **_members(protocol, dataset, options)}
+    settings = {**experiment.common, **experiment.by_dataset.get(dataset, {}), **row.settings}
+    settings |= _members(experiment, protocol, dataset, options)
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
     given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
@@ -128,16 +130,17 @@ def _rows(experiment: Experiment, options: Options) -> Iterator[Row]:
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
     """The requested data sets that belong to the experiment; a third-party data set counts as a graph."""
     if options.datasets is None:
-        return experiment.datasets
+        return experiment.quick_datasets if options.quick and experiment.quick_datasets else experiment.datasets
     named = [DATASETS.resolve(name) for name in options.datasets]
     images = experiment is not TABLE_4
     return [name for name in named if (name in TABLE_4.datasets) != images]
 
 
-def _members(protocol: str, dataset: str, options: Options) -> dict[str, Any]:
+def _members(experiment: Experiment, protocol: str, dataset: str, options: Options) -> dict[str, Any]:
     orders = options.class_orders
     if orders is None:
-        orders = 10 if protocol == "clean" and not options.quick else 1
+        many = protocol == "clean" and not options.quick and "class_order" not in experiment.common
+        orders = 10 if many else 1
     if dataset in TABLE_4.datasets:  # its tasks are permutations, which depend on the seed
         orders = 1
     seeds = options.seeds if options.seeds is not None else (QUICK_SEEDS if options.quick else 10)
