@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-NAMES = {"one": "one node in all", "some": "50 a class and update", "all": "every node that was learned"}
+NAMES = {"one": "one node in all", "some": "50 per class and update", "all": "every node that was learned"}
 
 
 def spread(values: list[float], digits: int = 1) -> str:

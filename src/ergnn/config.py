@@ -1,4 +1,4 @@
-"""The configuration of a learner: one set of names and defaults for ``Learner``, ``ergnn run``, folders and the estimator.
+"""The configuration of a learner, shared by ``Learner``, ``ergnn run``, folders and the estimator.
 
 This module imports neither torch nor other modules of the package except the errors, so that the command line can
 check its arguments quickly. :func:`ergnn.resolve.resolve` fills in values that depend on the backbone and the method.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import InputError
 from ergnn.folder.graph import Array, ExtendedGraph, StoredGraph
@@ -48,7 +48,7 @@ def find_all(graph: StoredGraph, ids: Sequence[str]) -> Array:
     numbers = graph.find(ids)
     lost = np.flatnonzero(numbers < 0)
     if lost.size:
-        raise InputError(f"node {shown(ids[lost[0]])} is not in the graph ({lost.size} such id(s))")
+        raise InputError(f"node {truncate(ids[lost[0]])} is not in the graph ({lost.size} such id(s))")
     return numbers
 
 
@@ -59,7 +59,7 @@ def _columns(snapshot: Snapshot, classes: Sequence[str] | None) -> list[int]:
     names = [snapshot.classes[c] for c in known]
     for name in classes:
         if name not in names:
-            raise InputError(f"class {shown(name)} has not been learned; these have: {', '.join(names)[:300]}")
+            raise InputError(f"class {truncate(name)} has not been learned; these have: {', '.join(names)[:300]}")
     return [known[names.index(name)] for name in dict.fromkeys(classes)]
 
 
@@ -68,7 +68,8 @@ def _extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> 
     lost = np.flatnonzero(snapshot.graph.find(list(nodes.ids)) < 0)
     if len(lost) and not nodes.num_features and not nodes.is_sparse:
         raise InputError(
-            f"node {shown(nodes.ids[lost[0]])} is not in the graph, and has no features here ({len(lost)} such id(s))"
+            f"node {truncate(nodes.ids[lost[0]])} is not in the graph, and has no features here "
+            f"({len(lost)} such id(s))"
         )
     if not len(lost) and edges is None:
         return snapshot

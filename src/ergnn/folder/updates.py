@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import InputError
 from ergnn.folder.database import insert, to_json
@@ -112,7 +112,7 @@ def _align(nodes: NodeTable, names: list[str] | None) -> tuple[NodeTable, list[s
     for text, lost in (("missing", sorted(set(names) - set(found))), ("unknown", sorted(set(found) - set(names)))):
         if lost:
             raise InputError(
-                f"feature {shown(lost[0])} is {text} ({len(lost)} such feature(s)); this learner's features are "
+                f"feature {truncate(lost[0])} is {text} ({len(lost)} such feature(s)); this learner's features are "
                 f"{', '.join(names)[:300]}"
             )
     features = nodes.features[:, [found.index(name) for name in names]]
@@ -143,7 +143,7 @@ def _check_known(graph: StoredGraph, nodes: NodeTable, known: Array, features: A
     changed = np.flatnonzero(np.diff((old != features[order]).tocsr().indptr))
     if changed.size:
         raise InputError(
-            f"node {shown(nodes.ids[order[changed[0]]])} is in the graph already, with other features; features of "
+            f"node {truncate(nodes.ids[order[changed[0]]])} is in the graph already, with other features; features of "
             f"known nodes cannot change ({changed.size} node(s))"
         )
 
@@ -158,7 +158,7 @@ def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTa
     if (found < 0).any():
         lost = others[int(np.flatnonzero(found < 0)[0])]
         raise InputError(
-            f"an edge names node {shown(lost)}, which is neither in the graph nor among the new nodes "
+            f"an edge names node {truncate(lost)}, which is neither in the graph nor among the new nodes "
             f"({int((found < 0).sum())} such id(s))"
         )
     number.update(zip(others, found.tolist(), strict=True))
@@ -186,8 +186,8 @@ def _labels(
     for i in rows[before[rows] >= 0]:
         if classes[before[i]] != nodes.labels[i]:
             raise InputError(
-                f"node {shown(nodes.ids[i])} has label {shown(classes[before[i]])} already; it cannot become "
-                f"{shown(nodes.labels[i])} (forget the node and observe it again)"
+                f"node {truncate(nodes.ids[i])} has label {truncate(classes[before[i]])} already; it cannot become "
+                f"{truncate(nodes.labels[i])} (forget the node and observe it again)"
             )
     rows = rows[before[rows] < 0]
     rows = rows[np.argsort(numbers[rows])]
