@@ -149,5 +149,5 @@ def test_real_streams_run_through_the_commands(
     folder = LearnerFolder(tmp_path / "runs" / f"{stream}-some-0").inspect()
     given = [rows(tmp_path / stream / f"nodes-{number + 1}.csv") for number in range(updates)]
     assert folder["graph"]["nodes"] == sum(map(len, given))
-    assert folder["graph"]["labelled"] == sum(label != "" for part in given for label in part.values())
+    assert folder["graph"]["labeled"] == sum(label != "" for part in given for label in part.values())
     assert len(folder["classes"]) == classes

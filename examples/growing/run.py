@@ -21,7 +21,7 @@ MEMORY = {
     "some": "--per-class 50 --replay-batch 400",
     "all": "--per-class 1000000",
 }
-"""What is remembered: one node in all (as good as nothing), 50 a class and update, or every node that was learnt."""
+"""What is remembered: one node in all (as good as nothing), 50 a class and update, or every node that was learned."""
 
 
 def command(line: str) -> str:

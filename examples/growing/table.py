@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-NAMES = {"one": "one node in all", "some": "50 a class and update", "all": "every node that was learnt"}
+NAMES = {"one": "one node in all", "some": "50 a class and update", "all": "every node that was learned"}
 
 
 def spread(values: list[float], digits: int = 1) -> str:
@@ -20,7 +20,7 @@ def spread(values: list[float], digits: int = 1) -> str:
 
 def summary(runs: list[dict]) -> str:
     lines = [
-        "| remembered | nodes | when learnt % | now % | forgetting, points | now, classes of the update known % "
+        "| remembered | nodes | when learned % | now % | forgetting, points | now, classes of the update known % "
         "| seconds an update |",
         "|---|---|---|---|---|---|---|",
     ]
