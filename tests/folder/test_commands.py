@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -195,6 +196,28 @@ def test_a_class_with_one_labeled_node_is_noted(tmp_path: Path, capsys: pytest.C
     (tmp_path / "n.csv").write_text("\n".join(["id,label,f", *rows, "m,lonely,1"]) + "\n")
     assert main(["observe", root, "--nodes", str(tmp_path / "n.csv")]) == 0
     assert "note: class 'lonely' has one labeled node, so that it cannot be scored" in capsys.readouterr().err
+
+
+def test_observe_shows_progress_with_the_time_left_on_a_terminal(
+    files: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    root, (nodes, edges) = str(tmp_path / "d"), files[0]
+    main(["init", root, "--method", "replay", "--backbone", "mlp", "--epochs", "3"])
+    monkeypatch.setenv("TERM", "xterm")
+    for quiet in (False, True):
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+        more = ["--quiet"] if quiet else []
+        assert main(["observe", root, "--nodes", nodes, "--edges", edges, *more]) == 0
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+        shown = re.search(r"learning .*%\s+[0-9-]:[0-9-]{2}:[0-9-]{2}", plain)
+        assert bool(shown) is not quiet, plain
 
 
 def test_names_are_text_on_the_page_and_never_code(tmp_path: Path) -> None:
