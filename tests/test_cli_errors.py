@@ -49,7 +49,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --replay dream", "unknown replay 'dream'; choose one of: ego, isolated, live"),
         ("cora --denominator 7", "unknown denominator '7'; choose one of: M, M-1"),
         ("cora --per-class 0", "per_class is 0; it must be 1 or more"),
-        ("cora --per-class 21", r"class 0 has 20 training node\(s\), fewer than per_class \(e\) = 21"),
+        ("cora --per-class 21", r"class 0 has 20 training node\(s\), fewer than per_class \(e\) = 21; scarce='keep'"),
         ("cora --seeds 0", "seeds is 0; it must be 1 or more"),
         ("cora --first-seed -1", "first_seed is -1; it must be 0 or more"),
         ("cora --epochs 0", "epochs is 0; it must be 1 or more"),
