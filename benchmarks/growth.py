@@ -1,6 +1,6 @@
 """A graph that grows by 500 nodes an update, 200 times: does an update cost what it touches, or what there is?
 
-    python benchmarks/growth.py [--method analytic] [--updates 200] [--nodes 500] [--out growth.json] [--plot docs/figures/growth.svg]
+    python benchmarks/growth.py [--method analytic] [--updates 200] [--nodes 500] [--out FILE.json] [--plot FILE.svg]
 
 Every update is observed by a process of its own (a fork of one that has imported everything), so that its processor
 time and its peak memory are its own. New nodes link among themselves and to the last two updates, and one edge in ten
