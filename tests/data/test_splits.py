@@ -62,7 +62,7 @@ def test_planetoid_like_takes_only_the_nodes_it_may() -> None:
 def test_scaled_uses_every_node_and_leaves_test_nodes_to_classes_of_two(seed: int, sizes: list[int]) -> None:
     y = labels(*sizes, unlabelled=3)
     split, words = splits.scaled(y, seed=seed)
-    assert_disjoint_and_labelled(split, y)
+    assert_disjoint_and_labeled(split, y)
     train, val, test = (counts(y, part) for part in (split.train, split.val, split.test))
     assert [sum(parts) for parts in zip(train, val, test, strict=True)] == sizes
     assert all(train)

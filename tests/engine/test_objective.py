@@ -415,7 +415,7 @@ def test_heads_of_somebody_else_s_model_may_differ_in_width() -> None:
     model = third_party(outputs=9, heads=1, width=2)
     model.add_head(4)
     out = model.module(graph.x, graph.edge_index)
-    examples = labelled(graph, [4, 9], [[0], [1]], [2, 4], seed=0)
+    examples = labeled(graph, [4, 9], [[0], [1]], [2, 4], seed=0)
     logits = make_objective([model], [examples]).logits(dict(model.named_parameters()))
     assert_near(logits[0, :2], out[4, :2])
     assert bool((logits[0, 2:] < -1e4).all())
