@@ -50,7 +50,7 @@ def main() -> None:
     import matplotlib.pyplot as plt
 
     plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "class_incremental", "font.family": "sans-serif"}
-    plt.rcParams |= {name: INK for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color")}
+    plt.rcParams |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color"), INK)
     figure, axis = plt.subplots(figsize=(7, 0.42 * len(records) + 1.1))
     for place, record in enumerate(records):
         rows = {name: percent(record, name) for name in ("gcn", "gat", "analytic")}
@@ -58,7 +58,7 @@ def main() -> None:
         for offset, (name, values) in enumerate(rows.items()):
             label, color, marker = LOOKS[name]
             summary = summarize(values)
-            y = place + 0.16 * (offset - 1)
+            y = place + 0.16 * (offset - (len(rows) - 1) / 2)
             drawn = axis.get_legend_handles_labels()[1]
             axis.errorbar(
                 summary.mean,
