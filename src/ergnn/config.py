@@ -35,6 +35,10 @@ reading of ER-GNN that comes closest to its published baselines; there every bac
 """
 
 
+TASK_UNKNOWN: dict[str, Any] = {"method": "analytic", "head": "growing"}
+"""Defaults of folders and the estimator, where nobody says which task a node belongs to."""
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
     """Everything that decides how a learner learns.

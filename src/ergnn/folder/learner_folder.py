@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
 from ergnn.folder import database, versions
@@ -48,7 +48,7 @@ class LearnerFolder:
         state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
         with database.created(root) as connection:
             write_settings(connection, settings)
-            graph = StoredGraph(connection, 0, 0, 0, False)
+            graph = StoredGraph(connection, 0, 0, 0, 0, False)
             empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
             write_snapshot(Snapshot(root, settings, empty, [], [], graph, learner), 0)
         return cls(root)
@@ -122,7 +122,7 @@ class LearnerFolder:
             "name": name,
             "counts": counts,
             "members": {split: counts[split] for split in SPLITS},
-            "notes": [f"class {shown(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
+            "notes": [f"class {truncate(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
             "graph": {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]},
         }
         fields = {

@@ -112,7 +112,8 @@ def _tables(found: dict[str, Any]) -> list[dict[str, Any]]:
         "accuracy then %",
         "now %",
     ]
-    buffer = [[r["id"], r["class"], r["update"], r["rank"], f"{r['score']:.4g}"] for r in found["buffer"]]
+    buffer = [[r["id"], r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
+              for r in found["buffer"]]  # fmt: skip
     log = [[e["time"], e["action"], ", ".join(f"{k} {v}" for k, v in e.items() if k not in ("time", "action"))]
            for e in found["log"][-200:]]  # fmt: skip
     return [
