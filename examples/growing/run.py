@@ -63,7 +63,6 @@ def run(files: Path, folder: Path, learner: str, seed: int, epochs: int) -> dict
         "read": [update["touched"] / update["graph"]["nodes"] for update in found["updates"]],
         "measures": found["measures"],
         "bytes": found["bytes"],
-        "learning": [entry["seconds"] for entry in found["log"] if entry["what"] == "observe"],
         "seconds": seconds,
     }
 

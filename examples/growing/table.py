@@ -1,6 +1,6 @@
 """Print the results of run.py as tables in Markdown.
 
-    python examples/growing/table.py results.json ...
+python examples/growing/table.py results.json ...
 """
 
 import json
