@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from ergnn.cli import main
+from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.learner import Learner
-from folder.growing import edges_of, nodes_of, probabilities, x_of
+from folder.growing import FEATURES, edges_of, nodes_of, probabilities, x_of
 
 CLASSES = ("red", "green", "blue", "gray")
 SPARSE = 0.02
@@ -142,3 +144,61 @@ def test_options_that_do_not_fit_a_folder_are_refused(options: dict[str, object]
     with pytest.raises(InputError, match=next(iter(options))):
         LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
     assert not (tmp_path / "d").exists()
+
+
+SECRET = "zebra-4711"
+SECRET_CLASS = "unicorn-0815"
+
+
+def secret_tables(with_secret: bool) -> tuple[NodeTable, EdgeTable]:
+    """A graph with, or without, a node that nothing else is like: id, features, and the only one of its class."""
+    rng = np.random.default_rng(5)
+    ids, x = [f"v{i}" for i in range(30)], x_of(30)
+    labels: list[str | None] = [CLASSES[i % 3] if i % 4 else None for i in range(30)]
+    pairs = [(f"v{a}", f"v{b}") for a, b in rng.integers(0, 30, (40, 2))]
+    if with_secret:
+        ids, labels = [*ids, SECRET], [*labels, SECRET_CLASS]
+        x = np.concatenate([x, SECRET_X[None]])
+        pairs += [(SECRET, "v1"), ("v2", SECRET), (SECRET, "v5")]
+    return nodes_of(ids, labels, x, split=np.array(["train"] * len(ids), object)), edges_of(*pairs)
+
+
+SECRET_X = np.random.default_rng(99).random(FEATURES).astype(np.float32)
+
+
+def test_after_a_purge_no_byte_of_the_node_is_left_and_it_is_as_if_it_had_never_been(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d")
+    folder.observe(*secret_tables(with_secret=True))
+    secrets = [SECRET.encode(), SECRET_CLASS.encode(), *(value.tobytes() for value in SECRET_X)]
+
+    def bytes_of_the_folder() -> bytes:
+        return b"".join(path.read_bytes() for path in folder.root.rglob("*") if path.is_file())
+
+    assert all(secret in bytes_of_the_folder() for secret in secrets)
+    before = probabilities(folder, ["v1"])
+    folder.forget([SECRET])
+    folder.drop_versions()
+    assert not [secret for secret in secrets if secret in bytes_of_the_folder()]
+    assert SECRET_CLASS not in str(folder.inspect())
+    other = LearnerFolder.create(tmp_path / "other")
+    other.observe(*secret_tables(with_secret=False))
+    ids = [f"v{i}" for i in range(30)]
+    (_, names, found), (_, expected_names, expected) = next(folder.predict(ids)), next(other.predict(ids))
+    assert names == expected_names
+    np.testing.assert_allclose(found, expected, atol=1e-8, rtol=0)
+    assert before.shape[1] == found.shape[1] + 1
+    assert not folder.check()
+    folder.observe(*secret_tables(with_secret=True))  # it may come back, with its class
+    np.testing.assert_allclose(probabilities(folder, ["v1"]).sum(), 1)
+    assert SECRET_CLASS in next(folder.predict(["v1"]))[1]
+
+
+def test_forget_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = LearnerFolder.create(tmp_path / "d")
+    folder.observe(*secret_tables(with_secret=True))
+    (tmp_path / "ids.csv").write_text(f"id\n{SECRET}\n")
+    assert main(["forget", str(folder.root), "--nodes", str(tmp_path / "ids.csv"), "--retrain"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing of them is left in the model of version 2" in out
+    assert "ergnn predict" in out
+    assert "older versions (0, 1) still hold them" in out

@@ -14,7 +14,7 @@ from ergnn.analytic import Features, Inputs, NormalizedAdjacency, RidgeSolution,
 from ergnn.analytic.state import choose
 from ergnn.errors import InputError
 from ergnn.folder.database import FolderError, reading_values
-from ergnn.folder.graph import Array, StoredGraph
+from ergnn.folder.graph import SPLITS, Array, StoredGraph
 from ergnn.folder.local import LocalGraph, read_subgraph
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import load_tensors
@@ -26,6 +26,8 @@ from ergnn.replay.buffer import Experience, ExperienceBuffer
 if TYPE_CHECKING:
     from ergnn.folder.learning import Checkpoints
     from ergnn.folder.snapshot import Snapshot
+
+TRAIN = SPLITS.index("train")
 
 
 class AnalyticLearner:
@@ -63,9 +65,9 @@ class AnalyticLearner:
         """The training nodes of each update: all labels count."""
         buffer = ExperienceBuffer()
         if self._graph is not None:
-            nodes, labels, updates = map(torch.from_numpy, self._graph.training())
+            nodes, labels, splits, updates = map(torch.from_numpy, self._graph.labeled())
             for update in updates.unique():
-                mine = updates == update
+                mine = (updates == update) & (splits == TRAIN)
                 score = torch.full((int(mine.sum()),), torch.nan)
                 buffer.experiences.append(Experience(int(update), nodes[mine], labels[mine], score))
         return buffer
@@ -95,12 +97,13 @@ class AnalyticLearner:
 
     def solve(self, graph: StoredGraph) -> int:
         """Solve the head from all training labels in a graph; returns the number of nodes that were read."""
-        nodes, labels, _ = graph.training()
+        labeled, labels, splits, _ = graph.labeled()
+        nodes, labels = labeled[splits == TRAIN], labels[splits == TRAIN]
         self._graph, self._read, self.solution = graph, None, None
         if not len(nodes):
             return 0
         self.sketch = self.method.sketch_size(graph.num_features, len(nodes))
-        local, features = self._features(graph, nodes, max(each.num_hops for each in self.method.maps))
+        local, features = self._features(graph, labeled, max(each.num_hops for each in self.method.maps))
         places, target = local.places(nodes).to(self.device), torch.from_numpy(labels).to(self.device)
         solutions = [fit_ridge(each.rows(places), target, lambdas=self.method.lambdas) for each in features]
         self.chosen, self.solution = choose(solutions)

@@ -149,12 +149,11 @@ class StoredGraph:
             raise damaged(f"the {split} nodes of update {number + 1}")
         return rows[:, 0], rows[:, 1]
 
-    def training(self) -> tuple[Array, Array, Array]:
-        """All training nodes in their order, their classes, and the updates that brought their labels."""
-        query = f"""SELECT node, class, split, number, added, checksum FROM labels
-                    WHERE split = :split AND {VISIBLE} ORDER BY node"""
-        rows = self._labels(query, {"split": SPLITS.index("train")})
-        return rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 3].copy()
+    def labeled(self) -> tuple[Array, Array, Array, Array]:
+        """All labeled nodes in their order, with class, split (place in ``SPLITS``) and update of the label."""
+        query = f"SELECT node, class, split, number, added, checksum FROM labels WHERE {VISIBLE} ORDER BY node"
+        node, label, split, number = np.ascontiguousarray(self._labels(query, {}).T)
+        return node, label, split, number
 
     def _labels(self, query: str, values: dict[str, Any]) -> Array:
         rows = self.connection.execute(query, {**values, "v": self.version}).fetchall()

@@ -243,6 +243,8 @@ class LearnerFolder:
                 dropped = [number for number in versions.kept_versions(connection) if number != current]
                 versions.drop_after(connection, current)
                 versions.drop_before(connection, current)
+                learned = open_snapshot(self.root, connection=connection).learner.classes()
+                versions.clear_class_names(connection, learned)
             versions.scrub(connection, self.root)
             return dropped
 

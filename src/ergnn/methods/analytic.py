@@ -96,6 +96,14 @@ class Analytic(Method):
         self._features: WeakKeyDictionary[Graph, tuple[int | None, dict[str, Features]]] = WeakKeyDictionary()
         self._scores: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without graphs and what can be computed from them."""
+        return {**vars(self), "_graph": None, "_features": None, "_scores": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
+
     @property
     def lambdas(self) -> tuple[float, ...]:
         """The values of λ that compete."""
