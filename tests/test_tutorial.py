@@ -107,9 +107,9 @@ def test_a_shell_runs_it_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "means"),
     [
-        ("--method analytic", (@@A@@)),
-        ("--method replay --backbone gcn --per-class 20 --epochs 100", (@@R@@)),
-        ("--method finetune --backbone gcn --epochs 100", (@@F@@)),
+        ("--method analytic", (96.6, 96.9, 91.0, 84.9)),
+        ("--method replay --backbone gcn --per-class 20 --epochs 100", (95.3, 94.3, 89.4, 79.5)),
+        ("--method finetune --backbone gcn --epochs 100", (95.3, 80.2, 0.0, 6.3)),
     ],
 )
 def test_the_table_of_five_runs(options: str, means: tuple[float, ...], tmp_path: Path) -> None:
