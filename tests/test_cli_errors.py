@@ -67,7 +67,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --class-order 0,1,2", "class_order lacks class 3; it must contain all 7 classes once"),
         ("cora --class-order 0,0,1,2,3,4,5", "class_order contains class 0 more than once"),
         ("cora --class-order 1,2,3,4,5,6,7", "class_order contains class 7; classes are 0 to 6"),
-        ("cora --class-order backwards", "class_order is 'backwards'; choose natural, shuffled, or"),
+        ("cora --class-order backwards", "class_order is 'backwards'; choose natural, shuffled, seeded, or"),
         ("cora --classes-per-task 8", "classes_per_task is 8; 1 to 7 are possible"),
         ("cora --threads 0", "threads is 0; it must be 1 or more"),
         ("cora --device gpu", "unknown device 'gpu'; choose cpu, cuda or a numbered GPU such as cuda:0$"),

@@ -58,7 +58,7 @@ def main() -> None:
         for offset, (name, values) in enumerate(rows.items()):
             label, color, marker = LOOKS[name]
             summary = summarize(values)
-            y = place + 0.16 * (offset - 1)
+            y = place + 0.16 * (offset - (len(rows) - 1) / 2)
             drawn = axis.get_legend_handles_labels()[1]
             axis.errorbar(
                 summary.mean,

@@ -12,7 +12,7 @@ from ergnn.errors import InputError
 from graphs import graphs, random_graph
 
 EDGES = st.sampled_from(["all", "seen", "own"])
-LEFTOVER = st.sampled_from(["context", "drop"])
+LEFTOVER = st.sampled_from(["context", "drop", "last"])
 SEEDS = st.integers(0, 2**31)
 
 
@@ -42,8 +42,10 @@ def test_tasks_share_out_the_classes(drawn: tuple[Graph, TaskStream, dict]) -> N
     graph, stream, options = drawn
     per_task = options["classes_per_task"]
     assert len(stream) == (options["num_tasks"] or graph.num_classes // per_task)
-    assert all(task.num_classes == per_task for task in stream)
-    assert len(set(stream.classes)) == len(stream.classes) == len(stream) * per_task
+    full = len(stream) == graph.num_classes // per_task
+    extra = graph.num_classes % per_task if options["leftover"] == "last" and full else 0
+    assert [task.num_classes for task in stream] == [per_task] * (len(stream) - 1) + [per_task + extra]
+    assert len(set(stream.classes)) == len(stream.classes) == len(stream) * per_task + extra
     assert set(stream.classes) <= set(range(graph.num_classes))
     assert [task.id for task in stream] == list(range(len(stream)))
     if options["class_order"] == "natural":

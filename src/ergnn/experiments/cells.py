@@ -163,5 +163,5 @@ def command_of(config: RunConfig) -> str:
             value = ",".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in value.items())
         elif isinstance(value, tuple):
             value = ",".join(map(str, value))
-        words += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
+        words += ["--" + name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
     return shlex.join(words)
