@@ -211,14 +211,17 @@ def truth(path: Path, name: str) -> list[str | None]:
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     if kind in ("csv", "tsv"):
-        rows = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter="\t" if kind == "tsv" else ",")
+        rows = csv.reader(
+            io.StringIO(data.decode("utf-8-sig", "surrogateescape"), newline=""),
+            delimiter="\t" if kind == "tsv" else ",",
+        )
         names, *body = [row for row in rows if row]
         place = [name.strip().lower() for name in names].index(column)
         return [canonical(row[place]) for row in body]
     if kind == "parquet":
-        found = pq.read_table(path)
-        names = [name.strip().lower() for name in found.column_names]
-        return [canonical(value) for value in found.column(names.index(column)).to_pylist()]
+        names = pq.read_schema(path).names
+        name = names[[name.strip().lower() for name in names].index(column)]
+        return [canonical(value) for value in pq.read_table(path, columns=[name])[name].to_pylist()]
     if kind == "npz":
         return [str(i) for i in range(int(np.load(path)["adj_shape"][0]))]
     loaded = load_file(path) if kind == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
