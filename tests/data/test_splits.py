@@ -60,7 +60,7 @@ def test_planetoid_like_takes_only_the_nodes_it_may() -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_scaled_uses_every_node_and_leaves_test_nodes_to_classes_of_two(seed: int, sizes: list[int]) -> None:
-    y = labels(*sizes, unlabelled=3)
+    y = labels(*sizes, unlabeled=3)
     split, words = splits.scaled(y, seed=seed)
     assert_disjoint_and_labeled(split, y)
     train, val, test = (counts(y, part) for part in (split.train, split.val, split.test))

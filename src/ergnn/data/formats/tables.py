@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -95,25 +95,17 @@ class EdgeTable:
     Args:
         source: ids.
         target: ids.
-        weight: one finite number per edge. ``None``: no such column.
-        time: as in :class:`NodeTable`.
         place: for messages, where a row came from.
     """
 
     source: Column
     target: Column
-    weight: Column = None
-    time: Column = None
     place: InitVar[Place | None] = None
 
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
         source = _texts(self.source, "source", where, required=True)
         _set(self, len(source), source=source, target=_texts(self.target, "target", where, required=True))
-        weight = None if self.weight is None else np.asarray(self.weight, dtype=np.float64)
-        _set(self, len(source), weight=weight, time=_times(self.time, where))
-        for row in np.flatnonzero(~np.isfinite(() if weight is None else weight)):
-            raise FormatError(f"{where(int(row))}: weight is {self.weight[row]}; a finite number is required")
 
     def __len__(self) -> int:
         return len(self.source)
@@ -138,21 +130,6 @@ def canonical(value: object) -> str | None:
     elif len(text) in (4, 5) and text.lower() in ("true", "false"):
         return text.capitalize()
     return text or None
-
-
-def align_features(table: NodeTable, names: Sequence[str] | None, source: object) -> NodeTable:
-    """The table with its features in the order of ``names``; missing and unknown names are refused.
-
-    Tables without features, and features without names (lists, sparse text, arrays), are returned as they are.
-    """
-    if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
-        return table
-    place = {name: i for i, name in enumerate(table.feature_names)}
-    wrong = {"missing": [n for n in names if n not in place], "unknown": sorted(set(place) - set(names))}
-    if any(wrong.values()):
-        said = "; ".join(f"{what}: {listed(found)}" for what, found in wrong.items() if found)
-        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {said}")
-    return replace(table, features=table.features[:, [place[n] for n in names]], feature_names=tuple(names), place=None)
 
 
 def listed(names: Sequence[object], most: int = 8) -> str:
