@@ -65,6 +65,7 @@ def _receive(path: Path, size: int, found: Found, limits: Limits) -> Any:
     table = None
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, **pipes) as child:
+        assert child.stdin and child.stdout and child.stderr
         with suppress(OSError, pa.ArrowException):  # the child says why
             child.stdin.write(json.dumps([found.wanted, found.texts]).encode() + b"\n")
             child.stdin.flush()
