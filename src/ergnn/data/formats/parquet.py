@@ -65,7 +65,9 @@ def _receive(path: Path, size: int, found: Found, limits: Limits) -> Any:
     table = None
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, **pipes) as child:
-        assert child.stdin and child.stdout and child.stderr
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
         with suppress(OSError, pa.ArrowException):  # the child says why
             child.stdin.write(json.dumps([found.wanted, found.texts]).encode() + b"\n")
             child.stdin.flush()
