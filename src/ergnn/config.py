@@ -35,6 +35,10 @@ interpretation of ER-GNN closest to its published baselines; every backbone has 
 """
 
 
+TASK_UNKNOWN: dict[str, Any] = {"method": "analytic", "head": "growing"}
+"""Defaults of folders and the estimator, where the task of a node is unknown."""
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
     """All settings of a learner.
@@ -45,11 +49,11 @@ class LearnerConfig:
         method: a registered name, or a :class:`ergnn.Method`.
         head: which outputs compete: ``shared``, ``per-task`` or ``growing``.
         epochs: passes over the training nodes of a task (steps, with full batches).
-        lr: learning rate; None for the backbone's default.
-        weight_decay: L2 factor (decoupled with ``adamw``); None for the backbone's default.
+        lr: learning rate; by default that of the backbone.
+        weight_decay: L2 factor (decoupled with ``adamw``); None for that of the backbone.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
-        batch_size: training nodes per step, plus up to as many remembered ones; None for all.
-        fanout: neighbors sampled per node and hop in a batch, e.g. ``25,10``; None for all.
+        batch_size: training nodes per step, plus up to as many remembered ones; by default all.
+        fanout: neighbors sampled per node and hop in a batch, e.g. ``25,10``; by default all.
         with_replacement: sample neighbors with replacement.
         seed: seed of every random choice.
         device: device to compute on: ``cpu``, ``cuda``, ``cuda:1``, ...

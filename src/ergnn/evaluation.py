@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
+
 from ergnn.callbacks import Callback
 from ergnn.data.stream import TaskStream
+from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.metrics import AccuracyMatrix
+from ergnn.nn.heads import HeadPolicy
 from ergnn.observing import observe_together
 
 
@@ -37,6 +41,8 @@ def evaluate_streams(
     for learner in learners:
         if learner.num_tasks:
             raise InputError(f"the learner has already observed {learner.num_tasks} task(s); use a new learner")
+    for learner, stream in zip(learners, streams, strict=True):
+        check_stream(learner, stream)
     callbacks = list(callbacks)
     rows: list[list[list[float]]] = [[] for _ in learners]
     for i in range(len(streams[0])):
@@ -44,6 +50,26 @@ def evaluate_streams(
         for learner, stream, own in zip(learners, streams, rows, strict=True):
             own.append(scores_so_far(learner, stream, split))
     return [AccuracyMatrix(own, stream.metric) for own, stream in zip(rows, streams, strict=True)]
+
+
+def check_stream(learner: Learner, stream: TaskStream) -> None:
+    """Refuse, before the first task, a stream of which a new learner could not learn some task.
+
+    The method checks each task, heads must fit the classes of all tasks, and a module of the user's own must have an
+    output for each of them.
+    """
+    own_module = not isinstance(learner.backbone, str)
+    model = learner.new_model(stream.num_features) if own_module else None
+    plain = model if isinstance(model, PlainModel) else PlainModel(torch.nn.Identity())
+    heads = HeadPolicy(learner.heads.kind)
+    for task in stream:
+        learner.method.check(task)
+        try:
+            heads.add_task(plain, task.classes)
+        except InputError as error:
+            raise InputError(f"{task.name}: {error}") from None
+    if plain is model:
+        plain.check_outputs(plain.num_outputs(stream[0].graph))
 
 
 def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> list[float]:

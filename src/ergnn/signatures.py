@@ -22,16 +22,25 @@ REGISTER = "METHODS.register"
 SIMPLE: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict, "None": type(None)}
 
 
+_plugins: list[str | Path] = []
+
+
+def add_source(source: str | Path) -> None:
+    """Read options of methods from a further module or file too."""
+    _plugins.append(source)
+    method_options.cache_clear()
+
+
 @cache
 def method_options() -> dict[str, list[Option]]:
-    """The options of each method by name, for built-in methods and third-party ones with an entry point.
+    """The options of each method by name, for built-in methods, third-party ones with an entry point, and plug-ins.
 
     Methods without source code are omitted; use ``--method-options`` for their options.
     """
     package = _source(METHODS)
     own = [f"{METHODS}.{file.stem}" for file in sorted(package.parent.glob("*.py"))] if package else []
     found = {}
-    for name in [*own, *(point.module for point in entry_points(group=METHODS))]:
+    for name in [*own, *(point.module for point in entry_points(group=METHODS)), *_plugins]:
         module = _module(name)
         for node in module.tree.body if module else ():
             if module and isinstance(node, ast.ClassDef) and (registered := _registered(node)):
@@ -75,8 +84,8 @@ class _Module:
 
 
 @cache
-def _module(name: str) -> _Module | None:
-    file = _source(name)
+def _module(name: str | Path) -> _Module | None:
+    file = name if isinstance(name, Path) else _source(name)
     try:
         return None if file is None else _Module(ast.parse(file.read_text(encoding="utf-8")))
     except (OSError, SyntaxError, UnicodeDecodeError):  # importing it will report the problem

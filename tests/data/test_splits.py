@@ -58,6 +58,27 @@ def test_planetoid_like_takes_only_the_nodes_it_may() -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=6))
+def test_scaled_uses_every_node_and_leaves_test_nodes_to_classes_of_two(seed: int, sizes: list[int]) -> None:
+    y = labels(*sizes, unlabeled=3)
+    split, words = splits.scaled(y, seed=seed)
+    assert_disjoint_and_labeled(split, y)
+    train, val, test = (counts(y, part) for part in (split.train, split.val, split.test))
+    assert [sum(parts) for parts in zip(train, val, test, strict=True)] == sizes
+    assert all(train)
+    assert all(found for found, size in zip(test, sizes, strict=True) if size > 1)
+    assert all(found for found, size in zip(val, sizes, strict=True) if size > 2)
+    assert words.startswith("60 %")
+
+
+def test_scaled_has_planetoids_sizes_only_where_every_class_gets_test_nodes() -> None:
+    large = labels(800, 800, 30)
+    assert splits.scaled(large, seed=1)[0].test.tolist() == splits.planetoid_like(large, seed=1).test.tolist()
+    without = labels(800, 800, 20)  # all of the third class would be training nodes
+    assert splits.scaled(without)[1].startswith("60 %")
+
+
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), train=st.integers(1, 4), val=st.integers(0, 4), test=st.integers(1, 4))
 def test_per_class_has_the_sizes_asked_for(seed: int, train: int, val: int, test: int) -> None:
     y = labels(12, 30, 20, unlabeled=4)

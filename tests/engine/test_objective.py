@@ -406,10 +406,20 @@ def test_somebody_else_s_model_with_too_few_outputs_is_refused_by_name() -> None
     model = third_party(outputs=5, heads=2)
     examples = labeled(random_graph(dtype=torch.float64), [0], [[1]], [3, 3], seed=0)
     objective = make_objective([model], [examples])
-    with pytest.raises(InputError, match=r"GCN has 5 outputs, but 6 are needed for 2 head\(s\) of 3"):
+    with pytest.raises(InputError, match=r"GCN has 5 outputs, but 6 are needed, one per class of each head \(3 \+ 3\)"):
         objective.logits(objective.parameters())
-    with pytest.raises(InputError, match="heads of 3 outputs; a task of 4"):
-        model.add_head(4)
+
+
+def test_heads_of_somebody_else_s_model_may_differ_in_width() -> None:
+    graph = random_graph(dtype=torch.float64)
+    model = third_party(outputs=9, heads=1, width=2)
+    model.add_head(4)
+    out = model.module(graph.x, graph.edge_index)
+    examples = labeled(graph, [4, 9], [[0], [1]], [2, 4], seed=0)
+    logits = make_objective([model], [examples]).logits(dict(model.named_parameters()))
+    assert_near(logits[0, :2], out[4, :2])
+    assert bool((logits[0, 2:] < -1e4).all())
+    assert_near(logits[1], out[9, 2:6])
 
 
 def test_embeddings_of_somebody_else_s_model_need_an_embed() -> None:

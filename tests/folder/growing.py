@@ -17,7 +17,14 @@ FEATURES = 12
 IDS = [f"n{i}" for i in range(80)]
 QUICK = Settings.from_settings(
     {
-        **{"backbone": "gcn", "backbone_options": {"hidden": 4}, "epochs": 6, "per_class": 3, "seed": 1},
+        **{
+            "method": "replay",
+            "backbone": "gcn",
+            "backbone_options": {"hidden": 4},
+            "epochs": 6,
+            "per_class": 3,
+            "seed": 1,
+        },
         **{"weight_decay": None, "eval_samples": 200},
     }
 )

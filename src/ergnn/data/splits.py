@@ -140,6 +140,31 @@ def fractions(
     return _split(*parts)
 
 
+def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
+    """A split that fits any graph, and what it is in words.
+
+    Planetoid's sizes (:func:`planetoid_like`) if the graph is large enough for them and every class gets test nodes.
+    Otherwise 60, 20 and 20 % of each class, with at least one node per part as long as there are nodes: a class of two
+    nodes has one for training and one for test, a class of one node has it for training.
+    """
+    try:
+        large = planetoid_like(y, seed=seed)
+    except InputError:
+        large = None
+    if large is not None and torch.isin(torch.tensor(_classes(y, None)), y[large.test]).all():
+        return large, "20 training nodes per class, 500 validation and 1,000 test nodes"
+    generator = torch.Generator().manual_seed(seed)
+    parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+    for c in _classes(y, None):
+        drawn = _shuffled((y == c).nonzero().flatten(), generator)
+        count = drawn.numel()
+        test = max(round(0.2 * count), min(1, count - 1))
+        val = max(round(0.2 * count), 1) if count > 2 else 0
+        for part, piece in zip(parts, drawn.split([count - val - test, val, test]), strict=True):
+            part.append(piece)
+    return _split(*parts), "60 % of each class for training, 20 % for validation, 20 % for test"
+
+
 def parse_fractions(text: str) -> tuple[float, float, float] | None:
     """Parse ``train/val/test`` fractions such as ``0.1/0.1/0.8`` for :func:`fractions`; None for any other text."""
     if "/" not in text:

@@ -73,9 +73,12 @@ class TaskStream(Sequence[Task]):
         tasks: the tasks; ``tasks[i].id`` must be ``i``.
         name: name of the stream in results.
         metric: score of a task, ``accuracy`` or ``micro-f1``.
+        notes: notes for readers of results, e.g. how nodes were split.
     """
 
-    def __init__(self, tasks: Sequence[Task], *, name: str = "stream", metric: str = "accuracy") -> None:
+    def __init__(
+        self, tasks: Sequence[Task], *, name: str = "stream", metric: str = "accuracy", notes: Sequence[str] = ()
+    ) -> None:
         _choice("metric", metric, METRICS)
         if not tasks:
             raise InputError(f"{name}: a stream needs at least one task")
@@ -83,6 +86,7 @@ class TaskStream(Sequence[Task]):
             _check_task(task, position, name)
         self.name = name
         self.metric = metric
+        self.notes = tuple(notes)
         self._tasks = tuple(tasks)
 
     @classmethod
@@ -94,7 +98,7 @@ class TaskStream(Sequence[Task]):
         num_tasks: int | None = None,
         class_order: str | Sequence[int] = "natural",
         order_seed: int = 0,
-        split: str | Split = "public",
+        split: str | Split = "auto",
         split_seed: int = 0,
         edges: str = "all",
         leftover: str = "context",
@@ -108,8 +112,9 @@ class TaskStream(Sequence[Task]):
             num_tasks: number of tasks; by default as many as the classes fill.
             class_order: ``natural`` (0, 1, 2, …), ``shuffled`` by ``order_seed``, or a list with every class id once.
             order_seed: seed of the shuffled order.
-            split: ``public`` (the split of the graph), ``seeded`` (with Planetoid's sizes), or a :class:`Split`,
-                e.g. from :mod:`ergnn.data.splits`.
+            split: ``auto`` (public if there is one, otherwise seeded), ``public`` (the split of the graph), ``seeded``
+                (drawn to fit the graph, see :func:`ergnn.data.splits.scaled`), or a :class:`Split`, e.g. from
+                :mod:`ergnn.data.splits`. The stream's ``notes`` say how a seeded split was drawn.
             split_seed: seed of the seeded split.
             edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
                 tasks (and unlabeled nodes); ``own``: edges within the classes of one task.
@@ -123,7 +128,7 @@ class TaskStream(Sequence[Task]):
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
         order = _class_order(graph, num_classes, class_order, order_seed)
         groups = _groups(graph, order, classes_per_task, num_tasks, leftover)
-        parts = _resolve_split(graph, split, split_seed)
+        parts, notes = _resolve_split(graph, split, split_seed)
 
         task_of_class = torch.full((num_classes + 1,), -1)  # the last entry is label -1: no task
         for i, group in enumerate(groups):
@@ -141,7 +146,7 @@ class TaskStream(Sequence[Task]):
             Task(i, views[i], of_task(parts.train, i), of_task(parts.val, i), of_task(parts.test, i), group)
             for i, group in enumerate(groups)
         ]
-        return cls(tasks, name=graph.name, metric=metric)
+        return cls(tasks, name=graph.name, metric=metric, notes=notes)
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -264,11 +269,13 @@ def _groups(
     return groups
 
 
-def _resolve_split(graph: Graph, split: str | Split, seed: int) -> Split:
+def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, tuple[str, ...]]:
+    """The nodes of each part, and notes on how they were drawn."""
     if isinstance(split, str):
-        _choice("split", split, ("public", "seeded"), " or a Split")
-        if split == "seeded":
-            return splits.planetoid_like(graph.y.cpu(), seed=seed).to(graph.y.device)
+        _choice("split", split, ("auto", "public", "seeded"), " or a Split")
+        if split == "seeded" or (split == "auto" and graph.public_split is None):
+            drawn, words = splits.scaled(graph.y.cpu(), seed=seed)
+            return drawn.to(graph.y.device), (f"split by seed {seed}: {words}",)
         if graph.public_split is None:
             raise InputError(f"{graph.name}: the graph has no public split; use split='seeded' or give a Split")
         split = graph.public_split
@@ -277,7 +284,7 @@ def _resolve_split(graph: Graph, split: str | Split, seed: int) -> Split:
         bare = nodes[graph.y[nodes] == UNLABELED]
         if bare.numel():
             raise InputError(f"{graph.name}: {part} names node {int(bare[0])}, which has no label")
-    return split
+    return split, ()
 
 
 def _check_task(task: Task, position: int, stream: str) -> None:

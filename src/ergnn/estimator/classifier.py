@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from ergnn.callbacks import Callback
-from ergnn.config import LearnerConfig
+from ergnn.config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
@@ -26,6 +26,7 @@ from ergnn.estimator.inputs import as_graph, check_once, is_graph, is_matrix, la
 from ergnn.estimator.labels import Labels
 from ergnn.learner import Learner
 from ergnn.methods import METHODS
+from ergnn.methods.analytic import Analytic
 
 OF_THE_CONFIG = tuple(f.name for f in fields(LearnerConfig) if f.name not in ("seed", "method_options"))
 """Parameters that are fields of :class:`LearnerConfig`."""
@@ -34,7 +35,10 @@ OF_THE_METHOD = ("selector", "per_class", "selector_options", "replay", "replay_
 
 
 class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
-    """A graph neural network that learns a few more nodes with every :meth:`partial_fit`, and replays old ones.
+    """Learns a few more nodes with every :meth:`partial_fit`, without forgetting earlier ones.
+
+    By default a ridge head on propagated features is solved in closed form from all labels so far; with
+    ``method="replay"`` a graph neural network is trained, which replays some earlier nodes.
 
     Where scikit-learn has a matrix ``X`` there may be
 
@@ -46,16 +50,18 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     - a plain matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
       ``partial_fit(X, y)``.
 
-    The graph may grow from call to call, as long as its nodes keep their numbers: remembered nodes are looked up in the
+    The graph may grow from call to call, as long as its nodes keep their numbers: earlier nodes are looked up in the
     new graph. Rows of a plain matrix are new ones in each call, so their features are stored.
 
     Args:
-        backbone, method, epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement, device,
-            backbone_options: see :class:`ergnn.LearnerConfig`, which has the same defaults.
+        method: ``analytic`` (see :class:`ergnn.methods.analytic.Analytic`), ``replay``, or another method's name.
+        backbone, epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement, device,
+            backbone_options: see :class:`ergnn.LearnerConfig`, which has the same defaults. Only
+            methods that train a network use them.
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared`` predictions need ``task``.
         selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
             see :class:`ergnn.methods.replay.Replay`; None is the method's default, except that ``replay`` is
-            ``isolated`` for plain matrices.
+            ``isolated`` for plain matrices. A method that does not have an option refuses it.
         method_options: other options of the method.
         callbacks: callbacks of each call, see :mod:`ergnn.callbacks`.
         random_state: seed of every random choice: a number, a numpy ``RandomState``, or None for another one each time.
@@ -75,8 +81,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         backbone: Any = LearnerConfig.backbone,
-        method: Any = LearnerConfig.method,
-        head: str = "growing",
+        method: Any = TASK_UNKNOWN["method"],
+        head: str = TASK_UNKNOWN["head"],
         epochs: int = LearnerConfig.epochs,
         lr: float | None = LearnerConfig.lr,
         weight_decay: float | None = LearnerConfig.weight_decay,
@@ -129,7 +135,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: a graph, a pair, or a matrix.
-            y: one label a node; for a graph with labels and no ``nodes``, the nodes (see above).
+            y: one label per node; for a graph with labels and no ``nodes``, the nodes (see above).
             nodes: node numbers or a mask; by default all nodes, of a graph with labels all that have one.
             classes: labels that may come later, where they are known. Other labels are refused in this call; those
                 that have not been learned yet have probability 0.
@@ -208,7 +214,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         own = labels_of(X)
         if own is not None and nodes is None:
             nodes, y = y, None
-        together = own is None and nodes is None  # one label a row, as scikit-learn has it
+        together = own is None and nodes is None  # one label per row, as in scikit-learn
         graph, checked = self._read(X, reset, y if together else "no_validation")
         if nodes is not None:
             chosen = nodes_of(nodes, graph.num_nodes, what)
@@ -218,7 +224,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         check_once(chosen, what)
         if y is None:
             if own is None:
-                raise InputError(f"{what}: X has no labels; give y, one label a node")
+                raise InputError(f"{what}: X has no labels; give y, one label per node")
             labels = own[chosen.numpy()]
             if (labels == UNLABELED).any():
                 raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELED)][0])} has no label")
@@ -244,17 +250,20 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     @staticmethod
     def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
         """The nodes as a task of the learner, in a graph where they and remembered ones are labeled, and no others."""
-        buffer = learner.method.buffer
+        method, remembered = learner.method, []
+        if isinstance(method, Analytic):
+            remembered = [(method.state.nodes, method.state.labels)]
+        elif method.buffer is not None and method.buffer.replay == "live":
+            remembered = [(part.nodes, part.labels) for part in method.buffer.experiences]
         y = torch.full((graph.num_nodes,), UNLABELED)
-        if buffer is not None and buffer.replay == "live":
-            for part in buffer.experiences:
-                missing = part.nodes[part.nodes >= graph.num_nodes]
-                if missing.numel():
-                    raise InputError(
-                        f"node {int(missing[0])} is remembered, but the graph has {graph.num_nodes} nodes; a graph may "
-                        "grow, but its nodes must keep their numbers"
-                    )
-                y[part.nodes.cpu()] = part.labels.cpu()
+        for known, old in remembered:
+            missing = known[known >= graph.num_nodes]
+            if missing.numel():
+                raise InputError(
+                    f"node {int(missing[0])} is remembered, but the graph has {graph.num_nodes} nodes; a graph may "
+                    "grow, but its nodes must keep their numbers"
+                )
+            y[known.cpu()] = old.cpu()
         y[nodes] = labels.numbers(given)
         names = tuple(str(label) for label in labels.known)
         graph = replace(graph, y=y.to(graph.device), public_split=None, class_names=names)

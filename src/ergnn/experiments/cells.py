@@ -29,7 +29,7 @@ class Options:
         seeds: number of seeds; by default 10, or 3 in a quick run.
         class_orders: number of class orders; more than one are shuffled and crossed with the seeds, on seeded splits.
             By default 1 (the natural order) with the paper protocol and 10 with the clean one, or 1 in a quick run;
-            experiments may have another default.
+            an experiment may have its own.
         first_seed: the first seed.
         datasets: by default those of the experiment.
         protocol: ``paper`` or ``clean``; by default that of the experiment.
@@ -163,5 +163,5 @@ def command_of(config: RunConfig) -> str:
             value = ",".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in value.items())
         elif isinstance(value, tuple):
             value = ",".join(map(str, value))
-        words += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
+        words += ["--" + name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
     return shlex.join(words)

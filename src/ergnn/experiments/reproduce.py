@@ -45,7 +45,7 @@ class Reproduced:
 
 
 def experiments_named(name: str) -> list[Experiment]:
-    """One experiment, or all experiments of the paper for ``all``."""
+    """One experiment, or those of the paper for ``all``."""
     if name == "all":
         return list(PAPER)
     if name not in EXPERIMENTS:

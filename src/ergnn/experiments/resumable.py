@@ -141,13 +141,14 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _write(path: Path, kept: dict[str, Any]) -> None:
     """Write atomically: to a temporary file, then rename."""
+    new = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
         with new.open("wb") as file:
             torch.save(kept, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
     except OSError as error:
+        new.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written ({error})") from None

@@ -15,7 +15,7 @@ from ergnn.callbacks import EpochCallback
 from ergnn.config import LearnerConfig
 from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.errors import InputError
-from ergnn.evaluation import evaluate_streams
+from ergnn.evaluation import check_stream, evaluate_streams
 from ergnn.experiments.config import DENOMINATORS, RunConfig
 from ergnn.experiments.paper import paper_result
 from ergnn.experiments.result import RunResult, SeedResult
@@ -126,8 +126,7 @@ def _run_members(
     learn: Learn,
 ) -> Iterator[list[SeedResult]]:
     for preset in {id(preset): preset for preset in presets}.values():
-        for task in preset.stream:
-            Learner(config).method.check(task)
+        check_stream(Learner(config), preset.stream)
     for at in range(0, len(members), batch):
         start = time.perf_counter()
         part, some = presets[at : at + batch], members[at : at + batch]
@@ -195,7 +194,7 @@ def run(
     if denominator not in DENOMINATORS:
         raise InputError(f"denominator is {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
     members = [(seed, 0) for seed in chosen]
-    presets = [PresetStream(what, "given", ())] * len(members)
+    presets = [PresetStream(what, "given", what.notes)] * len(members)
     stream_for = _stream_mover(str(resolved.device))
     parts = _run_members(resolved, members, presets, stream_for, progress, 10, learn_streams)
     found = tuple(result for done in parts for result in done)

@@ -33,14 +33,16 @@ def predictions(
     numbers = find_all(snapshot.graph, wanted)
     columns = _columns(snapshot, classes)
     names = [snapshot.classes[c] for c in columns]
-    for start in range(0, len(wanted), chunk):
-        part = numbers[start : start + chunk]
+    step = len(wanted) if snapshot.learner.all_at_once else chunk
+    for start in range(0, len(wanted), max(step, 1)):
+        part = numbers[start : start + step]
         out = np.zeros((len(part), len(columns)))
         for places, found in snapshot.learner.probabilities(snapshot.graph, part, len(snapshot.classes), chunk):
             out[places] = found[:, columns]
         total = out.sum(1, keepdims=True)
         out = np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
-        yield wanted[start : start + chunk], names, out
+        for first in range(0, len(part), chunk):
+            yield wanted[start + first : start + first + chunk], names, out[first : first + chunk]
 
 
 def find_all(graph: StoredGraph, ids: Sequence[str]) -> Array:
@@ -68,8 +70,7 @@ def _extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> 
     lost = np.flatnonzero(snapshot.graph.find(list(nodes.ids)) < 0)
     if len(lost) and not nodes.num_features and not nodes.is_sparse:
         raise InputError(
-            f"node {truncate(nodes.ids[lost[0]])} is not in the graph, and has no features here "
-            f"({len(lost)} such id(s))"
+            f"node {truncate(nodes.ids[lost[0]])} is not in the graph and has no features here ({len(lost)} such id(s))"
         )
     if not len(lost) and edges is None:
         return snapshot

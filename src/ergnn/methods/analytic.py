@@ -95,6 +95,21 @@ class Analytic(Method):
         self._features: WeakKeyDictionary[Graph, tuple[int | None, dict[str, Features]]] = WeakKeyDictionary()
         self._scores: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without graphs and what can be computed from them."""
+        return {**vars(self), "_graph": None, "_features": None, "_scores": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
+
+    @property
+    def lambdas(self) -> tuple[float, ...]:
+        """The values of λ that compete."""
+        if self.lam is not None:
+            return (self.lam,)
+        return (DEFAULT_LAMBDA,) if self.memory == "centroids" else LAMBDAS
+
     @property
     def nbytes(self) -> int:
         """Bytes of ids and labels, or of the rows kept instead."""
@@ -181,7 +196,7 @@ class Analytic(Method):
         nodes = self.state.nodes
         if nodes.numel() and int(nodes[-1]) >= graph.num_nodes:
             raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
-        sketched = self._sketch_size(graph, nodes.numel())
+        sketched = self.sketch_size(graph.num_features, nodes.numel())
         if self._graph is None or sketched != self._sketched:
             self.state.forget_rows()
         elif graph is not self._graph:
@@ -208,10 +223,7 @@ class Analytic(Method):
 
     def _solve(self, graph: Graph) -> None:
         """Solve the head for each map and choose the best."""
-        lambdas: tuple[float, ...] = LAMBDAS if self.lam is None else (self.lam,)
-        if self.memory == "centroids" and self.lam is None:
-            lambdas = (DEFAULT_LAMBDA,)
-        found = self.state.solve([self._features_of(graph, each) for each in self.maps], lambdas)
+        found = self.state.solve([self._features_of(graph, each) for each in self.maps], self.lambdas)
         self._scores, self.solution = WeakKeyDictionary(), None
         if found is not None:
             self._chosen, best = found
@@ -221,7 +233,7 @@ class Analytic(Method):
         """Keep rows of φ, or their centroids, instead of ids, and solve the head."""
         kept = self.state.kept
         if self._graph is None and not kept:
-            self._sketched = self._sketch_size(graph, nodes.numel())
+            self._sketched = self.sketch_size(graph.num_features, nodes.numel())
         if self.memory == "centroids" and not kept:  # one map from now on, as only its centroids are kept
             best, _ = choose([fit_ridge(self._features_of(graph, each).rows(nodes), labels) for each in self.maps])
             self.maps = self.maps[best : best + 1]
@@ -232,19 +244,19 @@ class Analytic(Method):
         self._graph = graph
         self._solve(graph)
 
-    def _sketch_size(self, graph: Graph, count: int) -> int | None:
+    def sketch_size(self, num_features: int, count: int) -> int | None:
         """Columns to sketch to; with fewer rows than columns, the dual system is small without a sketch."""
         if self.state.kept:
             return self._sketched
         if self.sketch == "auto":
-            return SKETCH_SIZE if graph.num_features > SKETCH_SIZE and count >= graph.num_features else None
-        return None if self.sketch is None or int(self.sketch) >= graph.num_features else int(self.sketch)
+            return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
+        return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
     def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
         """φ of a map on a graph; cached as long as the graph exists."""
         sketched, made = self._features.get(graph, (self._sketched, {}))
         if not made or sketched != self._sketched:
-            dtype = torch.float32 if graph.num_nodes * graph.num_features > FLOAT64_ENTRIES else torch.float64
+            dtype = working_dtype(graph.num_nodes, graph.num_features)
             operator, inputs = NormalizedAdjacency(graph), Inputs(graph, self._sketched, dtype)
             made = {each.name: Features(each, operator, inputs) for each in self._candidates}
             self._features[graph] = self._sketched, made
@@ -285,3 +297,8 @@ class Analytic(Method):
         if solution is not None:
             self.solution = RidgeSolution(**solution, loo=solution["weight"][:0])
         self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
+
+
+def working_dtype(num_nodes: int, num_features: int) -> torch.dtype:
+    """What features of a graph of this size are propagated in."""
+    return torch.float32 if num_nodes * num_features > FLOAT64_ENTRIES else torch.float64

@@ -67,7 +67,8 @@ class MemoryMethod(Method):
         return self.selector.leaky
 
     def check(self, task: Task) -> None:
-        check_per_class(task, 1 if self.scarce == "keep" else self.per_class)
+        hint = "; scarce='keep' (--scarce keep) remembers all nodes of such a class"
+        check_per_class(task, 1 if self.scarce == "keep" else self.per_class, hint)
         self.buffer.check(task)
 
     def parts(self, learner: LearnerView, task: Task) -> list[Examples]:

@@ -76,8 +76,16 @@ class Dataset(ABC):
         return self.classes // self.classes_per_task
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """20 training and 30 validation nodes per class, the rest for test (Shchur et al., 2018)."""
-        return splits.per_class(graph.y, train=20, val=30, seed=seed, nodes=self.labeled(graph))
+        """20 training and 30 validation nodes per class, the rest for test (Shchur et al., 2018).
+
+        If a class has too few nodes for that, a split that fits: :func:`ergnn.data.splits.scaled`.
+        """
+        allowed = self.labeled(graph)
+        if int(graph.y[allowed].unique(return_counts=True)[1].min()) > 50:
+            return splits.per_class(graph.y, train=20, val=30, seed=seed, nodes=allowed)
+        y = torch.full_like(graph.y, UNLABELED)
+        y[allowed] = graph.y[allowed]
+        return splits.scaled(y, seed=seed)[0]
 
     def labeled(self, graph: Graph) -> Tensor:
         """The nodes that a seeded split may draw from."""

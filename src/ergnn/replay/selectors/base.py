@@ -115,8 +115,8 @@ class Selector(ABC):
         return best_per_class(self.score(context), context)
 
 
-def check_per_class(task: Task, per_class: int) -> None:
-    """Raise an error before training if a class has fewer than e nodes."""
+def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
+    """Raise an error before training if a class has fewer than e nodes; ``hint`` says what to do instead."""
     if per_class < 1:
         raise InputError(f"per_class (e) is {per_class}; at least 1 node per class must be remembered")
     labels = task.graph.y[task.train]
@@ -124,7 +124,7 @@ def check_per_class(task: Task, per_class: int) -> None:
         count = int((labels == c).sum())
         if count < per_class:
             raise InputError(
-                f"{task.name}: class {c} has {count} training node(s), fewer than per_class (e) = {per_class}"
+                f"{task.name}: class {c} has {count} training node(s), fewer than per_class (e) = {per_class}{hint}"
             )
 
 
