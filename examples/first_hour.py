@@ -23,7 +23,7 @@ import pandas as pd
 from ergnn.cli import main as ergnn
 
 CLASSES, FEATURES, PER_WEEK = 4, 6, 60
-PLUGIN = Path(__file__).with_name("plugin.py")
+PLUGIN = Path(__file__).parent / "plugins" / "one_file.py"
 
 
 def make_week(week: int) -> tuple[pd.DataFrame, pd.DataFrame]:

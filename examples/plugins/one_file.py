@@ -1,4 +1,4 @@
-"""A plug-in in one file: a selector, a backbone, a method and a data set. Named by ``--import plugin.py``."""
+"""A plug-in in one file: a selector, a backbone, a method and a data set. Named by ``--import one_file.py``."""
 
 from pathlib import Path
 from typing import Any
