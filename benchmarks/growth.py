@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-FEATURES, CLASSES, LABELLED = 200, 10, 0.2
+FEATURES, CLASSES, LABELED = 200, 10, 0.2
 
 
 def make_update(number: int, size: int, distant: float = 0.1) -> Any:
@@ -38,7 +38,7 @@ def make_update(number: int, size: int, distant: float = 0.1) -> Any:
     columns = np.concatenate([own, rng.integers(0, FEATURES, (size, 8))], axis=1)
     x = scipy.sparse.csr_matrix((np.ones(columns.size), columns.ravel(), np.arange(size + 1) * 16), (size, FEATURES))
     x.sum_duplicates()
-    known = rng.random(size) < LABELLED
+    known = rng.random(size) < LABELED
     nodes = NodeTable(
         np.array([f"n{first + i}" for i in range(size)], object),
         np.array([f"class {c}" if k else None for c, k in zip(label, known, strict=True)], object),

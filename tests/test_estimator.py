@@ -133,8 +133,8 @@ def test_a_graph_may_come_in_every_form(stream: TaskStream) -> None:
         # the order of nodes, which a mask changes, decides nothing but roundings
         assert np.allclose(made.predict_proba(X), expected, atol=1e-4)
         assert np.array_equal(made.predict(X, nodes), made.predict(X)[nodes])
-    unlabelled = Data(x=graph.x, edge_index=graph.edge_index)
-    assert np.array_equal(small().fit(unlabelled, nodes=nodes, y=labels[nodes]).predict_proba(graph), expected)
+    unlabeled = Data(x=graph.x, edge_index=graph.edge_index)
+    assert np.array_equal(small().fit(unlabeled, nodes=nodes, y=labels[nodes]).predict_proba(graph), expected)
 
 
 def test_a_matrix_is_a_graph_without_edges() -> None:
@@ -150,7 +150,7 @@ def test_a_matrix_is_a_graph_without_edges() -> None:
     assert plain.score(X, y, sample_weight=weights) == pytest.approx(np.average(plain.predict(X) == y, weights=weights))
 
 
-def test_rows_of_matrices_are_remembered_by_their_attributes() -> None:
+def test_rows_of_matrices_are_remembered_by_their_features() -> None:
     graph = random_graph(n=60, f=6, classes=4, seed=2)
     X, y = graph.x.numpy(), graph.y.numpy()
     made = small(per_class=2)
@@ -347,7 +347,7 @@ def test_more_mistakes_are_named(stream: TaskStream) -> None:
         made.predict(replace(graph, x=graph.x[:, :5]))
     with pytest.raises(InputError, match="labels are <U1 such as 'a', but so far they were int64 such as"):
         made.partial_fit(graph, nodes=[0], y=["a"])
-    with pytest.raises(InputError, match="has a graph of its own"):
+    with pytest.raises(InputError, match="has its own graph"):
         made.partial_fit(X, np.zeros(90))
     with pytest.raises(InputError, match="a graph as a tuple is"):
         small().fit((X, X, X), np.zeros(90))

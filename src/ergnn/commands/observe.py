@@ -58,8 +58,6 @@ def observe_command(args: argparse.Namespace) -> int:
         if not given:
             raise InputError("no files were named; use --nodes and --edges, or --graph, or --resume")
         nodes, edges = read_tables(args, folder.settings.limits)
-        if edges is not None and edges.weight is not None:
-            print("ergnn: note: edges have weights, which are not used", file=sys.stderr)
         with epoch_bar(folder, args) as on_epoch:
             record = folder.observe(
                 nodes, edges, name=args.task_name, checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch

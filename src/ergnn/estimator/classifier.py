@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ergnn.callbacks import Callback
 from ergnn.config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.estimator.inputs import as_graph, check_once, is_graph, is_matrix, labels_of, nodes_of, parts_of, to_torch
@@ -168,7 +168,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     ) -> float:
         """Accuracy on some nodes; arguments as in :meth:`partial_fit` and :meth:`predict_proba`."""
         check_is_fitted(self, "learner_")
-        _, chosen, labels = self._read_labelled(X, y, nodes, "score", reset=False)
+        _, chosen, labels = self._read_labeled(X, y, nodes, "score", reset=False)
         return float(accuracy_score(labels, self.predict(X, chosen, task), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
@@ -177,7 +177,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _learn(self, X: Any, y: Any, nodes: Any, classes: Any, what: str, first: bool) -> ContinualNodeClassifier:
-        graph, chosen, given = self._read_labelled(X, y, nodes, what, reset=first)
+        graph, chosen, given = self._read_labeled(X, y, nodes, what, reset=first)
         check_classification_targets(given)
         allowed = given if classes is None else column_or_1d(classes)
         if not np.isin(given, allowed).all():
@@ -209,7 +209,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             )
         return X.validate() if isinstance(X, Graph) else as_graph(X.x, X.edge_index), y
 
-    def _read_labelled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
+    def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
         """The graph, the nodes in question, and a label for each."""
         own = labels_of(X)
         if own is not None and nodes is None:
@@ -220,14 +220,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             chosen = nodes_of(nodes, graph.num_nodes, what)
         else:
             chosen = torch.arange(graph.num_nodes)
-            chosen = chosen if own is None else chosen[torch.from_numpy(own != UNLABELLED)]
+            chosen = chosen if own is None else chosen[torch.from_numpy(own != UNLABELED)]
         check_once(chosen, what)
         if y is None:
             if own is None:
                 raise InputError(f"{what}: X has no labels; give y, one label per node")
             labels = own[chosen.numpy()]
-            if (labels == UNLABELLED).any():
-                raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELLED)][0])} has no label")
+            if (labels == UNLABELED).any():
+                raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELED)][0])} has no label")
         else:
             labels = checked if together else column_or_1d(y, warn=True)
         if len(labels) != chosen.numel():
@@ -255,7 +255,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             remembered = [(method.state.nodes, method.state.labels)]
         elif method.buffer is not None and method.buffer.replay == "live":
             remembered = [(part.nodes, part.labels) for part in method.buffer.experiences]
-        y = torch.full((graph.num_nodes,), UNLABELLED)
+        y = torch.full((graph.num_nodes,), UNLABELED)
         for known, old in remembered:
             missing = known[known >= graph.num_nodes]
             if missing.numel():

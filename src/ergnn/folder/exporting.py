@@ -54,8 +54,11 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
 def _replace(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     beside = path.with_name(path.name + ".new")
-    beside.write_bytes(data)
-    beside.replace(path)
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _write_graph(snapshot: Snapshot, path: Path) -> None:

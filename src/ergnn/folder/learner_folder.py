@@ -19,7 +19,7 @@ from ergnn.folder.database import FolderError, reading_values, transaction, wrap
 from ergnn.folder.graph import SPLITS, Array, StoredGraph
 from ergnn.folder.learning import CHUNK, Checkpoints
 from ergnn.folder.prediction import predictions
-from ergnn.folder.scoring import Score, score_updates
+from ergnn.folder.scoring import HeldOut, Score, learn_offline, predict_held_out, score_updates
 from ergnn.folder.settings import Settings, read_settings, write_settings
 from ergnn.folder.snapshot import (
     Record,
@@ -212,8 +212,22 @@ class LearnerFolder:
         Args:
             task_known: whether only the classes of a node's own update compete.
         """
+        found = self.predict_held_out(version, task_known=task_known)
+        return [(found.records[score[0]], score) for score in found.scores()]
+
+    def predict_held_out(
+        self, version: int | None = None, *, task_known: bool = False, offline: bool = False
+    ) -> HeldOut:
+        """Predictions of all held-out nodes: scores per update and per class, and the confusion matrix.
+
+        Args:
+            task_known: whether only the classes of a node's own update compete.
+            offline: predict by a learner that is trained on the labels of all updates at once; the folder stays as it
+                is. See :func:`ergnn.folder.scoring.learn_offline`.
+        """
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
-            return [(snapshot.records[s[0]], s) for s in score_updates(snapshot, task_known=task_known)]
+            learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot
+            return predict_held_out(learned, task_known=task_known)
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data.formats.limits import Limits
-from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.data.graph import UNLABELED, Graph
 from ergnn.folder.graph import Array, StoredGraph
 
 
@@ -69,7 +69,7 @@ def read_subgraph(
         source, target = np.concatenate(sources), np.concatenate(targets)
         edges = np.stack([np.where(source < 0, empty, np.searchsorted(nodes, source)), np.searchsorted(nodes, target)])
         edges = edges[:, np.lexsort(edges)]
-    y = np.full(empty + 1, UNLABELLED, np.int64)
+    y = np.full(empty + 1, UNLABELED, np.int64)
     if labels is not None:
         y[np.searchsorted(nodes, labels[0])] = labels[1]
     if stored.dense:

@@ -15,7 +15,7 @@ from ergnn.data.formats.graph import to_graph
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.stream import Task, TaskStream, edge_views
 from ergnn.errors import InputError, UnknownNameError
 
@@ -101,7 +101,7 @@ def stream_of_parts(
     labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
     for i, (_, classes) in enumerate(parts):
         labelled |= (home == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
-    bare = replace(graph, y=torch.where(labelled, graph.y, UNLABELLED), public_split=None)
+    bare = replace(graph, y=torch.where(labelled, graph.y, UNLABELED), public_split=None)
     views = edge_views(bare, home, torch.zeros_like(labelled), count, inter_task_edges)
     tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(parts)]
     return TaskStream(tasks, name=graph.name, metric=metric)
@@ -117,7 +117,7 @@ def part_of_task(
         classes = graph.y[mine[0]].unique()
         _some(classes, nodes, graph, where)
         return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in mine)), tuple(classes.tolist())
-    found, counts = graph.y[nodes][graph.y[nodes] != UNLABELLED].unique(return_counts=True)
+    found, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
     classes = found[[_enough(int(c), fractions) for c in counts]] if found.numel() else found
     _some(classes, nodes, graph, where)
     split = splits.fractions(graph.y, train=train, val=val, test=test, seed=seed, classes=classes.tolist(), nodes=nodes)
@@ -126,7 +126,7 @@ def part_of_task(
 
 def _some(classes: Tensor, nodes: Tensor, graph: Graph, where: str) -> None:
     if not classes.numel():
-        labelled = int((graph.y[nodes] != UNLABELLED).sum())
+        labelled = int((graph.y[nodes] != UNLABELED).sum())
         raise InputError(
             f"{graph.name}: {where} has {nodes.numel():,} nodes, {labelled:,} with a label; no class has enough of "
             "them for training, validation and test"

@@ -23,7 +23,7 @@ def read_features(table: Any, found: Found, where: str, limits: Limits, width: i
         found: its columns.
         where: the file.
         limits: what it may hold.
-        width: the number of features that is required, if any; sparse text then has so many.
+        width: the number of features that is required, if any; sparse text then has this many.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -31,36 +31,19 @@ def read_features(table: Any, found: Found, where: str, limits: Limits, width: i
     if found.single:
         name, column = found.features[0], one_chunk(table[found.features[0]])
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        at = f"{where}, column {truncate(name)}"
+        if pa.types.is_nested(column.type):
+            return _lists(column, name, where, limits, width), False
         if is_text(column.type):
             column = pc.utf8_trim_whitespace(column.cast(pa.large_string()).fill_null(""))
-            first = next((text for text in column.to_pylist() if text), ":")
-            if first.startswith("["):
-                return _lists(_split_lists(column, at), name, where, limits, width), False
-            if ":" in first:
+            if ":" in next((text for text in column.to_pylist() if text), ":"):
                 return _sparse(column, name, where, limits, width), False
-        elif pa.types.is_nested(column.type):
-            return _lists(column, name, where, limits, width), False
     if width is not None and len(found.features) != width:
         raise FormatError(f"{where}: {len(found.features):,} feature columns; {width:,} are required")
-    if not found.features:
-        return None, False
     out = np.empty((len(found.features), table.num_rows), np.float32)
-    with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused later, with its row
+    with np.errstate(over="ignore"):  # values beyond 32 bits are refused later, with their row
         for i, name in enumerate(found.features):
             out[i] = numbers(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
-    return np.ascontiguousarray(out.T), True
-
-
-def _split_lists(column: Any, where: str) -> Any:
-    """Texts such as ``[0.1, 2]`` as lists of texts."""
-    import pyarrow.compute as pc
-
-    bad = pc.index(pc.match_substring_regex(column, r"(?s)^\[.*\]$"), False).as_py()
-    if bad >= 0:
-        found = truncate(column[bad].as_py())
-        raise FormatError(f"{where}, row {bad + 1}: {found}; other rows have lists such as [0.1, 2]")
-    return pc.split_pattern_regex(pc.utf8_slice_codeunits(column, 1, -1), r"\s*,\s*")
+    return np.ascontiguousarray(out.T), bool(found.features)
 
 
 def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
@@ -73,8 +56,6 @@ def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None
         lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
     except NotImplementedError:
         raise FormatError(f"{where}, column {truncate(name)}: {column.type}; lists of numbers are required") from None
-    if is_text(flat.type) and (lengths == 1).all() and not pc.any(pc.not_equal(flat, "")).as_py():
-        lengths, flat = lengths * 0, flat.slice(0, 0)  # "[]" in each row
     size = int(lengths[0]) if width is None else width
     for row in np.flatnonzero(lengths != size):
         raise FormatError(
