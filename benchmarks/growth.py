@@ -27,7 +27,7 @@ import scipy.sparse
 FEATURES, CLASSES, LABELED = 200, 10, 0.2
 
 
-def make_update(number: int, size: int) -> Any:
+def make_update(number: int, size: int, distant: float = 0.1) -> Any:
     """Nodes with features that follow their class, and four edges each."""
     from ergnn.data.formats import EdgeTable, NodeTable
 
@@ -46,14 +46,14 @@ def make_update(number: int, size: int) -> Any:
     )
     source = rng.integers(first, first + size, 4 * size)
     recent = rng.integers(max(0, first - 2 * size), first + size, 4 * size)
-    target = np.where(rng.random(4 * size) < 0.1, rng.integers(0, first + size, 4 * size), recent)
+    target = np.where(rng.random(4 * size) < distant, rng.integers(0, first + size, 4 * size), recent)
     names = [np.array([f"n{i}" for i in side], object) for side in (source, target)]
     return nodes, EdgeTable(names[0], names[1])
 
 
-def observe(root: Path, number: int, size: int) -> dict[str, Any]:
+def observe(root: Path, number: int, size: int, distant: float) -> dict[str, Any]:
     """One update in a process of its own; says what it cost."""
-    nodes, edges = make_update(number, size)
+    nodes, edges = make_update(number, size, distant)
     out, into = os.pipe()
     child = os.fork()
     if not child:
@@ -116,14 +116,18 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--method", choices=("analytic", "replay"), default="replay")
     parser.add_argument("--feature-map", help="of the analytic method, e.g. hops")
+    parser.add_argument("--distant", type=float, default=0.1, help="share of edges to any older node (default: 0.1)")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
+
+    import warnings
 
     import torch
 
     from ergnn.folder import LearnerFolder, Settings
 
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
     torch.set_num_threads(1)
     place = Path(tempfile.mkdtemp())
     network = {"backbone": "gcn", "epochs": 30, "per_class": 5, "budget_nodes": 200, "weight_decay": None}
@@ -132,7 +136,7 @@ def main() -> None:
     LearnerFolder.create(place / "d", settings)
     rows = []
     for number in range(args.updates):
-        rows.append(observe(place / "d", number, args.nodes))
+        rows.append(observe(place / "d", number, args.nodes, args.distant))
         if not (number + 1) % 20:
             print(json.dumps({k: round(v, 3) for k, v in rows[-1].items()}), file=sys.stderr, flush=True)
     shutil.rmtree(place)

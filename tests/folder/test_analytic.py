@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.database import FolderError, writing
 from ergnn.learner import Learner
-from folder.growing import FEATURES, edges_of, nodes_of, probabilities, x_of
+from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
 
 CLASSES = ("red", "green", "blue", "gray")
 SPARSE = 0.02
@@ -95,6 +97,11 @@ def observe(folder: LearnerFolder, whole: Whole, rng: np.random.Generator, count
         folder.observe(nodes_of(late, given, split=np.array(["train"] * len(late), object)))
         whole.label |= dict(zip(late, given, strict=True))
         whole.split |= dict.fromkeys(late, "train")
+    wrong = list(whole.label)[:2]
+    given = [str(rng.choice([c for c in CLASSES if c != whole.label[name]])) for name in wrong]
+    record = folder.observe(nodes_of(wrong, given))
+    assert record["counts"]["corrected"] == len(wrong)
+    whole.label |= dict(zip(wrong, given, strict=True))
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -123,6 +130,76 @@ def test_predictions_after_each_change_equal_learning_at_once(
     np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)
     folder.observe(edges=edges_of(*edge))  # from a version that is not the newest
     check(folder, whole)
+    assert not folder.check()
+    folder.drop_versions()
+    check(folder, whole)
+    assert len(folder.evaluate(task_known=True)) == len(folder.evaluate())
+
+
+def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -> None:
+    options = {"feature_map": "hops", "map_options": {"num_hops": 2}, "keep": 20}
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
+    whole, rng, count = Whole(), np.random.default_rng(4), 0
+
+    def grow(size: int, *far: str) -> dict[str, Any]:
+        """A chain that goes on, with edges to other nodes if they are named."""
+        nonlocal count
+        ids = [f"v{count + i}" for i in range(size)]
+        labels: list[str | None] = [str(rng.choice(CLASSES)) for _ in ids]
+        pairs = [(f"v{i}", f"v{i - 1}") for i in range(max(count, 1), count + size)]
+        pairs += [(ids[-1], name) for name in far]
+        x, count = x_of(size, count), count + size
+        whole.x |= dict(zip(ids, x, strict=True))
+        whole.label |= dict(zip(ids, map(str, labels), strict=True))
+        whole.split |= dict.fromkeys(ids, "train")
+        whole.link(pairs)
+        return folder.observe(nodes_of(ids, labels, x, split=np.array(["train"] * size, object)), edges_of(*pairs))
+
+    assert grow(60)["touched"] == 60
+    assert not tables(folder)["phi"]
+    assert grow(5)["touched"] == 65  # from here on, most rows stay as they are
+    assert len(tables(folder)["phi"]) == 65
+    assert grow(5)["touched"] == 5 + 1 + 2 + 2  # new ones, what changed, its reach, and what those see
+    assert grow(3, "v30")["touched"] < 30
+    check(folder, whole)
+    folder.forget(["v20"])
+    whole.remove(["v20"])
+    check(folder, whole)
+    folder.drop_versions()
+    assert 20 not in {row["node"] for row in tables(folder)["phi"]}
+    folder.observe(edges=edges_of(("v1", "v40")))
+    whole.link([("v1", "v40")])
+    check(folder, whole)
+    before = {name: getattr(whole, name).copy() for name in ("x", "label", "split", "edges")}
+    grow(4)
+    folder.rollback()
+    for name, value in before.items():
+        setattr(whole, name, value)
+    check(folder, whole)
+    count += 4
+    folder.observe(edges=edges_of(("v2", "v50")))  # its base has no rows
+    whole.link([("v2", "v50")])
+    check(folder, whole)
+    assert not folder.check()
+    with writing(folder.root) as connection:
+        connection.execute("UPDATE phi SET data = zeroblob(length(data)) WHERE node < 10")
+    with pytest.raises(FolderError, match="row of the table phi does not match its checksum"):
+        folder.observe(edges=edges_of(("v60", "v62")))
+    with writing(folder.root) as connection:
+        connection.execute("DELETE FROM phi")
+    folder.resume()
+    whole.link([("v60", "v62")])
+    check(folder, whole)
+
+
+def test_a_class_that_corrections_leave_empty_goes_with_a_purge(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d")
+    folder.observe(*secret_tables(with_secret=True))
+    folder.observe(nodes_of([SECRET], ["red"]))
+    assert SECRET_CLASS not in next(folder.predict(["v1"]))[1]
+    folder.drop_versions()
+    assert SECRET_CLASS not in str(folder.inspect())
+    assert SECRET_CLASS.encode() not in (folder.root / "learner.sqlite").read_bytes()
     assert not folder.check()
 
 

@@ -16,6 +16,7 @@ from ergnn.errors import InputError
 from ergnn.folder.database import FolderError, reading_values
 from ergnn.folder.graph import SPLITS, Array, StoredGraph
 from ergnn.folder.local import LocalGraph, read_subgraph
+from ergnn.folder.row_cache import RowCache
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import load_tensors
 from ergnn.folder.versions import Version, get_blob, put_blob
@@ -52,6 +53,8 @@ class AnalyticLearner:
         self.solution: RidgeSolution | None = None
         self.chosen = 0
         self.sketch: int | None = None
+        self._version = 0
+        self._cache: RowCache | None = None
         self._graph: StoredGraph | None = None
         self._read: tuple[StoredGraph, LocalGraph, list[Features]] | None = None
 
@@ -99,14 +102,27 @@ class AnalyticLearner:
         """Solve the head from all training labels in a graph; returns the number of nodes that were read."""
         labeled, labels, splits, _ = graph.labeled()
         nodes, labels = labeled[splits == TRAIN], labels[splits == TRAIN]
-        self._graph, self._read, self.solution = graph, None, None
+        self._graph, self._read, self._cache, self.solution = graph, None, None, None
         if not len(nodes):
             return 0
         self.sketch = self.method.sketch_size(graph.num_features, len(nodes))
-        local, features = self._features(graph, labeled, max(each.num_hops for each in self.method.maps))
-        places, target = local.places(nodes).to(self.device), torch.from_numpy(labels).to(self.device)
-        solutions = [fit_ridge(each.rows(places), target, lambdas=self.method.lambdas) for each in features]
+        maps, dtype = self.method.maps, working_dtype(graph.num_nodes, graph.num_features)
+        cache = RowCache(graph, self._version, f"{self.sketch} {dtype}", self.settings.directed, maps)
+        width = self.sketch or graph.num_features
+        loaded = [cache.load(each, nodes, each.num_blocks * width + 1, dtype) for each in maps]
+        new = ~np.logical_and.reduce([known for known, _ in loaded])
+        roots = labeled if new.all() else nodes[new]  # held-out nodes as well, if all is read: they are scored next
+        local, features = self._features(graph, roots, max(each.num_hops for each in maps))
+        target, solutions = torch.from_numpy(labels).to(self.device), []
+        for each, (known, old) in zip(features, loaded, strict=True):
+            rows = torch.empty(len(nodes), each.width, dtype=dtype, device=self.device)
+            mask = torch.from_numpy(known).to(self.device)
+            rows[mask] = old.to(self.device)
+            rows[~mask] = each.rows(local.places(nodes[~known]).to(self.device))
+            cache.put(each.feature_map, nodes, ~known, rows)
+            solutions.append(fit_ridge(rows, target, lambdas=self.method.lambdas))
         self.chosen, self.solution = choose(solutions)
+        self._cache = cache
         return len(local.nodes)
 
     def probabilities(
@@ -156,6 +172,8 @@ class AnalyticLearner:
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store the head with a version: W and the class of each column, as safetensors."""
+        if self._cache is not None:
+            self._cache.write(version)
         if self.solution is None:
             return
         tensors = {"weight": self.solution.weight.cpu().contiguous(), "classes": self.solution.classes.cpu()}
@@ -163,6 +181,7 @@ class AnalyticLearner:
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
         """Bring a new learner to the state of a version."""
+        self._version = version.number
         self._graph = StoredGraph.of(connection, version)
         with reading_values(f"the learner of version {version.number}"):
             state = version.state["learner"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.data.formats.limits import truncate
 from ergnn.errors import InputError
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
 from ergnn.folder.prediction import find_all
@@ -44,9 +43,6 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
         replaced: list[list[Any]] = []
     else:
         replaced = after.learner.forget(after, nodes)
-    if base.learner.exact:
-        gone = _classes_gone(after, label)
-        records[:] = [_without_classes(record, gone) for record in records]
     scores = score_updates(after, base.settings.eval_samples)
     if records:
         records[-1] = {**records[-1], "scores": scores, "remembered": len(after.learner.buffer)}
@@ -100,15 +96,3 @@ def _without(record: Record, splits: Array) -> Record:
     """A record without nodes of some splits."""
     lost = {split: int((splits == i).sum()) for i, split in enumerate(SPLITS)}
     return {**record, "members": {split: count - lost[split] for split, count in record["members"].items()}}
-
-
-def _classes_gone(after: Snapshot, labels: Array) -> list[str]:
-    """Names of the classes of removed nodes that no labeled node has any more."""
-    kept = np.unique(after.graph.labels(after.graph.nodes())[0])
-    return [after.classes[c] for c in np.unique(labels[labels >= 0]) if c not in kept]
-
-
-def _without_classes(record: Record, names: list[str]) -> Record:
-    """A record that names some classes no more."""
-    notes = [note for note in record["notes"] if not any(truncate(name) in note for name in names)]
-    return {**record, "classes": [name for name in record["classes"] if name not in names], "notes": notes}

@@ -21,7 +21,15 @@ from ergnn.folder.learning import CHUNK, Checkpoints
 from ergnn.folder.prediction import predictions
 from ergnn.folder.scoring import HeldOut, Score, learn_offline, predict_held_out, score_updates
 from ergnn.folder.settings import Settings, read_settings, write_settings
-from ergnn.folder.snapshot import Record, Snapshot, make_learner, open_snapshot, write_records, write_snapshot
+from ergnn.folder.snapshot import (
+    Record,
+    Snapshot,
+    clear_class_names,
+    make_learner,
+    open_snapshot,
+    write_records,
+    write_snapshot,
+)
 from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
 from ergnn.folder.versions import Version
 
@@ -257,8 +265,7 @@ class LearnerFolder:
                 dropped = [number for number in versions.kept_versions(connection) if number != current]
                 versions.drop_after(connection, current)
                 versions.drop_before(connection, current)
-                learned = open_snapshot(self.root, connection=connection).learner.classes()
-                versions.clear_class_names(connection, learned)
+                clear_class_names(open_snapshot(self.root, connection=connection))
             versions.scrub(connection, self.root)
             return dropped
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ergnn.data.formats.limits import truncate
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.folder import database, versions
 from ergnn.folder.analytic_learner import AnalyticLearner
@@ -124,6 +125,26 @@ def write_records(connection: sqlite3.Connection, records: list[Record], version
         database.insert(
             connection, "updates", "number, added, name, record", [(number, version, name, database.to_json(rest))]
         )
+
+
+def clear_class_names(snapshot: Snapshot) -> None:
+    """Take the names from classes that no label has and that the model does not know; their numbers stay in use.
+
+    Call it in a transaction, with the only version that is kept.
+    """
+    connection, number = snapshot.connection, snapshot.version.number
+    used = {row[0] for row in connection.execute("SELECT DISTINCT class FROM labels")} | set(snapshot.learner.classes())
+    gone = {c: name for c, name in enumerate(snapshot.classes) if c not in used}
+    for c in gone:
+        connection.execute("DELETE FROM classes WHERE class = ?", (c,))
+        database.insert(connection, "classes", "class, name, added", [(c, f"(removed class {c})", number)])
+    names = set(gone.values())
+    for record in snapshot.records:
+        notes = [note for note in record["notes"] if not any(truncate(name) in note for name in names)]
+        kept = [name for name in record["classes"] if name not in names]
+        if (kept, notes) != (record["classes"], record["notes"]):
+            connection.execute("DELETE FROM updates WHERE number = ?", (record["update"],))
+            write_records(connection, [{**record, "classes": kept, "notes": notes}], number)
 
 
 def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:
