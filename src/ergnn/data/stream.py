@@ -113,8 +113,8 @@ class TaskStream(Sequence[Task]):
             split_seed: of the seeded split.
             edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
                 tasks (and unlabelled nodes); ``own``: edges within the classes of one task.
-            leftover: classes that fill no task stay as unlabelled ``context``, or ``drop`` their edges. Their
-                labels are hidden from the tasks' graphs in either case.
+            leftover: classes that do not fill a task stay as unlabeled ``context``, or ``drop`` their edges; their
+                labels are hidden from the tasks' graphs in either case. ``last`` adds them to the last task.
             metric: how a task is scored.
         """
         graph.validate()
@@ -122,7 +122,7 @@ class TaskStream(Sequence[Task]):
         _choice("leftover", leftover, LEFTOVERS)
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
         order = _class_order(graph, num_classes, class_order, order_seed)
-        groups = _groups(graph, order, classes_per_task, num_tasks)
+        groups = _groups(graph, order, classes_per_task, num_tasks, leftover)
         parts = _resolve_split(graph, split, split_seed)
 
         task_of_class = torch.full((num_classes + 1,), -1)  # the last entry is label -1: no task
@@ -244,7 +244,9 @@ def _class_order(graph: Graph, num_classes: int, order: str | Sequence[int], see
     return given
 
 
-def _groups(graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None) -> list[tuple[int, ...]]:
+def _groups(
+    graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None, leftover: str
+) -> list[tuple[int, ...]]:
     if not 1 <= classes_per_task <= len(order):
         raise InputError(
             f"{graph.name}: classes_per_task is {classes_per_task}; 1 to {len(order)} are possible, "
@@ -256,7 +258,10 @@ def _groups(graph: Graph, order: list[int], classes_per_task: int, num_tasks: in
         raise InputError(
             f"{graph.name}: num_tasks is {wanted}; {len(order)} classes make 1 to {most} tasks of {classes_per_task}"
         )
-    return [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
+    groups = [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
+    if leftover == "last" and wanted == most:
+        groups[-1] += tuple(order[most * classes_per_task :])
+    return groups
 
 
 def _resolve_split(graph: Graph, split: str | Split, seed: int) -> Split:

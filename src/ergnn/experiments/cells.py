@@ -28,7 +28,8 @@ class Options:
     Args:
         seeds: how many; by default 10, or 3 in a quick run.
         class_orders: more than one are shuffled, each crossed with the seeds, on seeded splits; by default 1 (the
-            natural order) under the paper's protocol and 10 under the clean one, or 1 in a quick run.
+            natural order) under the paper's protocol and 10 under the clean one, or 1 in a quick run; an experiment
+            may say otherwise.
         first_seed: the first seed.
         datasets: by default the experiment's own.
         protocol: ``paper`` or ``clean``; by default the experiment's own.
@@ -94,7 +95,8 @@ def _cell(
     options: Options,
     splits: dict[str, tuple[str, tuple[str, ...]]],
 ) -> Cell:
-    settings = {**experiment.common, **row.settings, **_members(protocol, dataset, options)}
+    settings = {**experiment.common, **experiment.by_dataset.get(dataset, {}), **row.settings}
+    settings |= _members(experiment, protocol, dataset, options)
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
     given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
@@ -127,16 +129,17 @@ def _rows(experiment: Experiment, options: Options) -> Iterator[Row]:
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
     """Those asked for that the experiment is about; a data set of a user's own counts as a graph."""
     if options.datasets is None:
-        return experiment.datasets
+        return experiment.quick_datasets if options.quick and experiment.quick_datasets else experiment.datasets
     named = [DATASETS.resolve(name) for name in options.datasets]
     images = experiment is not TABLE_4
     return [name for name in named if (name in TABLE_4.datasets) != images]
 
 
-def _members(protocol: str, dataset: str, options: Options) -> dict[str, Any]:
+def _members(experiment: Experiment, protocol: str, dataset: str, options: Options) -> dict[str, Any]:
     orders = options.class_orders
     if orders is None:
-        orders = 10 if protocol == "clean" and not options.quick else 1
+        many = protocol == "clean" and not options.quick and "class_order" not in experiment.common
+        orders = 10 if many else 1
     if dataset in TABLE_4.datasets:  # its tasks are permutations, drawn by the seed
         orders = 1
     seeds = options.seeds if options.seeds is not None else (QUICK_SEEDS if options.quick else 10)

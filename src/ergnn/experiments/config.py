@@ -44,10 +44,11 @@ class RunConfig:
         first_seed: the first seed.
         split: auto (public, or seeded where no public split is available), public, seeded (drawn by each seed), or
             fractions of each class for training, validation and test, as in 0.1/0.1/0.8 (drawn by each seed).
-        class_order: natural, shuffled (by order number), or every class once, as in 3,1,0,2.
+        class_order: natural, shuffled (by order number), seeded (shuffled by each seed), or every class once, as in
+            3,1,0,2.
         orders: number of shuffled class orders, crossed with the seeds.
         edges: edges visible while a task is learned: all, seen or own; by default the protocol's.
-        leftover: classes that do not fill a task: context or drop.
+        leftover: classes that do not fill a task: context, drop or last (they join the last task).
         classes_per_task: classes per task; by default the data set's own.
         input: input of the network: features, or vectors of random walks on the graph so far: deepwalk or node2vec.
         denominator: denominator of the forgetting mean, M-1 or M.
@@ -150,13 +151,13 @@ class RunConfig:
 
     def parsed_class_order(self) -> str | list[int]:
         """``class_order`` as :meth:`TaskStream.from_classes` takes it."""
-        if self.class_order in ("natural", "shuffled"):
-            return self.class_order
+        if self.class_order in ("natural", "shuffled", "seeded"):
+            return "natural" if self.class_order == "natural" else "shuffled"
         try:
             return [int(c) for c in self.class_order.split(",")]
         except ValueError:
             raise InputError(
-                f"class_order is {self.class_order!r}; choose natural, shuffled, or class numbers as in 3,1,0,2"
+                f"class_order is {self.class_order!r}; choose natural, shuffled, seeded, or class numbers as in 3,1,0,2"
             ) from None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.experiments.cells import Cell, Options, cells
 from ergnn.experiments.engine import Engine, Outcome, run_units, units_of
-from ergnn.experiments.grid import EXPERIMENTS, Experiment
+from ergnn.experiments.grid import EXPERIMENTS, PAPER, Experiment
 from ergnn.experiments.store import RunStore
 from ergnn.experiments.units import Computed
 
@@ -47,9 +47,9 @@ class Reproduced:
 
 
 def experiments_named(name: str) -> list[Experiment]:
-    """One experiment, or every one for ``all``."""
+    """One experiment, or those of the paper for ``all``."""
     if name == "all":
-        return list(EXPERIMENTS.values())
+        return list(PAPER)
     if name not in EXPERIMENTS:
         raise UnknownNameError("result", name, [*EXPERIMENTS, "all"])
     return [EXPERIMENTS[name]]

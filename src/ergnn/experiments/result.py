@@ -114,6 +114,8 @@ class RunResult:
         if self.orders > 1 or self.class_order == "shuffled":
             seeds = len(self.seeds)
             notes.append(f"class orders: {self.orders} shuffled × {seeds} seed(s); tasks differ between orders")
+        elif self.class_order == "seeded":
+            notes.append("class orders: one shuffled per seed; tasks differ between seeds")
         selections = [record["selection"] for member in self.members for record in member.history]
         ties = [selection["tie_rate"] for selection in selections if "tie_rate" in selection]
         if any(ties):
@@ -124,7 +126,7 @@ class RunResult:
     def tasks(self) -> list[list[str]] | None:
         """The class names of each task; None where tasks differ between class orders."""
         first = self.members[0]
-        if self.orders > 1:
+        if self.orders > 1 or self.class_order == "seeded":
             return None
         names = first.class_names
         return [[names[c] if names else f"class {c}" for c in classes] for classes in first.classes]

@@ -31,6 +31,8 @@ Progress = Callable[[int], None]
 def members_of(config: RunConfig) -> list[tuple[int, int]]:
     """Seed and class order of every member of a run."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
+    if config.class_order == "seeded":
+        return [(seed, seed) for seed in seeds]
     return [(seed, order) for order in range(config.orders) for seed in seeds]
 
 

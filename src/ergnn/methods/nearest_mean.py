@@ -45,6 +45,11 @@ class NearestMean(Method):
         self._sums: dict[int, Tensor] = {}
         self._counts: dict[int, int] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """Sums and counts of the classes so far."""
+        return sum(total.numel() * total.element_size() + 8 for total in self._sums.values())
+
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own = learner.examples(task.graph, task.train, task.id)
         return own.weighted(1.0 / len(own))
