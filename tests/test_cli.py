@@ -289,6 +289,13 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str], monkeypa
     assert "DATASET" in text
 
 
+def test_the_help_does_not_name_values_that_cannot_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("init", "run"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert not re.search(r"None\s+(is|takes)", capsys.readouterr().out)
+
+
 def test_every_command_has_a_line_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])

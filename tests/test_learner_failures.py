@@ -1,4 +1,4 @@
-"""A task is learnt as a whole or not at all, and what cannot work says so."""
+"""A task is learned as a whole or not at all, and what cannot work says so."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_failure_at_the_first_task_leaves_nothing_behind(stream: TaskStream) -
 
 
 @pytest.mark.parametrize(("method", "options"), [("replay", {"selector": "im"}), ("ewc", {}), ("gem", {})])
-def test_own_models_take_every_method_on_sparse_attributes(
+def test_own_models_take_every_method_on_sparse_features(
     stream: TaskStream, method: str, options: dict[str, str]
 ) -> None:
     learner = Learner(OwnModel(2), method, head="shared", epochs=3, **options)

@@ -32,7 +32,13 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 2 is bad input."""
-    args = make_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        import_plugins(words)  # before the parser is made: their methods bring options
+    except ErgnnError as error:
+        print(f"ergnn: {error}", file=sys.stderr)
+        return 2
+    args = make_parser().parse_args(words)
     try:
         return int(args.command(args))
     except ErgnnError as error:
@@ -56,4 +62,23 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
+    for own in commands.choices.values():
+        add_import(own)
     return parser
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    text = "import a plug-in first, which need not be installed (may be repeated)"
+    parser.add_argument("--import", dest="plugins", metavar="FILE.py|MODULE", action="append", default=[], help=text)
+
+
+def import_plugins(words: Sequence[str]) -> None:
+    """Import the plug-ins that a command line names, wherever it does."""
+    finder = argparse.ArgumentParser(prog="ergnn", add_help=False, allow_abbrev=False)
+    add_import(finder)
+    names = finder.parse_known_args(words)[0].plugins
+    if names:
+        from ergnn.plugins import import_plugin
+
+        for name in names:
+            import_plugin(name)

@@ -35,6 +35,10 @@ reading of ER-GNN that comes closest to its published baselines; there every bac
 """
 
 
+TASK_UNKNOWN: dict[str, Any] = {"method": "analytic", "head": "growing"}
+"""Defaults of folders and the estimator, where nobody says which task a node belongs to."""
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
     """Everything that decides how a learner learns.
@@ -45,11 +49,11 @@ class LearnerConfig:
         method: a registered name, or a :class:`ergnn.Method`.
         head: which outputs compete: ``shared``, ``per-task`` or ``growing``.
         epochs: passes over the training nodes of a task (steps, with full batches).
-        lr: learning rate; None is the backbone's own.
-        weight_decay: L2 factor (decoupled with ``adamw``); None is the backbone's own.
+        lr: learning rate; by default the backbone's own.
+        weight_decay: L2 factor (decoupled with ``adamw``); by default the backbone's own.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state starts afresh with every task.
-        batch_size: training nodes per step, joined by as many remembered ones; None is all of them.
-        fanout: neighbors sampled per node in a batch, hop by hop, as in ``25,10``; None is all of them.
+        batch_size: training nodes per step, joined by as many remembered ones; by default all.
+        fanout: neighbors sampled per node in a batch, hop by hop, as in ``25,10``; by default all.
         with_replacement: sample neighbors with replacement.
         seed: seed of every random choice.
         device: where to compute: ``cpu``, ``cuda``, ``cuda:1``, ...

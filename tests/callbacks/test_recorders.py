@@ -58,7 +58,7 @@ def test_history_says_what_it_has(stream: TaskStream) -> None:
     history = History(split=None)
     learn(stream, history)
     assert not any("accuracy" in name for figures in history.tasks for name in figures)
-    with pytest.raises(InputError, match="there are: buffer/bytes"):
+    with pytest.raises(InputError, match="available: buffer/bytes"):
         history.column("accuracy/task_1")
     with pytest.raises(InputError, match="task number 7"):
         history.losses(7)

@@ -1,4 +1,4 @@
-"""One member of a configuration, learnt on the ranks there are; what each rank had after every task is written down."""
+"""Learn one member of a configuration on the running ranks and write down what each rank has after every task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Learnt:
 
 
 class Watched(TaskKeeper):
-    """Notes hashes of what a rank itself has learnt and chosen, before the ranks talk about it."""
+    """Notes hashes of what a rank itself has learned and chosen, before the ranks talk about it."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

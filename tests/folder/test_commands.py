@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from ergnn.cli import main
+from ergnn.data import Task
+from ergnn.folder import LearnerFolder
+from ergnn.folder.local import read_subgraph
+from ergnn.folder.page import in_words
+from ergnn.learner import Learner
 from folder.growing import make_updates, write_tables
 
 
@@ -25,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
 def root(files: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> str:
     root = str(tmp_path_factory.mktemp("commands") / "learner")
     options = ["--backbone", "gcn", "--backbone-options", "hidden=4", "--epochs", "4", "--per-class", "2"]
-    assert main(["init", root, *options, "--budget-nodes", "7", "--seed", "3"]) == 0
+    assert main(["init", root, "--method", "replay", *options, "--budget-nodes", "7", "--seed", "3"]) == 0
     for i, (nodes, edges) in enumerate(files):
         assert main(["observe", root, "--nodes", nodes, "--edges", edges, "--task-name", f"week {i + 1}"]) == 0
     return root
@@ -80,9 +90,128 @@ def test_inspect_shows_the_buffer_and_writes_a_page(
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
+def test_the_page_explains_measures_and_tells_the_history_in_words(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", root, "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    for words in ("PM, performance mean: ", "FM, forgetting mean: ", "AA, average accuracy: ", "averaged over updates"):
+        assert words in page
+    assert "Learned update 2, “week 2”, in " in page
+    assert "<caption" not in page  # the heading above says it
+    assert 'class="lead"' not in page  # no tick beside a line without a name
+    assert re.search(r'<th scope="col" aria-sort="none" class="left"><button type="button">name<', page)
+    assert '<td data-v="week 1" class="left">week 1</td>' in page
+    titles = re.findall(r"<h[1-4]>(.*?)</h[1-4]>", page)
+    assert len(titles) == len(set(titles))
+
+
+def test_history_in_words() -> None:
+    time = {"time": "2026-01-01"}
+    assert in_words({**time, "action": "forget", "nodes": 1, "retrained": False}) == "Forgot 1 node."
+    again = in_words({**time, "action": "forget", "nodes": 2, "retrained": True})
+    assert again == "Forgot 2 nodes; all updates were learned again without them."
+    assert in_words({**time, "action": "rollback", "version": 3}) == "Returned to version 3."
+    assert in_words({**time, "action": "other", "size": 3}) == "other: size 3"
+
+
+def test_scores_per_class_and_the_confusion_matrix_are_those_of_scikit_learn(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    found = LearnerFolder(root).predict_held_out()
+    labels = range(len(found.classes))
+    np.testing.assert_array_equal(
+        found.confusion(), metrics.confusion_matrix(found.truth, found.predicted, labels=labels)
+    )
+    precision, recall, f1, nodes = metrics.precision_recall_fscore_support(
+        found.truth, found.predicted, labels=labels, zero_division=np.nan
+    )
+    rows = {row["class"]: row for row in found.per_class()}
+    for c, name in enumerate(found.classes):
+        if name in rows:
+            expected = [nodes[c], recall[c], precision[c], f1[c]]
+            mine = [rows[name][key] for key in ("nodes", "recall", "precision", "f1")]
+            assert [np.nan if v is None else v for v in mine] == pytest.approx(expected, nan_ok=True)
+    assert main(["evaluate", root, "--per-class", "--confusion", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["classes"] == found.per_class()
+    assert printed["confusion"] == {"classes": found.classes, "nodes": found.confusion().tolist()}
+    assert main(["evaluate", root, "--per-class", "--confusion"]) == 0
+    text = capsys.readouterr().out
+    assert "recall %" in text
+    assert "true \\ predicted" in text
+    shown = LearnerFolder(root).inspect()
+    assert shown["per_class"] == found.per_class()
+    assert sum(count for _, _, count in shown["confusion"]) == len(found.truth)
+
+
+def test_offline_is_training_on_all_labels_at_once(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Held against a learner that has the whole graph and all labels in memory."""
+    folder = LearnerFolder(root)
+    with folder.snapshot() as snapshot:
+        parts = [snapshot.members(n, split) for split in ("train", "test") for n in range(2)]
+        (train, y), (test, truth) = (
+            (np.concatenate(p) for p in zip(*some, strict=True)) for some in (parts[:2], parts[2:])
+        )
+        nodes = snapshot.graph.nodes()
+        whole = read_subgraph(snapshot.graph, nodes, 2, snapshot.settings.limits, (train, y)).graph
+        config = replace(snapshot.settings.learner, method="finetune", method_options={})
+    none = torch.empty(0, dtype=torch.long)
+    task = Task(0, whole, torch.from_numpy(train), none, none, tuple(np.unique(y).tolist()))
+    predicted = Learner(config).observe(task).predict(torch.from_numpy(test)).numpy()
+    before = folder.check(), len(folder.inspect()["versions"])
+    assert main(["evaluate", root, "--offline", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["offline"] == {"over_nodes": (predicted == truth).mean(), "same_by_construction": False}
+    assert (folder.check(), len(folder.inspect()["versions"])) == before
+    assert main(["evaluate", root, "--offline"]) == 0
+    assert "offline, all updates at once: mean over updates " in capsys.readouterr().out
+
+
+def test_inspect_and_evaluate_agree_on_both_measures(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", root]) == 0
+    mean, share = re.search(r"mean over updates: (\S+) %\nover all .* nodes: (\S+) %", capsys.readouterr().out).groups()
+    assert main(["inspect", root]) == 0
+    text = capsys.readouterr().out
+    assert f"after the last update {mean} %" in text
+    assert f"accuracy over all nodes scored after the last update: {share} %" in text
+
+
+def test_a_class_with_one_labeled_node_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(tmp_path / "d")
+    main(["init", root, "--method", "replay", "--backbone", "mlp", "--epochs", "1"])
+    rows = [f"n{i},{'ab'[i % 2]},{i}" for i in range(20)]
+    (tmp_path / "n.csv").write_text("\n".join(["id,label,f", *rows, "m,lonely,1"]) + "\n")
+    assert main(["observe", root, "--nodes", str(tmp_path / "n.csv")]) == 0
+    assert "note: class 'lonely' has one labeled node, so that it cannot be scored" in capsys.readouterr().err
+
+
+def test_observe_shows_progress_with_the_time_left_on_a_terminal(
+    files: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    root, (nodes, edges) = str(tmp_path / "d"), files[0]
+    main(["init", root, "--method", "replay", "--backbone", "mlp", "--epochs", "3"])
+    monkeypatch.setenv("TERM", "xterm")
+    for quiet in (False, True):
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+        more = ["--quiet"] if quiet else []
+        assert main(["observe", root, "--nodes", nodes, "--edges", edges, *more]) == 0
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+        shown = re.search(r"learning .*%\s+[0-9-]:[0-9-]{2}:[0-9-]{2}", plain)
+        assert bool(shown) is not quiet, plain
+
+
 def test_names_are_text_on_the_page_and_never_code(tmp_path: Path) -> None:
     root = str(tmp_path / "d")
-    main(["init", root, "--backbone", "mlp", "--epochs", "1", "--per-class", "1"])
+    main(["init", root, "--method", "replay", "--backbone", "mlp", "--epochs", "1", "--per-class", "1"])
     (tmp_path / "n.csv").write_text("id,label,f\n<script>alert(1)</script>,<b>x,1\nb,y,0\n")
     assert main(["observe", root, "--nodes", str(tmp_path / "n.csv"), "--task-name", "<img src=x>"]) == 0
     assert main(["inspect", root, "-o", str(tmp_path / "p.html")]) == 0
@@ -117,8 +246,8 @@ def test_evaluate_forget_rollback_and_export(root: str, tmp_path: Path, capsys: 
         (["init", "{root}"], "not an empty folder"),
         (["init", "{root}2", "--num-features", "0"], "num_features is 0"),
         (["init", "{root}2", "--backbone", "resnet"], "unknown backbone 'resnet'"),
-        (["init", "{root}2", "--selector", "best"], "unknown selector 'best'"),
-        (["init", "{root}2", "--backbone-options", "wings=2"], "wings"),
+        (["init", "{root}2", "--method", "replay", "--selector", "best"], "unknown selector 'best'"),
+        (["init", "{root}2", "--method", "replay", "--backbone-options", "wings=2"], "wings"),
         (["init", "{root}2", "--val", "0.7", "--test", "0.4"], "it must be below 1"),
         (["init", "{root}2", "--keep", "0"], "keep is 0"),
         (["init", "{root}2", "--max-nodes", "0"], "limit on nodes is 0"),

@@ -129,7 +129,8 @@ def test_every_changed_row_is_found(folder: LearnerFolder) -> None:
 def test_the_first_schema_is_still_read(tmp_path: Path) -> None:
     folder = LearnerFolder(shutil.copytree(FIXTURE, tmp_path / "d"))
     assert folder.check() == []
-    fresh = LearnerFolder.create(tmp_path / "fresh", folder.settings)
+    same = folder.settings.with_settings({"class_balance": "none"})  # there was no other when it was written
+    fresh = LearnerFolder.create(tmp_path / "fresh", same)
     for nodes, edges in make_updates(2):
         fresh.observe(nodes, edges)
     np.testing.assert_allclose(probabilities(folder), probabilities(fresh), atol=1e-4)

@@ -6,10 +6,10 @@ import argparse
 import json
 from typing import Any
 
-from ergnn.commands.folder_options import add_command, output
+from ergnn.commands.folder_options import add_command, add_threads, output, use_threads
 
 SHORT = 20
-"""Remembered nodes that the terminal shows."""
+"""Remembered nodes, and classes, that the terminal shows."""
 
 
 def add(commands: Any) -> None:
@@ -19,13 +19,17 @@ def add(commands: Any) -> None:
     parser.add_argument("-o", "--out", metavar="FILE.html", help="write it all as one HTML page")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--version", metavar="N", type=int, help="inspect an older version that is kept")
-    parser.add_argument("--all", action="store_true", help=f"list all remembered nodes, not only {SHORT}")
+    parser.add_argument(
+        "--all", action="store_true", help=f"list all remembered nodes, and all classes, not only {SHORT}"
+    )
     parser.add_argument("--check", action="store_true", help="verify every checksum and the database's structure")
+    add_threads(parser)
 
 
 def inspect_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
 
+    use_threads(args)
     folder = LearnerFolder(args.folder)
     if args.check:
         wrong = folder.check()
@@ -45,7 +49,7 @@ def inspect_command(args: argparse.Namespace) -> int:
 
 
 def as_text(found: dict[str, Any], most: int | None = None) -> str:
-    """A page for a terminal, with ``most`` remembered nodes."""
+    """A page for a terminal, with ``most`` remembered nodes and classes."""
     from ergnn.report.tables import Table, percent
 
     graph = found["graph"]
@@ -75,8 +79,23 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
     ]
     header = ["update", "name", "nodes", "classes learned", "drift %", "forgetting %"]
     lines += ["", Table(header, updates, align="rlrlrr").to_text()] if updates else []
+    classes = [
+        [r["class"], f"{r['nodes']:,}", *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
+        for r in found["per_class"][:most]
+    ]
+    header = ["class", "held out", "recall %", "precision %", "F1 %"]
+    lines += ["", Table(header, classes).to_text()] if classes else []
+    rest = len(found["per_class"]) - len(classes)
+    lines += [f"… and {rest:,} more; --all lists them"] if rest else []
     rows = [
-        [r["id"], r["class"], str(r["update"]), str(r["rank"]), f"{r['score']:.4g}"] for r in found["buffer"][:most]
+        [
+            r["id"],
+            r["class"],
+            str(r["update"]),
+            str(r["rank"] or ""),
+            "" if r["score"] is None else f"{r['score']:.4g}",
+        ]
+        for r in found["buffer"][:most]
     ]
     header = ["remembered", "class", "update", "rank", "score"]
     lines += ["", Table(header, rows, align="llrrr").to_text()] if rows else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Container, Iterable
+from pathlib import Path
 from typing import Any
 
 from ergnn.registry import REQUIRED, Option
@@ -106,3 +107,9 @@ def _method_help(found: dict[str, Option]) -> str:
         suffix = f"; default: {option.default}" if _shown(option.default) else ""
         by_text.setdefault((option.help, suffix), []).append(method)
     return "; ".join(f"{text.rstrip('.')} ({', '.join(methods)}{end})" for (text, end), methods in by_text.items())
+
+
+def store_path(text: str) -> str:
+    """The file or URL of a store; a folder, or a name without a suffix, holds ``runs.sqlite``."""
+    path = Path(text)
+    return str(path / "runs.sqlite") if "://" not in text and (path.is_dir() or not path.suffix) else text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ergnn.commands.options import store_path
+
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
@@ -20,9 +22,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--store",
-        metavar="FILE|URL",
+        metavar="DIR|FILE|URL",
         default="results/runs.sqlite",
-        help="a file, or postgresql://… (default: results/runs.sqlite)",
+        help="a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
     )
     parser.add_argument("--title", metavar="TEXT", help="title of the page (default: made from its content)")
     parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG and PDF files")
@@ -31,11 +33,12 @@ def add(commands: Any) -> None:
 def report_command(args: argparse.Namespace) -> int:
     from ergnn.report.page import stored_runs, write_page
 
-    path = write_page(args.store, args.out, title=args.title)
+    store = store_path(args.store)
+    path = write_page(store, args.out, title=args.title)
     print(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
     if args.figures:
         from ergnn.report.figure_files import write_figures
 
-        written = write_figures(stored_runs(args.store), args.figures)
+        written = write_figures(stored_runs(store), args.figures)
         print(f"{args.figures}: {len(written)} files")
     return 0

@@ -10,15 +10,19 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ergnn.commands.options import add_method_options, add_options, given, method_option_names
+from ergnn.commands.options import add_method_options, add_options, given, method_option_names, store_path
 from ergnn.errors import InputError
 from ergnn.experiments.config import DEFAULTS, RunConfig, check_settings, read_config
 from ergnn.signatures import dataclass_options
 
 if TYPE_CHECKING:
     from ergnn.experiments.result import RunResult
+    from ergnn.experiments.run import Progress
 
-OWN = {"help", "config", "json", "threads", "checkpoint", "download", "quiet", "verbose", "command", "on_interrupt"}
+OWN = {
+    *("help", "config", "json", "latex", "plot", "store", "threads", "checkpoint", "download", "quiet", "verbose"),
+    *("command", "on_interrupt", "plugins"),
+}
 """Options of the command that are no settings of the run."""
 
 
@@ -29,7 +33,15 @@ def add(commands: Any) -> None:
     parser.set_defaults(command=run_command, on_interrupt=_on_interrupt)
     parser.add_argument("dataset", metavar="DATASET", nargs="?", help="a name that `ergnn datasets` lists")
     parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file; options given here win")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    shown.add_argument("--latex", action="store_true", help="print LaTeX tables (booktabs) instead of text")
+    parser.add_argument("--plot", metavar="FILE.pdf|svg|png", help="draw accuracy after each task into a file")
+    parser.add_argument(
+        "--store",
+        metavar="DIR|FILE|URL",
+        help="keep each run in a store, for `ergnn runs` and `ergnn report`; runs that are there are not repeated",
+    )
     parser.add_argument(
         "--threads", metavar="N", type=int, default=1, help="use N CPU threads (default: 1, fastest for small graphs)"
     )
@@ -66,11 +78,9 @@ def run_command(args: argparse.Namespace) -> int:
     import torch
 
     from ergnn.data.datasets.storage import allow_downloads
-    from ergnn.distributed import launched, launched_first
+    from ergnn.distributed import launched_first
     from ergnn.experiments.progress import progress_bar
-    from ergnn.experiments.resumable import run_resumable
-    from ergnn.experiments.run import run
-    from ergnn.report.tables import run_table
+    from ergnn.report.tables import accuracy_table, measure_table, run_table
 
     config = config.resolved()
     torch.set_num_threads(args.threads)
@@ -78,16 +88,48 @@ def run_command(args: argparse.Namespace) -> int:
         allow_downloads()
     if args.verbose:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
-    result: RunResult | None
+    if args.plot:
+        from ergnn.report.figure_files import check_file, write_run_figure
+
+        check_file(args.plot)
     with progress_bar(config, enabled=not args.quiet and launched_first()) as progress:
-        if args.checkpoint is None and not launched():
-            result = run(config, progress=progress)
-        else:
-            result = run_resumable(config, args.checkpoint, progress, partial(print, "ergnn:", file=sys.stderr))
-    if result is not None:
-        shown = result.to_dict()
-        print(json.dumps(shown, ensure_ascii=False) if args.json else run_table(shown))
+        result = _result(config, args, progress)
+    if result is None:
+        return 0
+    shown = result.to_dict()
+    if args.plot:
+        write_run_figure(result, args.plot)
+    if args.json:
+        print(json.dumps(shown, ensure_ascii=False))
+    elif args.latex:
+        print("\n\n".join(table.to_latex() for table in (accuracy_table(shown), measure_table(shown))))
+    else:
+        print(run_table(shown))
     return 0
+
+
+def _result(config: RunConfig, args: argparse.Namespace, progress: Progress | None) -> RunResult | None:
+    """Run what is not stored yet; None on all ranks but the first."""
+    from ergnn.distributed import launched, launched_first
+    from ergnn.experiments.resumable import run_resumable
+    from ergnn.experiments.run import members_of, run, run_members
+    from ergnn.experiments.store import RunStore
+
+    resumable = args.checkpoint is not None or launched()
+    say = partial(print, "ergnn:", file=sys.stderr)
+    if args.store is None or not launched_first():
+        return run_resumable(config, args.checkpoint, progress, say) if resumable else run(config, progress=progress)
+    with RunStore(store_path(args.store)) as store:  # before the work: it may be refused
+        if resumable:
+            result = run_resumable(config, args.checkpoint, progress, say)
+            store.put_all(config, result.members if result else ())
+            return result
+        missing, members = store.missing(config), len(members_of(config))
+        for done in run_members(config, missing, progress) if missing else ():
+            store.put_all(config, done)
+        if len(missing) < members:
+            say(f"note: {members - len(missing)} of {members} runs were in {args.store} already")
+        return store.result(config)
 
 
 def _on_interrupt(args: argparse.Namespace) -> str:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ergnn.commands.options import store_path
+
 if TYPE_CHECKING:
     from ergnn.experiments.store import StoredRun
 
@@ -20,9 +22,9 @@ def add(commands: Any) -> None:
     parser.set_defaults(command=runs_command)
     parser.add_argument(
         "--store",
-        metavar="FILE|URL",
+        metavar="DIR|FILE|URL",
         default="results/runs.sqlite",
-        help="a file, or postgresql://… (default: results/runs.sqlite)",
+        help="a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
     )
     for name in FILTERS:
         parser.add_argument(f"--{name}", metavar="NAME,…", help=f"show only runs with this {name}")
@@ -37,7 +39,7 @@ def runs_command(args: argparse.Namespace) -> int:
     filters: dict[str, Any] = {name: getattr(args, name).split(",") for name in FILTERS if getattr(args, name)}
     if args.seed is not None:
         filters["seed"] = args.seed
-    with RunStore(args.store, create=False) as store:
+    with RunStore(store_path(args.store), create=False) as store:
         found = store.runs(**filters)
     if args.json:
         print(json.dumps([run.to_dict() for run in found], ensure_ascii=False))

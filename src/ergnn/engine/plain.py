@@ -18,7 +18,9 @@ from ergnn.nn.seeding import seeded
 
 
 class PlainModel(nn.Module):
-    """Any module with ``forward(x, adj)``: its outputs, split into equal columns, are the heads.
+    """Any module with ``forward(x, adj)``: its outputs, cut into columns one head after another, are the heads.
+
+    Heads need not be equally wide: with tasks of 4, 4 and 3 classes, head 2 has columns 8 to 10.
 
     Args:
         module: called with dense features and PyG's ``edge_index``.
@@ -30,16 +32,28 @@ class PlainModel(nn.Module):
         self.head_widths: list[int] = []
 
     def add_head(self, out_channels: int) -> None:
-        if self.head_widths and out_channels != self.head_width:
-            raise InputError(
-                f"{type(self.module).__name__} has heads of {self.head_width} outputs; a task of {out_channels} "
-                "classes does not fit"
-            )
         self.head_widths.append(out_channels)
 
-    @property
-    def head_width(self) -> int:
-        return self.head_widths[0]
+    def columns(self, head: int) -> slice:
+        """The module's outputs that are a head."""
+        start = sum(self.head_widths[:head])
+        return slice(start, start + self.head_widths[head])
+
+    def num_outputs(self, graph: Graph) -> int:
+        """How many outputs the module has, by a call without training."""
+        self.to(graph.device).eval()
+        with torch.no_grad():
+            return int(self(_dense_x(graph), graph.edge_index).size(1))
+
+    def check_outputs(self, outputs: int) -> None:
+        """Refuse a module that has fewer outputs than its heads need."""
+        needed = sum(self.head_widths)
+        if outputs < needed:
+            name, heads = type(self.module).__name__, " + ".join(map(str, self.head_widths))
+            raise InputError(
+                f"{name} has {outputs} outputs, but {needed} are needed, one per class of each head ({heads}); build "
+                f"it with {needed} outputs, or use head='shared' where the task of a node is known"
+            )
 
     def forward(self, x: Tensor, adj: Tensor) -> Tensor:
         return self.module(x, adj)
@@ -66,8 +80,7 @@ def _dense_x(graph: Graph) -> Tensor:
 class PlainObjective(Objective):
     """On the whole graph, for any module with ``forward(x, adj)``.
 
-    A :class:`Backbone` is called once for each head in use. Of a :class:`PlainModel` the outputs of head k are columns
-    ``k · width`` to ``(k + 1) · width``.
+    A :class:`Backbone` is called once for each head in use, a :class:`PlainModel` once for all.
     """
 
     def __init__(self, model: nn.Module, examples: Examples) -> None:
@@ -113,16 +126,11 @@ class PlainObjective(Objective):
         graph = self.examples[0].graph
         x = self._x.to(next(iter(params.values())).dtype)
         if isinstance(self.model, Backbone):
-            widths = self.model.head_widths
             parts = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]
-            width = max(widths[head] for head in self.heads)
-            return torch.stack([F.pad(part, (0, width - part.size(1)), value=MASKED) for part in parts], dim=1)
-        assert isinstance(self.model, PlainModel)
-        out, width = functional_call(self.model, params, (x, graph.edge_index)), self.model.head_width
-        needed = (max(self.heads) + 1) * width
-        if out.size(1) < needed:
-            raise InputError(
-                f"{type(self.model.module).__name__} has {out.size(1)} outputs, but {needed} are needed for "
-                f"{max(self.heads) + 1} head(s) of {width}; build it wider, or use head='shared'"
-            )
-        return torch.stack([out[:, head * width : (head + 1) * width] for head in self.heads], dim=1)
+        else:
+            assert isinstance(self.model, PlainModel)
+            out = functional_call(self.model, params, (x, graph.edge_index))
+            self.model.check_outputs(out.size(1))
+            parts = [out[:, self.model.columns(head)] for head in self.heads]
+        width = max(part.size(1) for part in parts)
+        return torch.stack([F.pad(part, (0, width - part.size(1)), value=MASKED) for part in parts], dim=1)

@@ -1,4 +1,4 @@
-"""A run that is kept after each task, and that several ranks may share (``torchrun … -m ergnn run …``)."""
+"""Runs with a checkpoint after each task, optionally on several ranks (``torchrun … -m ergnn run …``)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def run_resumable(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> RunResult | None:
-    """What :func:`ergnn.experiments.run.run` gives, one member after another, and with the ranks launched with this.
+    """Like :func:`ergnn.experiments.run.run`, but one member at a time, resumable and on all launched ranks.
 
     Args:
-        checkpoint: a folder with one file a member, written after each task; what is there is not done again.
+        checkpoint: folder with one file per member, written after each task; finished tasks are not repeated.
         progress: as for ``run``; only the first rank reports.
-        say: told what the run goes on from.
+        say: called with messages about resumed work.
 
     Returns:
-        The summary; None on all ranks but the first.
+        The result; None on all ranks but the first.
     """
     config, start = config.resolved(), time.perf_counter()
     folder = None if checkpoint is None else Path(checkpoint)
@@ -56,13 +56,15 @@ def run_resumable(
             return run_result(own, results, time.perf_counter() - start, memory)
     except RanksError as error:
         again = (
-            "with --checkpoint DIR a run could go on" if folder is None else f"the same command goes on from {folder}"
+            "use --checkpoint DIR to make a run resumable"
+            if folder is None
+            else f"the same command continues from {folder}"
         )
         raise RanksError(f"{error}; {again}") from error
 
 
 class TaskKeeper:
-    """Learns streams task by task, keeps what was learnt, and holds the ranks together."""
+    """Learns streams task by task, writes checkpoints, and keeps the ranks consistent."""
 
     def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
         self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
@@ -74,7 +76,7 @@ class TaskKeeper:
         streams: Sequence[TaskStream],
         progress: Progress | None,
     ) -> list[AccuracyMatrix]:
-        """Let each learner go through its stream, from where it was kept, and score it after each task."""
+        """Let each learner learn its stream, from its checkpoint if any, and score it after each task."""
         return [
             self._learn(member, learner, stream, progress)
             for member, learner, stream in zip(members, learners, streams, strict=True)
@@ -96,7 +98,7 @@ class TaskKeeper:
         return AccuracyMatrix(rows, stream.metric)
 
     def _settled(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
-        """What was remembered and scored as rank 0 has it; then everything, parameters too, must be the same."""
+        """Copy scores and remembered nodes from rank 0, then check that all ranks have the same state."""
         if self.ranks is None:
             return scores
         state = learner.state_dict()
@@ -104,13 +106,13 @@ class TaskKeeper:
         told, scores = from_first(own)
         if not self.ranks.is_first:
             learner.load_state_dict({**told, "model": state["model"]}, learner.graph)
-        check_agreement(self.ranks, f"what was learnt in {name}", [learner.state_dict(), scores])
+        check_agreement(self.ranks, f"what was learned in {name}", [learner.state_dict(), scores])
         return scores
 
     def _go_on(
         self, path: Path | None, member: tuple[int, int], learner: Learner, stream: TaskStream
     ) -> list[list[float]]:
-        """The scores of tasks that are done, the learner being as it was after them."""
+        """Restore the learner from its checkpoint; return the scores of finished tasks."""
         first = self.ranks is None or self.ranks.is_first
         kept = _read(path) if first and path is not None else None
         if self.ranks is not None:
@@ -120,32 +122,33 @@ class TaskKeeper:
         rows: list[list[float]] = kept["rows"]
         learner.load_state_dict(kept["learner"], stream[len(rows) - 1].graph)
         if first:
-            self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are done already")
+            self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are already done")
         return rows
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What was kept, or None; tensors, numbers and texts only are read."""
+    """Read a checkpoint, or None; only tensors, numbers and strings are read."""
     if not path.exists():
         return None
     try:
         kept = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged file brings about
-        raise InputError(f"{path}: cannot be read ({error}); remove it to begin this run afresh") from None
+    except Exception as error:  # whatever a damaged file raises
+        raise InputError(f"{path}: cannot be read ({error}); remove it to start this run again") from None
     if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
-        raise InputError(f"{path}: not a checkpoint that this version reads; remove it to begin this run afresh")
+        raise InputError(f"{path}: not a checkpoint that this version can read; remove it to start this run again")
     return kept
 
 
 def _write(path: Path, kept: dict[str, Any]) -> None:
-    """Whole or not at all: under another name first."""
+    """Write atomically: to a temporary file, then rename."""
+    new = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
         with new.open("wb") as file:
             torch.save(kept, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
     except OSError as error:
+        new.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written ({error})") from None

@@ -1,4 +1,4 @@
-"""One configuration, all its seeds: from a name to the numbers of a table."""
+"""Run all seeds and class orders of a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ergnn.callbacks import EpochCallback
 from ergnn.config import LearnerConfig
 from ergnn.data import PresetStream, TaskStream, make_stream
 from ergnn.errors import InputError
-from ergnn.evaluation import evaluate_streams
+from ergnn.evaluation import check_stream, evaluate_streams
 from ergnn.experiments.config import DENOMINATORS, RunConfig
 from ergnn.experiments.paper import paper_result
 from ergnn.experiments.result import RunResult, SeedResult
@@ -25,7 +25,7 @@ from ergnn.resolve import options_in_effect, resolve
 from ergnn.walks import walk_stream
 
 Progress = Callable[[int], None]
-"""Called with the number of training epochs that have gone by since the last call."""
+"""Called with the number of training epochs since the last call."""
 
 
 def members_of(config: RunConfig) -> list[tuple[int, int]]:
@@ -37,7 +37,7 @@ def members_of(config: RunConfig) -> list[tuple[int, int]]:
 
 
 def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[PresetStream]:
-    """The stream of each member; equal streams are one object."""
+    """The stream of each member; equal streams are the same object."""
     made: dict[tuple[int, int], PresetStream] = {}
     streams = []
     for seed, order in members:
@@ -72,7 +72,7 @@ def make_learner(config: RunConfig, seed: int) -> Learner:
 Learn = Callable[
     [Sequence[tuple[int, int]], Sequence[Learner], Sequence[TaskStream], Progress | None], list[AccuracyMatrix]
 ]
-"""Lets the learners of some members learn their streams, and scores them."""
+"""Lets the learners of the given members learn their streams, and scores them."""
 
 
 def learn_streams(
@@ -93,7 +93,7 @@ def run_members(
     batch: int = 10,
     learn: Learn = learn_streams,
 ) -> Iterator[list[SeedResult]]:
-    """Members of a resolved configuration (by default all), ``batch`` of them side by side, as they are done."""
+    """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``."""
     members = members_of(config) if members is None else members
     device = str(config.learner.device)
 
@@ -105,7 +105,7 @@ def run_members(
 
 
 def _stream_mover(device: str) -> Callable[[PresetStream, int], TaskStream]:
-    """Gives streams on a device, each moved once."""
+    """Return a function that moves streams to a device, each once."""
     moved: dict[int, TaskStream] = {}
 
     def stream_for(preset: PresetStream, _seed: int) -> TaskStream:
@@ -126,8 +126,7 @@ def _run_members(
     learn: Learn,
 ) -> Iterator[list[SeedResult]]:
     for preset in {id(preset): preset for preset in presets}.values():
-        for task in preset.stream:
-            Learner(config).method.check(task)
+        check_stream(Learner(config), preset.stream)
     for at in range(0, len(members), batch):
         start = time.perf_counter()
         part, some = presets[at : at + batch], members[at : at + batch]
@@ -169,21 +168,21 @@ def run(
     denominator: str | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Run a configuration, or a learner on a stream of your own, with several seeds.
+    """Run a configuration, or a learner on a custom stream, with several seeds.
 
     ``run(RunConfig("cora", backbone="gcn", seeds=5))``, or ``run(stream, LearnerConfig("gcn"), seeds=5)``.
 
     Args:
-        what: a :class:`RunConfig`, which says everything, or a :class:`TaskStream`.
-        learner: for a stream: how it is learned; by default ``LearnerConfig()``.
-        seeds: for a stream: how many seeds from 0, by default 10, or which ones.
+        what: a complete :class:`RunConfig`, or a :class:`TaskStream`.
+        learner: for a stream: configuration of the learner; by default ``LearnerConfig()``.
+        seeds: for a stream: number of seeds from 0, by default 10, or a list of seeds.
         denominator: for a stream: denominator of the forgetting mean, ``M-1`` (default) or ``M``.
         progress: called with the number of epochs since the last call.
     """
     start = time.perf_counter()
     if isinstance(what, RunConfig):
         if (learner, seeds, denominator) != (None, None, None):
-            raise InputError("a RunConfig says learner, seeds and denominator itself; give them there")
+            raise InputError("a RunConfig already contains learner, seeds and denominator; set them there")
         config = what.resolved()
         results = [result for done in run_members(config, None, progress) for result in done]
         return run_result(config, results, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
@@ -195,7 +194,7 @@ def run(
     if denominator not in DENOMINATORS:
         raise InputError(f"denominator is {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
     members = [(seed, 0) for seed in chosen]
-    presets = [PresetStream(what, "given", ())] * len(members)
+    presets = [PresetStream(what, "given", what.notes)] * len(members)
     stream_for = _stream_mover(str(resolved.device))
     parts = _run_members(resolved, members, presets, stream_for, progress, 10, learn_streams)
     found = tuple(result for done in parts for result in done)
@@ -204,9 +203,9 @@ def run(
 
 
 def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float, memory_mb: float) -> RunResult:
-    """All members of a resolved configuration together, in the order of :func:`members_of`."""
+    """The result of all members of a resolved configuration, in the order of :func:`members_of`."""
     learner = config.learner
-    published = None  # the paper's numbers stand only beside the protocol that comes near to its own
+    published = None  # the paper's numbers are comparable only with the protocol closest to its own
     if config.protocol == "paper":
         options = options_in_effect(learner)
         row = learner.backbone if config.input == "features" else config.input
@@ -229,11 +228,11 @@ def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float,
 
 
 def peak_memory_mb(device: str = "cpu") -> float:
-    """The most memory held so far: of the process, or of the GPU."""
+    """Peak memory so far, of the process or of the GPU."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     status = Path("/proc/self/status")
-    if status.exists():  # what getrusage says survives exec: a process would be charged with its parent's memory
+    if status.exists():  # getrusage survives exec and would include the memory of the parent process
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
     try:
         import resource

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import socket
 import sqlite3
 import stat
@@ -81,11 +82,17 @@ def wrap_errors(root: Path) -> Iterator[None]:
         if isinstance(error, OSError) or any(
             word in text for word in ("full", "I/O error", "readonly", "unable to open")
         ):
+            text = "the disk is full" if _is_full(root) else text  # SQLite says "disk I/O error" of its shared memory
             raise FolderError(
                 f"{root}: could not be written or read ({text}); the last version is as it was before, and the same "
                 "command works once the cause is gone"
             ) from None
         raise FolderError(f"{root}: the database is damaged ({text}); `ergnn inspect --check` says where") from None
+
+
+def _is_full(root: Path) -> bool:
+    place = next(path for path in (root, *root.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(place).free < 65_536  # what SQLite needs for its shared memory
 
 
 def database_path(root: Path) -> Path:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ergnn.data.formats.limits import truncate
 from ergnn.errors import InputError
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
 from ergnn.folder.prediction import find_all
-from ergnn.folder.replacement import replace_remembered
 from ergnn.folder.scoring import score_updates
 from ergnn.folder.snapshot import Record, Snapshot, make_learner, write_records, write_snapshot
 from ergnn.folder.updates import write_adjacency
@@ -31,9 +31,11 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
     label, split, update = base.graph.labels(nodes)
     trained = (label >= 0) & (split == SPLITS.index("train"))
     edges = _remove(base, nodes, number)
-    graph = StoredGraph(connection, number, base.graph.next_node, base.graph.num_features, base.graph.dense)
+    left = base.version.nodes - len(nodes)
+    graph = StoredGraph.of(connection, replace(base.version, number=number, nodes=left))
     records = [_without(record, split[update == record["update"]]) for record in base.records]
     remembered = int(np.isin(base.learner.buffer.nodes.cpu().numpy(), nodes).sum())
+    retrain = retrain and not base.learner.exact  # whose state is that of learning again
     after = replace(
         base, graph=graph, records=records, learner=make_learner(base.settings) if retrain else base.learner
     )
@@ -41,14 +43,17 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
         records[:] = [{**record, **after.learn(record["update"])} for record in records]
         replaced: list[list[Any]] = []
     else:
-        replaced = replace_remembered(after, nodes)
+        replaced = after.learner.forget(after, nodes)
+    if base.learner.exact:
+        gone = _classes_gone(after, label)
+        records[:] = [_without_classes(record, gone) for record in records]
     scores = score_updates(after, base.settings.eval_samples)
     if records:
         records[-1] = {**records[-1], "scores": scores, "remembered": len(after.learner.buffer)}
     write_snapshot(
         after,
         number,
-        nodes=base.version.nodes - len(nodes),
+        nodes=left,
         edges=base.version.edges - edges,
         labeled=base.version.labeled - int((label >= 0).sum()),
         state={"digest": ""},
@@ -64,7 +69,8 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
         "remembered": remembered,
         "replaced": replaced,
         "retrained": retrain,
-        "parameters_depend": bool(trained.any()) and not retrain,
+        "exact": base.learner.exact,
+        "parameters_depend": bool(trained.any()) and not (retrain or base.learner.exact),
         "scores": scores,
     }
 
@@ -94,3 +100,15 @@ def _without(record: Record, splits: Array) -> Record:
     """A record without nodes of some splits."""
     lost = {split: int((splits == i).sum()) for i, split in enumerate(SPLITS)}
     return {**record, "members": {split: count - lost[split] for split, count in record["members"].items()}}
+
+
+def _classes_gone(after: Snapshot, labels: Array) -> list[str]:
+    """Names of the classes of removed nodes that no labeled node has any more."""
+    kept = np.unique(after.graph.labels(after.graph.nodes())[0])
+    return [after.classes[c] for c in np.unique(labels[labels >= 0]) if c not in kept]
+
+
+def _without_classes(record: Record, names: list[str]) -> Record:
+    """A record that names some classes no more."""
+    notes = [note for note in record["notes"] if not any(truncate(name) in note for name in names)]
+    return {**record, "classes": [name for name in record["classes"] if name not in names], "notes": notes}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from typing import Any
 
 import numpy as np
 
 from ergnn.folder.database import FILE, checksum
-from ergnn.folder.scoring import forgetting
+from ergnn.folder.scoring import forgetting, predict_held_out
 from ergnn.folder.snapshot import Record, Snapshot
 from ergnn.folder.versions import kept_versions
 from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
@@ -19,8 +20,14 @@ LOG_LINES = 10_000
 
 
 def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    """Everything worth knowing, as plain numbers and text."""
+    """Everything worth knowing, as plain numbers and text.
+
+    ``per_class`` and ``confusion`` (true class, predicted class, nodes) are of the held-out nodes that an update
+    scores, ``eval_samples`` at most, by the model of this version.
+    """
     version, records = snapshot.version, snapshot.records
+    held_out = predict_held_out(snapshot, snapshot.settings.eval_samples)
+    confusion = held_out.confusion()
     return {
         "folder": str(snapshot.root),
         "version": version.number,
@@ -37,6 +44,8 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "bytes": _bytes(snapshot),
         "updates": [{**r, "forgetting": lost} for r, lost in zip(records, forgetting(records), strict=True)],
         "measures": measures(records),
+        "per_class": held_out.per_class(),
+        "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],
         "buffer": buffer_rows(snapshot),
         "log": _log(snapshot.connection),
     }
@@ -49,7 +58,7 @@ def _bytes(snapshot: Snapshot) -> dict[str, int]:
 
 
 def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Remembered nodes: id, class, update, the selector's score, and rank among those of its class and update."""
+    """Remembered nodes: id, class, update, and the selector's score and rank, if any."""
     update_of = {record["task"]: record["update"] for record in snapshot.records if record["task"] is not None}
     rows = []
     for part in snapshot.learner.buffer.experiences:
@@ -57,8 +66,8 @@ def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
         columns = (part.labels.tolist(), part.scores.tolist(), part.ranks.tolist())
         for name, label, score, rank in zip(names, *columns, strict=True):
             update = update_of.get(part.task, part.task) + 1
-            entry = {"id": name, "class": snapshot.classes[label], "update": update, "score": score, "rank": rank + 1}
-            rows.append(entry)
+            scored = {"score": None, "rank": None} if math.isnan(score) else {"score": score, "rank": rank + 1}
+            rows.append({"id": name, "class": snapshot.classes[label], "update": update, **scored})
     return rows
 
 

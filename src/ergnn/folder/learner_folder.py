@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
 from ergnn.folder import database, versions
@@ -19,7 +19,7 @@ from ergnn.folder.database import FolderError, reading_values, transaction, wrap
 from ergnn.folder.graph import SPLITS, Array, StoredGraph
 from ergnn.folder.learning import CHUNK, Checkpoints
 from ergnn.folder.prediction import predictions
-from ergnn.folder.scoring import Score, score_updates
+from ergnn.folder.scoring import HeldOut, Score, learn_offline, predict_held_out, score_updates
 from ergnn.folder.settings import Settings, read_settings, write_settings
 from ergnn.folder.snapshot import Record, Snapshot, make_learner, open_snapshot, write_records, write_snapshot
 from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
@@ -48,7 +48,7 @@ class LearnerFolder:
         state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
         with database.created(root) as connection:
             write_settings(connection, settings)
-            graph = StoredGraph(connection, 0, 0, 0, False)
+            graph = StoredGraph(connection, 0, 0, 0, 0, False)
             empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
             write_snapshot(Snapshot(root, settings, empty, [], [], graph, learner), 0)
         return cls(root)
@@ -122,7 +122,7 @@ class LearnerFolder:
             "name": name,
             "counts": counts,
             "members": {split: counts[split] for split in SPLITS},
-            "notes": [f"class {shown(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
+            "notes": [f"class {truncate(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
             "graph": {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]},
         }
         fields = {
@@ -204,8 +204,22 @@ class LearnerFolder:
         Args:
             task_known: whether only the classes of a node's own update compete.
         """
+        found = self.predict_held_out(version, task_known=task_known)
+        return [(found.records[score[0]], score) for score in found.scores()]
+
+    def predict_held_out(
+        self, version: int | None = None, *, task_known: bool = False, offline: bool = False
+    ) -> HeldOut:
+        """Predictions of all held-out nodes: scores per update and per class, and the confusion matrix.
+
+        Args:
+            task_known: whether only the classes of a node's own update compete.
+            offline: predict by a learner that is trained on the labels of all updates at once; the folder stays as it
+                is. See :func:`ergnn.folder.scoring.learn_offline`.
+        """
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
-            return [(snapshot.records[s[0]], s) for s in score_updates(snapshot, task_known=task_known)]
+            learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot
+            return predict_held_out(learned, task_known=task_known)
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
@@ -243,6 +257,8 @@ class LearnerFolder:
                 dropped = [number for number in versions.kept_versions(connection) if number != current]
                 versions.drop_after(connection, current)
                 versions.drop_before(connection, current)
+                learned = open_snapshot(self.root, connection=connection).learner.classes()
+                versions.clear_class_names(connection, learned)
             versions.scrub(connection, self.root)
             return dropped
 

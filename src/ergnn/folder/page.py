@@ -16,8 +16,25 @@ from ergnn.report.tables import percent
 
 MOST_UPDATES = 40
 """Updates that the figures show: the newest."""
+MOST_CLASSES = 40
+"""Classes whose confusion matrix is drawn."""
 MOST_REMEMBERED = 2000
 """Remembered nodes that the page lists."""
+MOST_LOG_LINES = 200
+"""The newest lines of the history that the page lists."""
+
+MEASURES = {
+    "pm": ("performance mean", "Accuracy on each update right after it was learned, averaged over updates."),
+    "fm": (
+        "forgetting mean",
+        "Accuracy lost on each earlier update since it was learned, averaged over updates. Below zero: it was gained.",
+    ),
+    "aa": ("average accuracy", "Accuracy on each update after the last one, averaged over updates."),
+    "accuracy": ("accuracy over nodes", "Share of all scored nodes that are predicted right after the last update."),
+}
+"""What each measure is called and means."""
+LEFT = ("name", "classes learned", "class", "part", "time", "what happened")
+"""Columns of text, which are aligned left."""
 
 
 def page_of(found: dict[str, Any]) -> str:
@@ -36,6 +53,16 @@ def page_of(found: dict[str, Any]) -> str:
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
         facts=_facts(found),
         matrix=_matrix(found["updates"]),
+        measures=[
+            (
+                f"{key.upper()}, {name}" if key != "accuracy" else name.capitalize(),
+                f"{percent(found['measures'][key])} %",
+                text,
+            )
+            for key, (name, text) in MEASURES.items()
+            if found["measures"]
+        ],
+        confusion=_confusion(found),
         charts=_charts(found["updates"]),
         tables=_tables(found),
         version=__version__,
@@ -45,7 +72,7 @@ def page_of(found: dict[str, Any]) -> str:
 
 def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     graph, settings = found["graph"], found["settings"]
-    facts = [
+    return [
         ("version", str(found["version"])),
         ("updates", str(len(found["updates"]))),
         ("nodes", f"{graph['nodes']:,}"),
@@ -56,7 +83,6 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("backbone", settings["backbone"]),
         ("method", settings["method"]),
     ]
-    return facts + [(name.upper(), f"{percent(value)} %") for name, value in found["measures"].items()]
 
 
 def _matrix(updates: Sequence[dict[str, Any]]) -> str | None:
@@ -69,70 +95,95 @@ def _matrix(updates: Sequence[dict[str, Any]]) -> str | None:
     tips = [[f"update {j + 1} after update {i + 1}: {percent(v)} %" for j, v in zip(numbers, row, strict=True)]
             for i, row in zip(numbers, matrix.values, strict=True)]  # fmt: skip
     label = "accuracy in percent on the held-out nodes of each update, after each update"
-    return heat_map(values, low=0.0, high=1.0, label=label, tips=tips)
+    return heat_map(values, low=0.0, high=1.0, label=label, tips=tips, side=480)
 
 
-def _charts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Forgetting and drift over time, where there is more than one point."""
+def _confusion(found: dict[str, Any]) -> str | None:
+    """Share of each class (row) that is predicted as each class (column)."""
+    size, names = len(found["classes"]), found["classes"]
+    if not found["confusion"] or size > MOST_CLASSES:
+        return None
+    nodes = np.zeros((size, size))
+    for true, predicted, count in found["confusion"]:
+        nodes[true, predicted] = count
+    total = nodes.sum(1, keepdims=True)
+    shares = np.divide(nodes, total, out=np.full_like(nodes, np.nan), where=nodes > 0)
+    tips = [[f"{int(nodes[i, j])} of {int(total[i, 0])} nodes of {names[i]} are predicted as {names[j]}"
+             for j in range(size)] for i in range(size)]  # fmt: skip
+    label = "share in percent of the held-out nodes of each class that is predicted as each class"
+    short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
+    return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
+
+
+def _charts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """Forgetting and drift over time, where there is more than one point: title, text and figure."""
     out = []
     for name, key, text in (
-        ("Forgetting", "forgetting", "mean points of accuracy lost on earlier updates since they were learned"),
-        ("Drift", "drift", "how far each update moved the parameters before the heads, in percent of their length"),
+        ("Forgetting", "forgetting", "Accuracy lost on earlier updates since they were learned, averaged over them."),
+        ("Drift", "drift", "How far each update moved the parameters below the heads, in percent of their norm."),
     ):
         shown = [(u["update"] + 1, 100 * u[key]) for u in updates if u[key] is not None][-MOST_UPDATES:]
         if len(shown) > 1:
             points = [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown]
             svg = line_chart(
-                [Series("", look_of("mf*"), points)],
+                [Series("", look_of("mf"), points)],
                 label=f"{name}: {text}",
                 x_name="update",
-                y_name=f"{name.lower()} (%)",
+                y_name="%",
                 x_ticks=[x for x, _ in shown][:: -(-len(shown) // 10)],
                 y_limits=(-100.0, 10_000.0),
+                size=(460, 280),
             )
-            out.append((f"{name}: {text}", svg))
+            out.append((name, text, svg))
     return out
 
 
 def _tables(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Caption, columns and rows; a cell is a text and the value it is sorted by."""
+    """Title, columns and rows; ``left`` has the columns that are aligned left."""
+    last = found["updates"][-1]["scores"] if found["updates"] else []
     updates = [
         [u["update"] + 1, u["name"], ", ".join(u["classes"]), *(u["counts"][k] for k in ("nodes", "edges", "train")),
-         u["remembered"], _share(u["scores"], u["update"]), _share(found["updates"][-1]["scores"], u["update"])]
+         u["remembered"], _share(u["scores"], u["update"]), _share(last, u["update"])]
         for u in found["updates"]
     ]  # fmt: skip
-    columns = [
-        "update",
-        "name",
-        "classes learned",
-        "nodes",
-        "edges",
-        "trained on",
-        "remembered",
-        "accuracy then %",
-        "now %",
+    classes = [
+        [r["class"], r["nodes"], *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
+        for r in found["per_class"]
     ]
-    buffer = [[r["id"], r["class"], r["update"], r["rank"], f"{r['score']:.4g}"] for r in found["buffer"]]
-    log = [[e["time"], e["action"], ", ".join(f"{k} {v}" for k, v in e.items() if k not in ("time", "action"))]
-           for e in found["log"][-200:]]  # fmt: skip
+    buffer = [
+        [r["id"], r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
+        for r in found["buffer"]
+    ]
+    log = [[entry["time"].replace("T", " ")[:19], in_words(entry)] for entry in found["log"][-MOST_LOG_LINES:]]
+    scores = ["recall %", "precision %", "F1 %"]
+    counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]
+    tables = [
+        ("classes", "Classes", ["class", "held out", *scores], classes),
+        ("updates", "Updates", ["update", "name", "classes learned", *counts], updates),
+        ("buffer", "Remembered nodes", ["id", "class", "update", "rank", "score"], buffer[:MOST_REMEMBERED]),
+        ("bytes", "Bytes on disk", ["part", "bytes"], [[name, size] for name, size in found["bytes"].items()]),
+        ("versions", "Versions that are kept", ["version"], [[number] for number in found["versions"]]),
+        ("log", "History", ["time", "what happened"], log),
+    ]
     return [
-        {"id": "updates", "caption": "Updates", "columns": columns, "rows": updates},
-        {
-            "id": "buffer",
-            "caption": "What is remembered",
-            "columns": ["id", "class", "update", "rank", "score"],
-            "rows": buffer[:MOST_REMEMBERED],
-        },
-        {
-            "id": "bytes",
-            "caption": "Bytes on disk",
-            "columns": ["part", "bytes"],
-            "rows": [[name, size] for name, size in found["bytes"].items()],
-        },
-        {"id": "versions", "caption": "Versions that are kept", "columns": ["version"],
-         "rows": [[number] for number in found["versions"]]},
-        {"id": "log", "caption": "History", "columns": ["time", "action", "details"], "rows": log},
-    ]  # fmt: skip
+        {"id": key, "title": title, "columns": columns, "left": [name in LEFT for name in columns], "rows": rows}
+        for key, title, columns, rows in tables
+        if rows
+    ]
+
+
+def in_words(entry: dict[str, Any]) -> str:
+    """A line of the log as a sentence."""
+    rest = {key: value for key, value in entry.items() if key not in ("time", "action")}
+    if entry["action"] == "observe" and {"update", "name", "seconds"} <= rest.keys():
+        return f"Learned update {rest['update']}, “{rest['name']}”, in {rest['seconds']:.1f} s."
+    if entry["action"] == "forget" and {"nodes", "retrained"} <= rest.keys():
+        again = "; all updates were learned again without them" if rest["retrained"] else ""
+        return f"Forgot {rest['nodes']:,} node{'' if rest['nodes'] == 1 else 's'}{again}."
+    if entry["action"] == "rollback" and "version" in rest:
+        return f"Returned to version {rest['version']}."
+    told = ", ".join(f"{key} {value}" for key, value in rest.items())
+    return f"{entry['action']}{f': {told}' if told else ''}"
 
 
 def _share(scores: list[list[int]], update: int) -> str:

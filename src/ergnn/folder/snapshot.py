@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ergnn.errors import InputError, UnknownNameError
 from ergnn.folder import database, versions
+from ergnn.folder.analytic_learner import AnalyticLearner
 from ergnn.folder.database import VISIBLE, FolderError, checksum, damaged
 from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.learning import Checkpoints, NetworkLearner
+from ergnn.folder.learning import NETWORK_METHODS, Checkpoints, FolderLearner, NetworkLearner
 from ergnn.folder.settings import Settings, read_settings
 from ergnn.folder.versions import Version
 
@@ -37,7 +39,7 @@ class Snapshot:
     classes: list[str]
     records: list[Record]
     graph: StoredGraph
-    learner: NetworkLearner
+    learner: FolderLearner
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -51,17 +53,25 @@ class Snapshot:
 
     def members(self, update: int, split: str) -> tuple[Array, Array]:
         """The labeled nodes of an update's split, and their classes."""
-        return self.graph.members(update, split, self.records[update]["members"][split])
+        with database.reading_values("the updates"):
+            count = int(self.records[update]["members"][split])
+        return self.graph.members(update, split, count)
 
     def learn(self, update: int, checkpoints: Checkpoints | None = None) -> Record:
         """Let the learner learn an update that is in the graph; returns what is to be added to its record."""
         train, val = self.members(update, "train"), self.members(update, "val")
-        return self.learner.learn(self.graph, train, val, self.classes, checkpoints)
+        return self.learner.learn(self.graph, update, train, val, self.classes, checkpoints)
 
 
-def make_learner(settings: Settings) -> NetworkLearner:
+def make_learner(settings: Settings) -> FolderLearner:
     """A learner that has learned nothing yet, by the kind of its method."""
-    return NetworkLearner(settings)
+    method, known = settings.learner.method, ("analytic", *NETWORK_METHODS)
+    if method not in known:
+        raise UnknownNameError("method", method, known)
+    try:
+        return AnalyticLearner(settings) if method == "analytic" else NetworkLearner(settings)
+    except TypeError as error:
+        raise InputError(f"the settings cannot be used: {error}") from None
 
 
 def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Connection | None = None) -> Snapshot:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import shown
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.formats.limits import truncate
+from ergnn.data.formats.tables import EdgeTable, NodeTable, align_features
 from ergnn.errors import InputError
 from ergnn.folder.database import insert, to_json
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
@@ -84,7 +84,10 @@ def prepare_update(
     nodes = NodeTable(np.empty(0, object)) if nodes is None else nodes
     known = graph.find(list(nodes.ids))
     fresh = np.flatnonzero(known < 0)
-    nodes, names = _align(nodes, state.get("feature_names"))
+    names = state.get("feature_names")
+    nodes = align_features(nodes, names, "the update")
+    if names is None and nodes.feature_names is not None:
+        names = list(nodes.feature_names)
     width = _num_features(settings, state, nodes, len(fresh))
     features = scipy.sparse.csr_matrix(nodes.features)
     features.sort_indices()
@@ -102,21 +105,6 @@ def prepare_update(
         dense = bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
     after = {"num_features": width, "dense": dense, "feature_names": names}
     return Update(ids, rows.toarray() if dense else rows, pairs, labels, new_classes, after)
-
-
-def _align(nodes: NodeTable, names: list[str] | None) -> tuple[NodeTable, list[str] | None]:
-    """The table with its features in the order of the first update that named them, and those names."""
-    found = None if nodes.feature_names is None else list(nodes.feature_names)
-    if names is None or found is None or found == names:
-        return nodes, found if names is None else names
-    for text, lost in (("missing", sorted(set(names) - set(found))), ("unknown", sorted(set(found) - set(names)))):
-        if lost:
-            raise InputError(
-                f"feature {shown(lost[0])} is {text} ({len(lost)} such feature(s)); this learner's features are "
-                f"{', '.join(names)[:300]}"
-            )
-    features = nodes.features[:, [found.index(name) for name in names]]
-    return replace(nodes, features=features, feature_names=tuple(names)), names
 
 
 def _num_features(settings: Settings, state: dict[str, Any], nodes: NodeTable, fresh: int) -> int:
@@ -143,7 +131,7 @@ def _check_known(graph: StoredGraph, nodes: NodeTable, known: Array, features: A
     changed = np.flatnonzero(np.diff((old != features[order]).tocsr().indptr))
     if changed.size:
         raise InputError(
-            f"node {shown(nodes.ids[order[changed[0]]])} is in the graph already, with other features; features of "
+            f"node {truncate(nodes.ids[order[changed[0]]])} is in the graph already, with other features; features of "
             f"known nodes cannot change ({changed.size} node(s))"
         )
 
@@ -158,7 +146,7 @@ def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTa
     if (found < 0).any():
         lost = others[int(np.flatnonzero(found < 0)[0])]
         raise InputError(
-            f"an edge names node {shown(lost)}, which is neither in the graph nor among the new nodes "
+            f"an edge names node {truncate(lost)}, which is neither in the graph nor among the new nodes "
             f"({int((found < 0).sum())} such id(s))"
         )
     number.update(zip(others, found.tolist(), strict=True))
@@ -186,8 +174,8 @@ def _labels(
     for i in rows[before[rows] >= 0]:
         if classes[before[i]] != nodes.labels[i]:
             raise InputError(
-                f"node {shown(nodes.ids[i])} has label {shown(classes[before[i]])} already; it cannot become "
-                f"{shown(nodes.labels[i])} (forget the node and observe it again)"
+                f"node {truncate(nodes.ids[i])} has label {truncate(classes[before[i]])} already; it cannot become "
+                f"{truncate(nodes.labels[i])} (forget the node and observe it again)"
             )
     rows = rows[before[rows] < 0]
     rows = rows[np.argsort(numbers[rows])]

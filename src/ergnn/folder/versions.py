@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -104,6 +105,16 @@ def drop_before(connection: sqlite3.Connection, version: int) -> None:
 def keep_versions(connection: sqlite3.Connection, count: int) -> None:
     """Delete all but the newest versions."""
     drop_before(connection, kept_versions(connection)[-count:][0])
+
+
+def clear_class_names(connection: sqlite3.Connection, learned: Sequence[int]) -> None:
+    """Take the names from classes that no label has and that the model does not know; their numbers stay in use."""
+    rows = connection.execute("SELECT class, added FROM classes WHERE class NOT IN (SELECT class FROM labels)")
+    for number, added in rows.fetchall():
+        if number not in learned:
+            name = f"(removed class {number})"
+            values = (name, checksum(number, name, added), number)
+            connection.execute("UPDATE classes SET name = ?, checksum = ? WHERE class = ?", values)
 
 
 def shrink(connection: sqlite3.Connection) -> None:

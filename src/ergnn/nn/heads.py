@@ -45,7 +45,8 @@ class HeadPolicy:
         if self.kind == "shared" and self.classes:
             if len(classes) > model.head_widths[0]:
                 raise InputError(
-                    f"a task of {len(classes)} classes does not fit the shared head of {model.head_widths[0]} outputs"
+                    f"a task of {len(classes)} classes does not fit the shared head of {model.head_widths[0]} outputs, "
+                    "as wide as the first task; put the task with the most classes first, or use head='per-task'"
                 )
         elif new:
             model.add_head(len(new))

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ergnn.errors import InputError
+from ergnn.experiments.result import RunResult, name_of
 from ergnn.experiments.stored_run import StoredRun
-from ergnn.report.figures import Series, class_map, dot_plot, heat_map, line_chart, loss_ticks, value_ticks
+from ergnn.metrics import performance_after_each_task, summarize
+from ergnn.report.figures import Point, Series, class_map, dot_plot, heat_map, line_chart, loss_ticks, value_ticks
 from ergnn.report.page import drawn_settings, figures_of
 from ergnn.report.page_figures import KINDS, DatasetFigures
 from ergnn.report.rows import gather
@@ -26,17 +28,12 @@ def write_figures(runs: Sequence[StoredRun], folder: str | Path, formats: Sequen
 
     A file is named by kind and data set, and by a number if there are several settings.
     """
-    try:
-        from matplotlib import rc_context
-    except ImportError as error:
-        raise InputError(
-            f"figures as files need matplotlib ({error}); install it with: pip install 'ergnn[plot]'"
-        ) from None
+    matplotlib = _matplotlib()
     out, written = Path(folder), []
     settings = drawn_settings(settings_of(gather(runs)))
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 9, "svg.hashsalt": "ergnn"}):
+        with matplotlib.rc_context(_STYLE):
             for kind in KINDS:
                 for setting, sets in figures_of(kind, settings):
                     number = f"-{settings.index(setting) + 1}" if len(settings) > 1 else ""
@@ -51,7 +48,58 @@ def write_figures(runs: Sequence[StoredRun], folder: str | Path, formats: Sequen
     return written
 
 
-_DATES = {"svg": "Date", "pdf": "CreationDate"}
+def check_file(path: str | Path) -> None:
+    """Refuse a file that no figure can be written to, before any work."""
+    suffix = Path(path).suffix.removeprefix(".")
+    if suffix not in _DATES:
+        raise InputError(f"{path}: a figure is written as one of: {', '.join(f'.{name}' for name in _DATES)}")
+    if not Path(path).absolute().parent.is_dir():
+        raise InputError(f"{path}: there is no folder {Path(path).absolute().parent}")
+    _matplotlib()
+
+
+def write_run_figure(result: RunResult, path: str | Path) -> None:
+    """Draw the mean accuracy matrix of a run, and mean accuracy on the tasks so far after each task.
+
+    Bars are 95 % intervals over seeds and class orders.
+    """
+    check_file(path)
+    from matplotlib.figure import Figure
+
+    matrix = result.matrix.values
+    after = [performance_after_each_task(one) for one in result.matrices]
+    averages = [summarize([100 * row[i] for row in after]) for i in range(len(matrix))]
+    points = [Point(i + 1, mean.mean, mean.ci95) for i, mean in enumerate(averages)]
+    with _matplotlib().rc_context(_STYLE):
+        figure = Figure(figsize=(9.2, 3.8), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(2, 3))
+        _heat(left, {"matrix": matrix, "low": 0.0, "high": 1.0})
+        left.set(xlabel="task", ylabel="after task", title=f"{result.members[0].matrix.metric} (%)")
+        x_ticks = list(range(1, len(matrix) + 1, -(-len(matrix) // 10)))
+        names = {"x_name": "after task", "y_name": "mean over tasks so far (%)", "x_ticks": x_ticks}
+        _lines(right, {"series": [Series("", "c-mf", points)], **names})
+        learner = result.learner
+        figure.suptitle(f"{result.dataset} · {name_of(learner.backbone)} · {name_of(learner.method)}", fontsize=9)
+        for axis in (left, right):
+            axis.spines[["top", "right"]].set_visible(False)
+        try:
+            figure.savefig(path, metadata={_DATES[Path(path).suffix[1:]]: None})
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InputError(
+            f"figures as files need matplotlib ({error}); install it with: pip install 'ergnn[plot]'"
+        ) from None
+    return matplotlib
+
+
+_STYLE = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 9, "svg.hashsalt": "ergnn"}
+_DATES = {"pdf": "CreationDate", "svg": "Date", "png": "Creation Time"}
 """Metadata left out, so that the same runs give the same file."""
 
 
@@ -101,7 +149,8 @@ def _lines(axis: Any, data: Mapping[str, Any]) -> None:
     y_ticks = value_ticks(series, data.get("y_limits", (-100.0, 100.0)))
     axis.set(xlabel=data["x_name"], ylabel=data["y_name"], yticks=y_ticks, ylim=(y_ticks[0], y_ticks[-1]))
     axis.grid(axis="y", alpha=0.3)
-    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    if any(one.label for one in series):
+        axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _dots(axis: Any, data: Mapping[str, Any]) -> None:

@@ -136,9 +136,10 @@ def line_chart(
     x_ticks: Sequence[float],
     log_x: bool = False,
     y_limits: tuple[float, float] = (-100.0, 100.0),
+    size: tuple[int, int] = (560, 340),
 ) -> str:
     """Lines with 95 % bars, each labeled at its right end."""
-    width, height, left, top, bottom = 560, 340, 46, 26, 42
+    (width, height), left, top, bottom = size, 46, 26, 42
     right, inset = 24 + _room([one.label for one in series]), 10 + 2.2 * len(series)
     y_ticks = value_ticks(series, y_limits)
     low, high = y_ticks[0], y_ticks[-1]
@@ -168,23 +169,39 @@ def line_chart(
             if p.half is not None:
                 body.append(f'<path class="bar" d="M{x:.1f} {sy(p.y - p.half):.1f}V{sy(p.y + p.half):.1f}"/>')
             body.append(_mark(x, y, 3.4, p.tip))
-        x = sx(end.x) + shift
-        body.append(f'<path class="lead" d="M{x + 5:.1f} {sy(end.y):.1f}L{width - right + 8} {name_y:.1f}h4"/>')
-        body.append(_text(width - right + 15, name_y + 4, one.label, "label"))
+        if one.label:
+            x = sx(end.x) + shift
+            body.append(f'<path class="lead" d="M{x + 5:.1f} {sy(end.y):.1f}L{width - right + 8} {name_y:.1f}h4"/>')
+            body.append(_text(width - right + 15, name_y + 4, one.label, "label"))
         parts.append(f'<g class="series {one.look}">{"".join(body)}</g>')
     return _svg(width, height, label, "".join(parts))
 
 
-def heat_map(matrix: NDArray[np.float64], *, low: float, high: float, label: str, tips: Sequence[Sequence[str]]) -> str:
-    """Cells from low to high (fractions), one row per task learned; with numbers if they fit."""
+def heat_map(
+    matrix: NDArray[np.float64],
+    *,
+    low: float,
+    high: float,
+    label: str,
+    tips: Sequence[Sequence[str]],
+    names: Sequence[str] = (),
+    side: int | None = None,
+) -> str:
+    """Cells from low to high (fractions), one row per task learned; with numbers if they fit.
+
+    Args:
+        names: of the rows; by default their numbers alone.
+        side: the most pixels of a side; by default 240 or so.
+    """
     tasks = len(matrix)
-    cell = 44 if tasks <= 5 else max(9, 240 // tasks)
-    left, top, size = 22, 16, cell * tasks
+    cell = (44 if tasks <= 5 else max(9, 240 // tasks)) if side is None else max(9, min(64, side // tasks))
+    left, top, size = 22 + _room(names), 16, cell * tasks
     every = 1 if cell >= 22 else ceil(22 / cell)
     parts = []
     for i in range(0, tasks, every):
         parts.append(_text(left + (i + 0.5) * cell, top - 4, str(i + 1), "tick mid"))
-        parts.append(_text(left - 6, top + (i + 0.5) * cell + 4, str(i + 1), "tick end"))
+        row_name = f"{i + 1} {names[i]}" if names else str(i + 1)
+        parts.append(_text(left - 6, top + (i + 0.5) * cell + 4, row_name, "tick end"))
     for i in range(tasks):
         for j in range(tasks):
             value = matrix[i, j]

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from ergnn.data import UNLABELLED
+from ergnn.data import UNLABELED
 from ergnn.data.formats import (
     EdgeTable,
     NodeTable,
@@ -38,7 +38,7 @@ def test_a_graph_is_the_tables(sparse: bool, undirected: bool) -> None:
     graph, ids, names = to_graph(nodes, edges, undirected=undirected)
     assert ids.tolist() == nodes.ids.tolist()
     assert names == ("a", "b", "c") == graph.class_names
-    assert [None if c == UNLABELLED else names[c] for c in graph.y.tolist()] == nodes.labels.tolist()
+    assert [None if c == UNLABELED else names[c] for c in graph.y.tolist()] == nodes.labels.tolist()
     assert graph.is_sparse == sparse
     dense = nodes.features.toarray() if sparse else nodes.features
     np.testing.assert_array_equal(graph.dense_x().numpy(), dense)
@@ -52,7 +52,7 @@ def test_a_graph_is_the_tables(sparse: bool, undirected: bool) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_graph_becomes_tables_and_again_a_graph(sparse: bool) -> None:
-    graph = random_graph(sparse=sparse, unlabelled=3)
+    graph = random_graph(sparse=sparse, unlabeled=3)
     nodes, edges = from_graph(graph)
     again = to_graph(nodes, edges).graph
     assert torch.equal(again.dense_x(), graph.dense_x())
@@ -71,7 +71,7 @@ def test_a_graph_says_what_does_not_fit() -> None:
         to_graph(nodes, None, classes=["y", "z"])
     with pytest.raises(InputError, match="class 'x' is named twice"):
         to_graph(nodes, None, classes=["x", "x"])
-    assert to_graph(nodes, None, classes=["w", "x"]).graph.y.tolist() == [1, UNLABELLED]
+    assert to_graph(nodes, None, classes=["w", "x"]).graph.y.tolist() == [1, UNLABELED]
     numbers = NodeTable(ids=[1, 2, 3], labels=["10", "9", "2"])
     assert to_graph(numbers, None).class_names == ("2", "9", "10")
 
@@ -121,11 +121,11 @@ def test_by_time_at_boundaries_and_dates() -> None:
     nodes, edges = tables(120)
     stream = cut(nodes, edges, by="time", boundaries=[30, 95])
     counts = [int(t.train.numel() + t.val.numel() + t.test.numel()) for t in stream]
-    labelled = [t for t, label in zip(nodes.time, nodes.labels, strict=True) if label is not None]
+    labeled = [t for t, label in zip(nodes.time, nodes.labels, strict=True) if label is not None]
     assert counts == [
-        sum(t < 30 for t in labelled),
-        sum(30 <= t < 95 for t in labelled),
-        sum(t >= 95 for t in labelled),
+        sum(t < 30 for t in labeled),
+        sum(30 <= t < 95 for t in labeled),
+        sum(t >= 95 for t in labeled),
     ]
     dated = NodeTable(ids=nodes.ids, labels=nodes.labels, time=nodes.time * 86400.0)
     again = cut(dated, edges, by="time", boundaries=["1970-01-31", "1970-04-06T00:00Z"])
@@ -139,7 +139,7 @@ def test_nodes_without_a_time_are_context() -> None:
     time[:10] = np.nan
     stream = cut(NodeTable(ids=nodes.ids, labels=nodes.labels, time=time), edges, by="time", num_tasks=2)
     for task in stream:
-        assert (task.graph.y[:10] == UNLABELLED).all()
+        assert (task.graph.y[:10] == UNLABELED).all()
         assert torch.cat([task.train, task.val, task.test]).min() >= 10
     first = stream[0].graph.edge_index
     assert (first < 10).any()
@@ -168,7 +168,7 @@ def test_a_class_that_cannot_be_trained_in_a_part_is_hidden_there() -> None:
     )
     stream = cut(nodes, None, by="domain")
     assert [task.classes for task in stream] == [(0,), (1,)]
-    assert stream[0].graph.y[10] == UNLABELLED
+    assert stream[0].graph.y[10] == UNLABELED
 
 
 def test_what_cannot_be_cut() -> None:

@@ -15,7 +15,7 @@ from ergnn.data.formats.graph import to_graph
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.stream import Task, TaskStream, edge_views
 from ergnn.errors import InputError, UnknownNameError
 
@@ -98,7 +98,7 @@ def _stream(
     labeled = torch.zeros(graph.num_nodes, dtype=torch.bool)
     for i, (_, classes) in enumerate(parts):
         labeled |= (home == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
-    bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELLED), public_split=None)
+    bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
     views = edge_views(bare, home, torch.zeros_like(labeled), len(parts), inter_task_edges)
     tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(parts)]
     return TaskStream(tasks, name=graph.name, metric=metric)
@@ -113,12 +113,12 @@ def _part(
         mine = [ids[torch.isin(ids, nodes)] for ids in (public.train, public.val, public.test)]
         classes = graph.y[mine[0]].unique()
     else:
-        found, counts = graph.y[nodes][graph.y[nodes] != UNLABELLED].unique(return_counts=True)
+        found, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
         classes = found[torch.tensor([_enough(int(c), fractions) for c in counts], dtype=torch.bool)]
     if not classes.numel():
         raise InputError(
             f"{graph.name}: task {task + 1} has {nodes.numel():,} nodes, "
-            f"{int((graph.y[nodes] != UNLABELLED).sum()):,} with a label; no class has enough of them for training, "
+            f"{int((graph.y[nodes] != UNLABELED).sum()):,} with a label; no class has enough of them for training, "
             "validation and test"
         )
     chosen = tuple(classes.tolist())

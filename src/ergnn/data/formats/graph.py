@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, listed, numbered
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.errors import InputError
 
 
@@ -47,7 +47,7 @@ def to_graph(
     names = class_order(nodes.labels) if classes is None else tuple(classes)
     if len(set(names)) < len(names):
         raise InputError(f"{name}: class {truncate(max(names, key=names.count))} is named twice")
-    number: dict[str | None, int] = {None: UNLABELLED, **{label: i for i, label in enumerate(names)}}
+    number: dict[str | None, int] = {None: UNLABELED, **{label: i for i, label in enumerate(names)}}
     for row, label in enumerate(nodes.labels):
         if label not in number:
             raise InputError(
@@ -56,7 +56,7 @@ def to_graph(
     y = torch.tensor([number[label] for label in nodes.labels], dtype=torch.long)
     edge_index, split = _edge_index(nodes, edges, undirected, name), None
     if nodes.split is not None:  # a node without a label is in no part
-        labelled = (y != UNLABELLED).numpy()
+        labelled = (y != UNLABELED).numpy()
         split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labelled)) for part in SPLITS))
     graph = Graph(features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None)
     return NamedGraph(graph.validate(), nodes.ids, names)
@@ -77,7 +77,7 @@ def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
         features: Any = scipy.sparse.csr_matrix(tuple(part.numpy() for part in parts), shape=tuple(graph.x.shape))
     else:
         features = graph.x.numpy()
-    labels = [None if label == UNLABELLED else names[label] for label in graph.y.tolist()]
+    labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
     source, target = ids[graph.edge_index.numpy()]
     return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -130,6 +130,21 @@ def canonical(value: object) -> str | None:
     elif len(text) in (4, 5) and text.lower() in ("true", "false"):
         return text.capitalize()
     return text or None
+
+
+def align_features(table: NodeTable, names: Sequence[str] | None, source: object) -> NodeTable:
+    """The table with its features in the order of ``names``; missing and unknown names are refused.
+
+    Tables without features, and features without names (lists, sparse text, arrays), are returned as they are.
+    """
+    if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
+        return table
+    place = {name: i for i, name in enumerate(table.feature_names)}
+    wrong = {"missing": [n for n in names if n not in place], "unknown": sorted(set(place) - set(names))}
+    if any(wrong.values()):
+        said = "; ".join(f"{what}: {listed(found)}" for what, found in wrong.items() if found)
+        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {said}")
+    return replace(table, features=table.features[:, [place[n] for n in names]], feature_names=tuple(names), place=None)
 
 
 def listed(names: Sequence[object], most: int = 8) -> str:

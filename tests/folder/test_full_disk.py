@@ -1,0 +1,152 @@
+"""The commands on a real file system that is full: no traceback, nothing lost, and the same command works later."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ergnn.cli import main
+from folder.growing import make_updates, write_tables
+
+SIZE = 512 * 1024
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of half a megabyte; skips the test where mounting one is not permitted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount on this machine")
+    if mounted.returncode:
+        pytest.skip(f"a file system cannot be mounted here ({mounted.stderr.strip()})")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    """Expects a command to end with one line that says why."""
+
+    def check(*words: str) -> None:
+        capsys.readouterr()
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("ergnn: ")
+        assert error.count("\n") == 1
+        assert "full" in error or "No space left" in error, error
+
+    return check
+
+
+@pytest.fixture
+def scores(capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[dict[str, Any]]]:
+    def read(root: str) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        assert main(["evaluate", root, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return read
+
+
+def fill(place: Path) -> Path:
+    """Take all the room that is left, to the last byte."""
+    filler = place / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        for chunk in (4096, 1):
+            try:
+                while file.write(b"x" * chunk):
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
+SMALL = [
+    "--method",
+    "replay",
+    "--backbone",
+    "gcn",
+    "--backbone-options",
+    "hidden=4",
+    "--epochs",
+    "4",
+    "--per-class",
+    "2",
+]
+
+
+def test_init_observe_and_forget_on_a_full_disk(
+    tiny_disk: Path, tmp_path: Path, refused: Callable[..., None], scores: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    root = str(tiny_disk / "learner")
+    files = [tuple(map(str, write_tables(tmp_path / f"week{i}", *update))) for i, update in enumerate(make_updates(2))]
+    updates = [["observe", root, "--nodes", nodes, "--edges", edges, "--quiet"] for nodes, edges in files]
+
+    filler = fill(tiny_disk)
+    refused("init", root, *SMALL)
+    filler.unlink()
+    assert main(["init", root, *SMALL]) == 0
+    assert main(updates[0]) == 0
+    before = scores(root)
+
+    filler = fill(tiny_disk)
+    refused(*updates[1], "--checkpoint-seconds", "0")
+    filler.unlink()
+    assert scores(root) == before
+    assert main(updates[1]) == 0  # the same command
+    assert len(scores(root)) == 2
+
+    (tmp_path / "ids.csv").write_text("id\nn0\n")
+    filler = fill(tiny_disk)
+    refused("forget", root, "--nodes", str(tmp_path / "ids.csv"))
+    filler.unlink()
+    assert main(["forget", root, "--nodes", str(tmp_path / "ids.csv")]) == 0
+    assert main(["inspect", root, "--check"]) == 0
+
+
+@pytest.mark.parametrize("room", [20_000, 60_000, 100_000])
+def test_a_disk_that_fills_up_while_an_update_is_learned(
+    room: int, tiny_disk: Path, tmp_path: Path, refused: Callable[..., None], scores: Callable[[str], Any]
+) -> None:
+    root = str(tiny_disk / "learner")
+    files = [tuple(map(str, write_tables(tmp_path / f"week{i}", *update))) for i, update in enumerate(make_updates(2))]
+    updates = [["observe", root, "--nodes", nodes, "--edges", edges, "--quiet"] for nodes, edges in files]
+    assert main(["init", root, *SMALL]) == 0
+    assert main(updates[0]) == 0
+    before, filler = scores(root), fill(tiny_disk)
+    with open(filler, "r+b") as file:
+        file.truncate(filler.stat().st_size - room)
+    refused(*updates[1], "--checkpoint-seconds", "0")
+    filler.unlink()
+    assert scores(root) == before
+    assert main(updates[1]) == 0
+    assert len(scores(root)) == 2
+    assert main(["inspect", root, "--check"]) == 0
+
+
+def test_files_of_other_commands_on_a_full_disk_are_whole_or_not_there(
+    tiny_disk: Path, tmp_path: Path, refused: Callable[..., None]
+) -> None:
+    root = str(tmp_path / "learner")
+    nodes, edges = map(str, write_tables(tmp_path / "week", *make_updates(1)[0]))
+    assert main(["init", root, *SMALL]) == 0
+    assert main(["observe", root, "--nodes", nodes, "--edges", edges]) == 0
+    filler = fill(tiny_disk)
+    refused("inspect", root, "-o", str(tiny_disk / "page.html"))
+    refused("predict", root, "--nodes", nodes, "-o", str(tiny_disk / "predictions.csv"))
+    refused("export", root, "-o", str(tiny_disk / "model.safetensors"))
+    quick = ["--backbone", "sgc", "--epochs", "1", "--seeds", "1", "--quiet"]
+    refused("run", "cora", *quick, "--store", str(tiny_disk / "runs.sqlite"))
+    assert not [path for path in tiny_disk.iterdir() if path.suffix in (".html", ".csv", ".safetensors", ".new")]
+    filler.unlink()
+    assert main(["inspect", root, "-o", str(tiny_disk / "page.html")]) == 0
+    assert main(["run", "cora", *quick, "--store", str(tiny_disk / "runs.sqlite")]) == 0
