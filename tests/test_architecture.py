@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 ROOMS = (
-    *("lazy", "errors", "config", "registry", "signatures"),
+    *("lazy", "errors", "config", "registry", "signatures", "plugins"),
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
     *("training", "replay", "analytic", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
