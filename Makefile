@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 .PHONY: run test test-slow test-gpu lint format bench docs clean help
 .DEFAULT_GOAL := help
 
-run: $(VENV)/.installed  ## set up, then ER-GAT with influence maximisation on Cora: prints the table
+run: $(VENV)/.installed  ## set up, then ER-GAT with influence maximization on Cora: prints the table
 	$(BIN)/ergnn run cora --backbone gat --method replay --selector im --seeds 5
 
 test: $(VENV)/.test  ## set up, then the whole test suite with branch coverage

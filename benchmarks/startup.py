@@ -19,7 +19,7 @@ CASES = {
     "ergnn --help": ["-m", "ergnn", "--help"],
     "ergnn run --help": ["-m", "ergnn", "run", "--help"],
     "unknown command": ["-m", "ergnn", "walk"],
-    "unknown option": ["-m", "ergnn", "run", "cora", "--colour", "red"],
+    "unknown option": ["-m", "ergnn", "run", "cora", "--color", "red"],
     "bad number": ["-m", "ergnn", "run", "cora", "--seeds", "many"],
     "missing argument": ["-m", "ergnn", "run"],
 }

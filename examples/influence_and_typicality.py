@@ -1,4 +1,4 @@
-"""Why influence maximisation forgets much on Citeseer: it remembers nodes far from their class's mean.
+"""Why influence maximization forgets much on Citeseer: it remembers nodes far from their class's mean.
 
 Compares IM with IM restricted to the candidates nearest to their class's mean in embedding space, everything else
 equal, under the paper's protocol.

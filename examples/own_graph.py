@@ -19,7 +19,7 @@ CLASSES, PER_CLASS, FEATURES = 6, 60, 16
 
 
 def make_data() -> Data:
-    """Six communities with noisy attributes, as you might have them from anywhere."""
+    """Six communities with noisy features, as you might have them from anywhere."""
     torch.manual_seed(0)
     y = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
     links = 0.002 + 0.1 * torch.eye(CLASSES)

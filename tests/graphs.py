@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from ergnn.data import Graph, splits
-from ergnn.data.graph import UNLABELLED
+from ergnn.data.graph import UNLABELED
 
 
 def random_graph(
@@ -18,33 +18,33 @@ def random_graph(
     directed: bool = False,
     self_loops: bool = False,
     isolated: int = 0,
-    unlabelled: int = 0,
+    unlabeled: int = 0,
     sparse: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Graph:
-    """A graph with balanced classes and a public split; four labelled nodes a class are the least.
+    """A graph with balanced classes and a public split; each class needs at least four labeled nodes.
 
     Args:
         n: nodes.
-        f: attributes, a class's mean plus noise, and about half of them zeros where ``sparse``.
+        f: features, a class's mean plus noise, and about half of them zeros where ``sparse``.
         classes: classes.
         seed: of everything.
         p_edge: the chance of each edge.
         directed: whether an edge may go one way only.
         self_loops: whether nodes may link to themselves.
         isolated: so many nodes lose their edges.
-        unlabelled: so many nodes lose their label.
-        sparse: attributes as CSR.
-        dtype: of the attributes.
+        unlabeled: so many nodes lose their label.
+        sparse: features as CSR.
+        dtype: of the features.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=generator)
     y = torch.empty(n, dtype=torch.long)
     y[order] = torch.arange(n) % classes
-    if unlabelled:
-        y[order[-unlabelled:]] = UNLABELLED
-    centre = torch.randn(classes + 1, f, generator=generator, dtype=dtype)
-    x = centre[y] + torch.randn(n, f, generator=generator, dtype=dtype)
+    if unlabeled:
+        y[order[-unlabeled:]] = UNLABELED
+    center = torch.randn(classes + 1, f, generator=generator, dtype=dtype)
+    x = center[y] + torch.randn(n, f, generator=generator, dtype=dtype)
     linked = torch.rand(n, n, generator=generator) < p_edge
     if not directed:
         linked = linked.triu() | linked.triu().T
@@ -64,12 +64,12 @@ def random_graph(
 
 
 @st.composite
-def graphs(draw: st.DrawFn, max_classes: int = 7, max_unlabelled: int = 3) -> Graph:
+def graphs(draw: st.DrawFn, max_classes: int = 7, max_unlabeled: int = 3) -> Graph:
     """Random graphs of every shape that :func:`random_graph` makes, with four nodes or more in each class."""
     classes = draw(st.integers(2, max_classes))
-    unlabelled = draw(st.integers(0, max_unlabelled))
+    unlabeled = draw(st.integers(0, max_unlabeled))
     return random_graph(
-        n=draw(st.integers(4 * classes + unlabelled, 6 * classes + unlabelled)),
+        n=draw(st.integers(4 * classes + unlabeled, 6 * classes + unlabeled)),
         f=draw(st.integers(1, 6)),
         classes=classes,
         seed=draw(st.integers(0, 2**16)),
@@ -77,6 +77,6 @@ def graphs(draw: st.DrawFn, max_classes: int = 7, max_unlabelled: int = 3) -> Gr
         directed=draw(st.booleans()),
         self_loops=draw(st.booleans()),
         isolated=draw(st.integers(0, 3)),
-        unlabelled=unlabelled,
+        unlabeled=unlabeled,
         sparse=draw(st.booleans()),
     )

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 
 def write_photo(root: Path, seed: int = 0) -> Path:
-    """``amazon/Photo``: 600 nodes, 30 attributes, 8 classes, in the npz layout of gnn-benchmark."""
+    """``amazon/Photo``: 600 nodes, 30 features, 8 classes, in the npz layout of gnn-benchmark."""
     rng = np.random.default_rng(seed)
     adj = sp.random(600, 600, density=0.01, format="csr", random_state=seed)
     attr = sp.random(600, 30, density=0.3, format="csr", random_state=seed)
@@ -26,7 +26,7 @@ def write_photo(root: Path, seed: int = 0) -> Path:
 
 
 def write_cora(root: Path, seed: int = 0) -> Path:
-    """``planetoid/Cora``: 140 training, 500 validation and 60 test nodes, 20 attributes, 7 classes."""
+    """``planetoid/Cora``: 140 training, 500 validation and 60 test nodes, 20 features, 7 classes."""
     rng = np.random.default_rng(seed)
     words = sp.csr_matrix((rng.random((700, 20)) < 0.05).astype(np.float32))
     labels = np.eye(7, dtype=np.int32)[np.arange(700) % 7]
@@ -50,7 +50,7 @@ def write_cora(root: Path, seed: int = 0) -> Path:
 
 
 def write_reddit(root: Path, seed: int = 0) -> Path:
-    """``reddit``: 41 communities of 10 posts, 5 attributes."""
+    """``reddit``: 41 communities of 10 posts, 5 features."""
     rng = np.random.default_rng(seed)
     labels = np.arange(410) % 41
     raw = root / "reddit/raw"

@@ -1,4 +1,4 @@
-"""Data goes one way: a module imports only from rooms to its left (docs/architecture.md)."""
+"""Imports go one way: a module imports only from packages to its left (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
-ROOMS = (
+PACKAGES = (
     *("lazy", "errors", "config", "registry", "signatures", "plugins"),
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
     *("training", "replay", "analytic", "methods"),
@@ -28,17 +28,17 @@ def imports(file: Path) -> set[str]:
     return {name for name in found if name.startswith("ergnn.") and name != "ergnn.__version__"}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_from_rooms_to_its_left(room: str) -> None:
-    path = PACKAGE / room
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_from_packages_to_its_left(package: str) -> None:
+    path = PACKAGE / package
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
     assert files
-    allowed = ROOMS[: ROOMS.index(room) + 1]
+    allowed = PACKAGES[: PACKAGES.index(package) + 1]
     for file in files:
         wrong = {name for name in imports(file) if name.split(".")[1] not in allowed}
         assert not wrong, f"{file.relative_to(PACKAGE)} imports {', '.join(sorted(wrong))}"
 
 
-def test_every_room_has_its_place() -> None:
-    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert rooms - {"__init__"} == set(ROOMS)
+def test_every_package_is_listed() -> None:
+    packages = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert packages - {"__init__"} == set(PACKAGES)

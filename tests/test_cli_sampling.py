@@ -1,4 +1,4 @@
-"""A large graph from the command line: made, learnt in batches over drawn neighbours, scored exactly."""
+"""A large graph from the command line: made, learned in batches over drawn neighbors, scored exactly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     return json.loads(out.out)
 
 
-def test_a_stream_is_learnt_in_batches_over_drawn_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_is_learned_in_batches_over_drawn_neighbors(capsys: pytest.CaptureFixture[str]) -> None:
     first, again = (result(capsys, "--fanout", "6,4", "--batch-size", "64", "--backbone", "sage") for _ in range(2))
     assert (len(first["matrix"]), first["metric"], first["split"]) == (8, "micro-f1", "public")
     assert first["pm"]["mean"] > 0.6  # five classes: chance is 0.2

@@ -39,9 +39,9 @@ def test_the_short_form_builds_the_configuration() -> None:
 
 
 def test_a_configuration_and_settings_beside_it_are_refused() -> None:
-    with pytest.raises(InputError, match="'epochs' is given beside a LearnerConfig"):
+    with pytest.raises(InputError, match="'epochs' is given in addition to a LearnerConfig"):
         Learner(LearnerConfig(), epochs=3)
-    with pytest.raises(InputError, match="'method' is given beside a LearnerConfig"):
+    with pytest.raises(InputError, match="'method' is given in addition to a LearnerConfig"):
         Learner(LearnerConfig(), "joint")
 
 
@@ -121,9 +121,9 @@ def test_bad_values_are_refused(settings: dict[str, Any], message: str) -> None:
         (LearnerConfig(method="finetune", method_options={"per_class": 7}), "'finetune' has no option 'per_class'"),
         (LearnerConfig(method_options={"per_clas": 7}), "'replay' has no option 'per_clas'; its options: .*per_class"),
         (LearnerConfig(method_options={"per_class": "7"}), "per_class is '7'; it must be of type int"),
-        (LearnerConfig("gcn", backbone_options={"in_channels": 2}), "'in_channels', which follows from the tasks"),
-        (LearnerConfig(GCN(6), backbone_options={"hidden": 2}), "this backbone is already built"),
-        (LearnerConfig(method=METHODS.create("joint"), method_options={"x": 2}), "this method is already built"),
+        (LearnerConfig("gcn", backbone_options={"in_channels": 2}), "'in_channels', which the tasks determine"),
+        (LearnerConfig(GCN(6), backbone_options={"hidden": 2}), "this backbone is already an instance"),
+        (LearnerConfig(method=METHODS.create("joint"), method_options={"x": 2}), "this method is already an instance"),
         (LearnerConfig(device="gpu"), "unknown device 'gpu'; choose cpu, cuda or a numbered GPU such as cuda:0$"),
         (LearnerConfig(device="cuda:99"), "device 'cuda:99' is unavailable"),
     ],

@@ -30,7 +30,7 @@ from ergnn.nn.backbones.sgc import SGC
 from ergnn.nn.examples import Examples
 from ergnn.replay import Selection, SelectionContext, Selector
 from ergnn.replay.selectors import best_per_class
-from ergnn.replay.selectors.mean_of_feature import AttributeMean
+from ergnn.replay.selectors.mean_of_feature import FeatureMean
 from ergnn.replay.selectors.random import Random
 from ergnn.testing import Check, Skipped, check_backbone, check_dataset, check_method, check_selector, checks
 
@@ -89,9 +89,9 @@ def test_replay_keeps_its_contract_with_other_options(options: dict[str, Any]) -
 
 def test_a_check_takes_a_name_a_class_a_function_or_an_instance() -> None:
     check = checks("selector")[2]
-    for thing in ("mf", AttributeMean, lambda: AttributeMean("cosine"), AttributeMean(normalize=True)):
+    for thing in ("mf", FeatureMean, lambda: FeatureMean("cosine"), FeatureMean(normalize=True)):
         check(thing)
-    check(AttributeMean, distance="cosine")
+    check(FeatureMean, distance="cosine")
 
 
 def test_a_check_refuses_what_it_cannot_make() -> None:
@@ -101,8 +101,8 @@ def test_a_check_refuses_what_it_cannot_make() -> None:
         check_backbone(GCN(testing.FEATURES))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="check_method got int"):
         check_method(3)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="already made"):
-        check_selector(AttributeMean(), distance="cosine")
+    with pytest.raises(InputError, match="already an instance"):
+        check_selector(FeatureMean(), distance="cosine")
     with pytest.raises(InputError, match="unknown kind 'head'"):
         checks("head")
 
@@ -173,18 +173,18 @@ class Peeks(Selector):
         return -(graph.rows(context.nodes) - first).norm(dim=1)
 
 
-class SaysMaybe(AttributeMean):
+class SaysMaybe(FeatureMean):
     leaky = "sometimes"  # type: ignore[assignment]
 
 
-class Trains(AttributeMean):
+class Trains(FeatureMean):
     def score(self, context: SelectionContext) -> Tensor:
         with torch.no_grad():
             next(context.model.parameters()).add_(1.0)
         return super().score(context)
 
 
-class Writes(AttributeMean):
+class Writes(FeatureMean):
     def score(self, context: SelectionContext) -> Tensor:
         score = super().score(context)
         if not context.graph.is_sparse:
@@ -202,7 +202,7 @@ class DrawsFromNumpy(Selector):
         return torch.from_numpy(np.random.rand(context.nodes.numel()))  # noqa: NPY002
 
 
-class DrawsWhenMade(AttributeMean):
+class DrawsWhenMade(FeatureMean):
     def __init__(self) -> None:
         super().__init__()
         self.offset = torch.rand(1)
@@ -224,7 +224,7 @@ class ByNumber(Selector):
         return -context.nodes.double()
 
 
-class FirstOfTies(AttributeMean):
+class FirstOfTies(FeatureMean):
     """Lets the order of the list decide between equals."""
 
     def select(self, context: SelectionContext) -> Selection:
@@ -246,19 +246,23 @@ class NoSelector:
             "With e = 1 and classes (2, 3) the chosen nodes' classes are [2]",
         ),
         (Twice, "chooses e different training nodes", "A node was chosen twice"),
-        (Unfinished, "chooses e different training nodes", "raised InputError: a selector gave a score that is NaN"),
+        (
+            Unfinished,
+            "chooses e different training nodes",
+            "raised InputError: a selector returned a score that is NaN",
+        ),
         (Unsayable, "chooses e different training nodes", "raised TypeError"),
         (Asks, "chooses e different training nodes", "raised LeakageError"),
-        (Peeks, "does not look at test labels unless it is leaky", "With other test labels"),
+        (Peeks, "does not use test labels unless it is leaky", "Different test labels"),
         (SaysMaybe, "leaky is a bool", "leaky is 'sometimes'"),
-        (Trains, "leaves the model, the graph", "The model changed"),
-        (Writes, "leaves the model, the graph", "The graph changed"),
-        (DrawsGlobally, "leaves the model, the graph", "global random generator changed"),
-        (DrawsFromNumpy, "leaves the model, the graph", "global random generator changed"),
+        (Trains, "does not modify the model, the graph", "The model changed"),
+        (Writes, "does not modify the model, the graph", "The graph changed"),
+        (DrawsGlobally, "does not modify the model, the graph", "global random generator changed"),
+        (DrawsFromNumpy, "does not modify the model, the graph", "global random generator changed"),
         (DrawsWhenMade, "its constructor only stores", "drew random numbers"),
         (Reseeds, "same choice for the same seed", "After another selection"),
-        (ByNumber, "does not depend on what nodes are numbered", "With nodes renumbered"),
-        (FirstOfTies, "breaks ties by seed", "eight seeds gave one choice"),
+        (ByNumber, "does not depend on the numbering of nodes", "With nodes renumbered"),
+        (FirstOfTies, "breaks ties by seed", "eight seeds gave the same choice"),
         (NoSelector, "its constructor only stores", "does not derive from ergnn.replay.Selector"),
     ],
 )
@@ -323,7 +327,7 @@ class Positional(GCN):
         return super().embed(x + torch.linspace(0, 1, x.size(0), dtype=x.dtype).unsqueeze(1), adj)
 
 
-class Centred(GCN):
+class Centered(GCN):
     """Subtracts the mean of the whole graph."""
 
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
@@ -365,13 +369,13 @@ class NoBackbone(nn.Linear):
         (WrongSize, "gives scores [n, out_channels]", "embed() has shape (90, 16); embedding_size is 17"),
         (ForgetsWidths, "gives scores [n, out_channels]", "head_widths are []"),
         (DividesByDegree, "finite scores on isolated nodes", "With isolated nodes a score is not finite"),
-        (AlwaysDrops, "gives scores [n, out_channels]", "Head 0 is no default"),
-        (Idle, "sends a gradient to every parameter", "unused gets none"),
-        (Positional, "does not depend on what nodes are numbered", "With nodes renumbered"),
-        (Centred, "only on its own component", "In evaluation they change"),
-        (BatchNormed, "a forward pass changes nothing", "In training, parameters or buffers changed"),
+        (AlwaysDrops, "gives scores [n, out_channels]", "Head 0 is not the default"),
+        (Idle, "sends a gradient to every parameter", "unused gets no gradient"),
+        (Positional, "does not depend on the numbering of nodes", "With nodes renumbered"),
+        (Centered, "only on its own component", "In evaluation they change"),
+        (BatchNormed, "a forward pass does not modify it", "In training, parameters or buffers changed"),
         (OtherOnFields, "the same function on receptive fields", "embed() differs"),
-        (Seedless, "drawn by torch's seed alone", "The same seed gave other parameters"),
+        (Seedless, "depends on torch's seed alone", "The same seed gave different parameters"),
         (NoBackbone, "gives scores [n, out_channels]", "NoBackbone does not derive from Backbone"),
     ],
 )
@@ -491,17 +495,17 @@ class NoMethod:
 @pytest.mark.parametrize(
     ("broken", "rule", "seen"),
     [
-        (BadWeights, "learns from weighted training nodes", "weights must be finite, 0 or more"),
-        (OldFirst, "learns from weighted training nodes", "the first examples are not the task's training nodes"),
-        (LearnsFromVal, "learns from weighted training nodes", "is not a training node of this or an earlier task"),
-        (LearnsByTest, "does not look at test labels", "With other test labels it ended otherwise"),
+        (BadWeights, "trains on weighted training nodes", "weights must be finite, 0 or more"),
+        (OldFirst, "trains on weighted training nodes", "the first examples are not the task's training nodes"),
+        (LearnsFromVal, "trains on weighted training nodes", "is not a training node of this or an earlier task"),
+        (LearnsByTest, "does not use test labels", "Different test labels gave a different result"),
         (SharesMemory, "gives the same bits for the same seed", "A second run with the same seed"),
-        (Counts, "its state_dict is a snapshot", "A resumed run ended otherwise"),
-        (GivesItsOwnList, "its state_dict is a snapshot", "changed while learning went on"),
+        (Counts, "its state_dict is a snapshot", "A resumed run gave a different result"),
+        (GivesItsOwnList, "its state_dict is a snapshot", "changed during later learning"),
         (SavesAnObject, "its state_dict is a snapshot", "It raised UnpicklingError"),
-        (Noisy, "leaves global random generators alone", "global random generator changed"),
+        (Noisy, "does not touch global random generators", "global random generator changed"),
         (SaysTensors, "learns three tasks with every kind of head", "It raised TypeError"),
-        (OneHead, "learns three tasks with every kind of head", "It raised"),
+        (OneHead, "its loss is one finite value per example", "It raised IndexError"),
         (NoMethod, "its constructor draws no random numbers", "does not derive from ergnn.methods.Method"),
     ],
 )
@@ -510,7 +514,7 @@ def test_a_broken_method_is_caught(broken: Callable[..., Any], rule: str, seen: 
 
 
 def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
-    class Neighbour(Method):
+    class Neighbor(Method):
         """Weighs a task by what the last learner of this process was."""
 
         last: ClassVar[list[int]] = [0]
@@ -520,7 +524,7 @@ def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
             self.last[0] = learner.seed
             return learner.examples(task.graph, task.train, task.id).weighted(weight)
 
-    assert_broken("method", Neighbour, "shares nothing between learners", "when another one learned beside it")
+    assert_broken("method", Neighbor, "shares nothing between learners", "when another one learned at the same time")
 
 
 # --- data sets -------------------------------------------------------------------------------------------
@@ -600,13 +604,13 @@ class Absent(Ring):
 @pytest.mark.parametrize(
     ("broken", "rule", "seen"),
     [
-        (Miscounted, "loads the graph that its facts describe", "edges is 61; the graph has 60"),
-        (Unnamed, "states its facts", "2 names for 3 classes"),
-        (Overlapping, "loads the graph that its facts describe", "train and val overlap"),
-        (SameForAllSeeds, "loads the graph that its facts describe", "Seeds 0 and 1 gave the same training nodes"),
-        (PublicWithoutSaying, "its public split", "load('public') did not refuse"),
-        (PublicInName, "its public split", "gave a graph without one"),
-        (Fetches, "loads the graph that its facts describe", "It tried to reach ('data.example', 443)"),
+        (Miscounted, "loads the graph that its metadata describe", "edges is 61; the graph has 60"),
+        (Unnamed, "has metadata", "2 names for 3 classes"),
+        (Overlapping, "loads the graph that its metadata describe", "train and val overlap"),
+        (SameForAllSeeds, "loads the graph that its metadata describe", "Seeds 0 and 1 gave the same training nodes"),
+        (PublicWithoutSaying, "its public split", "load('public') did not raise"),
+        (PublicInName, "its public split", "returned a graph without one"),
+        (Fetches, "loads the graph that its metadata describe", "It tried to reach ('data.example', 443)"),
     ],
 )
 def test_a_broken_data_set_is_caught(broken: Callable[..., Any], rule: str, seen: str) -> None:

@@ -234,7 +234,7 @@ def test_negative_curvature_stops_with_advice():
 
 def test_a_solve_that_does_not_converge_says_so():
     a, b = spd(20, 0)
-    with pytest.raises(CurvatureError, match=r"residual of .* after 2 products.*1e-12 was asked"):
+    with pytest.raises(CurvatureError, match=r"residual of .* after 2 products.*1e-12 was requested"):
         conjugate_gradients(lambda v: a @ v, b, tolerance=1e-12, max_iterations=2)
 
 

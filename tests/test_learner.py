@@ -258,7 +258,7 @@ def test_only_influence_on_test_nodes_makes_a_learner_leaky(stream: TaskStream):
     assert not Learner("sgc", "joint").leaky
 
 
-def test_history_says_what_each_task_was_learnt_from(stream: TaskStream):
+def test_history_says_what_each_task_was_learned_from(stream: TaskStream):
     learner = learn(Learner("sgc", epochs=1, selector="cm", per_class=2), stream)
     assert [entry["task"] for entry in learner.history] == [0, 1, 2]
     assert [entry["trained_on"] for entry in learner.history] == [t.train.numel() + 4 * t.id for t in stream]
@@ -272,17 +272,17 @@ def test_every_epoch_is_told(stream: TaskStream):
 
 
 def test_tasks_out_of_order_are_refused(stream: TaskStream):
-    with pytest.raises(InputError, match="came as number 1"):
+    with pytest.raises(InputError, match="was given as number 1"):
         Learner("sgc").observe(stream[1])
     learner = Learner("sgc", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="came as number 2"):
+    with pytest.raises(InputError, match="was given as number 2"):
         learner.observe(stream[0])
     with pytest.raises(InputError, match="has not been learned"):
         learner.evaluate(stream[1])
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_another_number_of_attributes_is_refused(stream: TaskStream, resumed: bool):
+def test_another_number_of_features_is_refused(stream: TaskStream, resumed: bool):
     learner = Learner("sgc", epochs=1).observe(stream[0])
     if resumed:
         state, learner = learner.state_dict(), Learner("sgc")
@@ -293,7 +293,7 @@ def test_another_number_of_attributes_is_refused(stream: TaskStream, resumed: bo
         learner.observe(wider)
 
 
-def test_predictions_need_a_task_learnt_its_number_and_nodes_that_are_there(stream: TaskStream):
+def test_predictions_need_a_task_learned_its_number_and_nodes_that_are_there(stream: TaskStream):
     with pytest.raises(InputError, match="not observed a task"):
         Learner("sgc").predict(torch.tensor([0]), 0)
     learner = Learner("sgc", epochs=1).observe(stream[0])
@@ -319,7 +319,7 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
     ("options", "message"),
     [
         ({"backbone": "transformer"}, "gat, gcn"),
-        ({"method": "dream"}, "joint, nearest-mean, replay"),
+        ({"method": "dream"}, "joint, lwf, nearest-mean, replay"),
         ({"head": "none"}, "growing, per-task, shared"),
         ({"optimizer": "newton"}, "adam, adamw, sgd"),
         ({"epochs": 0}, "epochs is 0; it must be 1 or more"),
@@ -327,7 +327,7 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
         ({"weight_decay": -1.0}, "0 or more"),
         ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
         ({"selectr": "mf"}, "no option 'selectr'"),
-        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already built"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already an instance"),
     ],
 )
 def test_bad_options_are_refused_at_once(options: dict, message: str):

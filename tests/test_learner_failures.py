@@ -1,4 +1,4 @@
-"""A task is learnt as a whole or not at all, and what cannot work says so."""
+"""A task is learned as a whole or not at all, and what cannot work says so."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_failure_at_the_first_task_leaves_nothing_behind(stream: TaskStream) -
 
 
 @pytest.mark.parametrize(("method", "options"), [("replay", {"selector": "im"}), ("ewc", {}), ("gem", {})])
-def test_own_models_take_every_method_on_sparse_attributes(
+def test_own_models_take_every_method_on_sparse_features(
     stream: TaskStream, method: str, options: dict[str, str]
 ) -> None:
     learner = Learner(OwnModel(2), method, head="shared", epochs=3, **options)
@@ -74,7 +74,7 @@ def test_own_models_take_every_method_on_sparse_attributes(
 
 @pytest.mark.parametrize("name", ["in_channels", "out_channels"])
 def test_sizes_that_follow_from_the_tasks_are_not_options(name: str) -> None:
-    with pytest.raises(InputError, match=f"must not name '{name}'"):
+    with pytest.raises(InputError, match=f"contains '{name}', which the tasks determine"):
         Learner("gat", backbone_options={name: 5})
 
 

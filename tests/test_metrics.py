@@ -42,7 +42,7 @@ def matrices(draw: st.DrawFn, min_tasks: int = 1, max_tasks: int = 6) -> Accurac
 
 
 @st.composite
-def labelled(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+def labeled(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     pairs = draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
     return [predicted for predicted, _ in pairs], [target for _, target in pairs]
 
@@ -69,7 +69,7 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 # scores of one task
 
 
-@given(labelled())
+@given(labeled())
 def test_accuracy_is_the_fraction_of_hits(labels: tuple[list[int], list[int]]) -> None:
     predicted, target = labels
     hits = 0
@@ -78,7 +78,7 @@ def test_accuracy_is_the_fraction_of_hits(labels: tuple[list[int], list[int]]) -
     assert accuracy(torch.tensor(predicted), torch.tensor(target)) == hits / len(target)
 
 
-@given(labelled())
+@given(labeled())
 def test_micro_f1_agrees_with_a_confusion_matrix_and_with_accuracy(
     labels: tuple[list[int], list[int]],
 ) -> None:
@@ -89,7 +89,7 @@ def test_micro_f1_agrees_with_a_confusion_matrix_and_with_accuracy(
 
 
 @pytest.mark.parametrize("score", [accuracy, micro_f1])
-@given(labels=labelled(), random=st.randoms(use_true_random=False))
+@given(labels=labeled(), random=st.randoms(use_true_random=False))
 def test_scores_do_not_depend_on_the_order_of_nodes_or_names_of_classes(score, labels, random) -> None:
     predicted, target = torch.tensor(labels[0]), torch.tensor(labels[1])
     order = list(range(len(target)))
@@ -109,8 +109,8 @@ def test_scores_do_not_depend_on_the_order_of_nodes_or_names_of_classes(score, l
         (torch.zeros(4).long(), torch.zeros(4), "target must be class indices.*float32"),
         (torch.zeros(3).long(), torch.zeros(4).long(), "3 predictions for 4 targets"),
         (torch.zeros(0).long(), torch.zeros(0).long(), "no nodes to score"),
-        (torch.tensor([0, 1]), torch.tensor([0, -1]), "target holds the label -1"),
-        (torch.tensor([0, -7]), torch.tensor([0, 1]), "predicted holds the label -7"),
+        (torch.tensor([0, 1]), torch.tensor([0, -1]), "target contains label -1"),
+        (torch.tensor([0, -7]), torch.tensor([0, 1]), "predicted contains label -7"),
     ],
 )
 def test_labels_that_cannot_be_scored_are_named(score, predicted, target, message) -> None:
@@ -265,15 +265,15 @@ def test_fm_does_not_depend_on_the_order_of_the_earlier_tasks(matrix: AccuracyMa
 
 
 @given(st.integers(2, 8), SCORES, SCORES)
-def test_closed_form_of_constant_forgetting(tasks: int, learnt: float, later: float) -> None:
-    """Each task scores p when learnt and q ever after: PM = p and FM = p − q."""
-    values = np.where(np.eye(tasks, dtype=bool), learnt, later)
+def test_closed_form_of_constant_forgetting(tasks: int, learned: float, later: float) -> None:
+    """Each task scores p when learned and q ever after: PM = p and FM = p − q."""
+    values = np.where(np.eye(tasks, dtype=bool), learned, later)
     values[np.triu_indices(tasks, 1)] = np.nan
     matrix = AccuracyMatrix(values)
-    assert performance_mean(matrix) == pytest.approx(learnt)
-    assert forgetting_mean(matrix) == pytest.approx(learnt - later)
-    assert forgetting_mean(matrix, "M") == pytest.approx((learnt - later) * (tasks - 1) / tasks)
-    curve = [(learnt + i * later) / (i + 1) for i in range(tasks)]
+    assert performance_mean(matrix) == pytest.approx(learned)
+    assert forgetting_mean(matrix) == pytest.approx(learned - later)
+    assert forgetting_mean(matrix, "M") == pytest.approx((learned - later) * (tasks - 1) / tasks)
+    curve = [(learned + i * later) / (i + 1) for i in range(tasks)]
     assert performance_after_each_task(matrix) == pytest.approx(curve)
 
 
@@ -318,8 +318,8 @@ def test_forward_transfer_agrees_with_an_explicit_loop(scores: list[float]) -> N
 @pytest.mark.parametrize(
     ("baseline", "message"),
     [
-        ([0.5, 0.5, 0.5], r"task 2 before it is learnt; accuracy matrix \[1, 2\] is not measured"),
-        ([0.5, 0.5], r"shape \[2\].*3 in all"),
+        ([0.5, 0.5, 0.5], r"task 2 before it is learned; accuracy matrix \[1, 2\] is not measured"),
+        ([0.5, 0.5], r"shape \[2\].*3 in total"),
         ([0.5, 0.5, 50.0], r"fractions in \[0, 1\]"),
         ([0.5, math.nan, 0.5], "baseline is .*nan"),
     ],

@@ -91,11 +91,11 @@ def test_a_name_that_could_never_be_found_is_refused(
 def test_options_go_to_the_constructor_and_unknown_ones_are_named_with_the_allowed(registry: Registry[type]) -> None:
     @registry.register("one")
     class One:
-        def __init__(self, size: int = 1, colour: str = "red") -> None:
-            self.size, self.colour = size, colour
+        def __init__(self, size: int = 1, color: str = "red") -> None:
+            self.size, self.color = size, color
 
     assert registry.create("one", size=3).size == 3
-    with pytest.raises(InputError, match=r"gadget 'one' has no option 'weight'; its options: colour, size"):
+    with pytest.raises(InputError, match=r"gadget 'one' has no option 'weight'; its options: color, size"):
         registry.create("one", weight=2)
 
 
@@ -190,7 +190,7 @@ def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[
         Args:
             size, weight: how large, ``0`` or more,
                 and how heavy.
-            colour: overridden below.
+            color: overridden below.
         """
 
     @registry.register("one")
@@ -198,7 +198,7 @@ def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[
         """A thing.
 
         Args:
-            colour: of the :class:`Thing`.
+            color: of the :class:`Thing`.
 
         Raises:
             ValueError: never.
@@ -208,16 +208,16 @@ def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[
             self,
             size: int,
             weight: float | None = None,
-            colour: Literal["red", "blue"] = "red",
+            color: Literal["red", "blue"] = "red",
             part: "str | Unknown" = "",  # type: ignore[name-defined]  # noqa: F821, UP037
             **rest: int,
         ) -> None: ...
 
-    size, weight, colour, part = registry.options("one")
+    size, weight, color, part = registry.options("one")
     text = "how large, 0 or more, and how heavy."
     assert size == Option("size", "int", REQUIRED, text, None, (int,))
     assert weight == Option("weight", "float | None", None, text, None, (float, type(None)))
-    assert colour == Option("colour", "str", "red", "of the Thing.", ("red", "blue"), (str,))
+    assert color == Option("color", "str", "red", "of the Thing.", ("red", "blue"), (str,))
     assert (part.type, part.kinds, part.help) == ("str | Unknown", (), "")
 
 
@@ -226,15 +226,15 @@ def test_a_value_that_is_not_among_the_choices_is_refused_before_the_constructor
 
     @registry.register("one")
     class One:
-        def __init__(self, colour: Literal["red", "blue"] | None = None) -> None:
-            made.append(colour)
+        def __init__(self, color: Literal["red", "blue"] | None = None) -> None:
+            made.append(color)
 
-    registry.create("one", colour="blue")
-    registry.create("one", colour=None)
-    with pytest.raises(UnknownNameError, match=r"unknown colour 'green'; choose one of: blue, red"):
-        registry.create("one", colour="green")
-    with pytest.raises(InputError, match=r"gadget 'one': colour is 3; it must be of type str \| None"):
-        registry.create("one", colour=3)
+    registry.create("one", color="blue")
+    registry.create("one", color=None)
+    with pytest.raises(UnknownNameError, match=r"unknown color 'green'; choose one of: blue, red"):
+        registry.create("one", color="green")
+    with pytest.raises(InputError, match=r"gadget 'one': color is 3; it must be of type str \| None"):
+        registry.create("one", color=3)
     assert made == ["blue", None]
 
 

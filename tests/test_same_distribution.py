@@ -20,7 +20,7 @@ OPTIONS = {"sage": {"dropout": 0.5}}
 
 
 def first_task() -> Task:
-    """Cora's second pair of classes, learnt first: harder than the first one."""
+    """Cora's second pair of classes, learned first: harder than the first one."""
     classes = make_stream("cora", split="seeded").stream[1].classes
     order = [*classes, *(c for c in range(7) if c not in classes)]
     return make_stream("cora", split="seeded", edges="own", class_order=order).stream[0]

@@ -1,4 +1,4 @@
-"""Learning from batches over drawn neighbours, by the learner's own door."""
+"""Learning from batches over drawn neighbors, by the learner's own door."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(with_replace
     assert not equal(made[0], made[2])
 
 
-def test_drawing_fewer_neighbours_is_not_drawing_all() -> None:
+def test_drawing_fewer_neighbors_is_not_drawing_all() -> None:
     first = stream()[0]
     assert not equal(learner().observe(first), learner(fanout=None).observe(first))
 
@@ -106,7 +106,7 @@ def test_batches_mix_the_task_and_what_is_remembered_as_exact_ones_do() -> None:
             assert torch.equal(a.examples[0].nodes, b.examples[0].nodes)  # type: ignore[attr-defined]
 
 
-def test_neighbours_are_drawn_anew_in_every_batch_and_epoch() -> None:
+def test_neighbors_are_drawn_anew_in_every_batch_and_epoch() -> None:
     task = stream()[0]
     made = learner().observe(task)
     assert made.model is not None
@@ -135,7 +135,7 @@ def test_predictions_layer_by_layer_are_those_on_fields(backbone: str, monkeypat
 
 
 @pytest.mark.parametrize("method", ["finetune", "joint", "ewc", "gem", "agem"])
-def test_other_methods_learn_from_drawn_neighbours_too(method: str) -> None:
+def test_other_methods_learn_from_drawn_neighbors_too(method: str) -> None:
     made = Learner("gcn", method, epochs=2, batch_size=8, fanout=(3, 3), backbone_options={"hidden": 4})
     for task in stream():
         made.observe(task)

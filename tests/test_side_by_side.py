@@ -15,7 +15,7 @@ from ergnn.learner import Learner
 from ergnn.nn.backbones import BACKBONES
 from ergnn.training import Training, train
 from graphs import random_graph
-from nn.cases import labelled, model_of
+from nn.cases import labeled, model_of
 
 PAPER = ("gat", "gcn", "sage", "gin", "sgc")
 SELECTORS = ("random", "mf", "cm*", "im")
@@ -48,7 +48,7 @@ def compare(streams: list[TaskStream], backbone: str, head: str, epochs: int) ->
 
 @pytest.mark.parametrize(("head", "sparse"), [("shared", True), ("per-task", False), ("growing", True)])
 @pytest.mark.parametrize("backbone", [*PAPER, "mlp"])
-def test_streams_learnt_side_by_side_have_the_bits_of_each_alone(backbone: str, head: str, sparse: bool) -> None:
+def test_streams_learned_side_by_side_have_the_bits_of_each_alone(backbone: str, head: str, sparse: bool) -> None:
     graphs = [random_graph(n=60, f=7, classes=6, p_edge=0.1, seed=s, sparse=sparse, directed=s == 2) for s in range(4)]
     compare([TaskStream.from_classes(graph) for graph in graphs], backbone, head, epochs=6)
 
@@ -70,7 +70,7 @@ def test_full_cora_streams_side_by_side_have_the_bits_of_each_alone(backbone: st
 @pytest.mark.parametrize("name", BACKBONES.names())
 def test_any_number_of_models_has_the_bits_of_each_alone(name: str, models: int, optimizer: str) -> None:
     """Sizes that fill no whole vector of the processor, whatever the number of models."""
-    parts = [labelled(random_graph(n=30, seed=s % 3, f=5), [0, 3, s, 21], [[0]] * 4, [3], s) for s in range(models)]
+    parts = [labeled(random_graph(n=30, seed=s % 3, f=5), [0, 3, s, 21], [[0]] * 4, [3], s) for s in range(models)]
     made = [model_of(name, 5, [3], seed=s, dropout=0.5, dtype=torch.float32) for s in range(models)]
     alone, seeds = copy.deepcopy(made), list(range(models))
     training = Training(6, lr=0.05, weight_decay=0.01, optimizer=optimizer)

@@ -17,7 +17,7 @@ from ergnn.errors import CurvatureError, InputError
 from ergnn.learner import Learner
 from ergnn.replay.selectors import SELECTORS, SelectionContext
 from graphs import random_graph
-from nn.cases import labelled, model_of
+from nn.cases import labeled, model_of
 
 
 def low_rank(size: int, rank: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -96,8 +96,8 @@ def test_a_warm_start_costs_one_product_and_none_is_left_at_the_solution() -> No
 def test_influence_is_the_same_with_a_preconditioner_and_from_any_start(name: str) -> None:
     graph = random_graph(n=30, f=6, dtype=torch.float64)
     model = model_of(name, 6, [3])
-    objective = make_objective([model], [labelled(graph, [0, 3, 5, 9, 20], [[0]] * 5, [3], 0)])
-    target = make_objective([model], [labelled(graph, [1, 2, 4], [[0]] * 3, [3], 1)])
+    objective = make_objective([model], [labeled(graph, [0, 3, 5, 9, 20], [[0]] * 5, [3], 0)])
+    target = make_objective([model], [labeled(graph, [1, 2, 4], [[0]] * 3, [3], 1)])
     params = objective.parameters()
     goal = gradient(target, params, torch.ones_like(target.weights))
     exact = {"damping": 1e-4, "tolerance": 1e-10, "max_iterations": 2000}
@@ -135,7 +135,7 @@ def test_im_chooses_the_same_from_a_warm_start_or_with_a_preconditioner(head: st
 
 
 def test_a_rank_below_nothing_is_refused() -> None:
-    objective = make_objective([model_of("sgc", 6, [3])], [labelled(random_graph(f=6), [0], [[0]], [3], 0)])
+    objective = make_objective([model_of("sgc", 6, [3])], [labeled(random_graph(f=6), [0], [[0]], [3], 0)])
     with pytest.raises(InputError, match="rank is -1"):
         Curvature(objective, objective.parameters(), rank=-1)
     with pytest.raises(InputError, match="rank is -2"):
@@ -148,7 +148,7 @@ def test_products_gradients_and_influence_in_parts_are_those_of_the_whole(name: 
     graph = random_graph(n=40, seed=3, dtype=torch.float64)
     model = model_of(name, 8, [3, 2], seed=4)
     nodes, heads = list(range(0, 33, 3)), [[i % 2] for i in range(11)]
-    objective = make_objective([model], [labelled(graph, nodes, heads, [3, 2], 1)])
+    objective = make_objective([model], [labeled(graph, nodes, heads, [3, 2], 1)])
     params = objective.parameters()
     goal = gradient(objective, params, torch.linspace(0.5, 2.0, 11, dtype=torch.float64))
     for batch in (1, 4, 11, 50):

@@ -33,7 +33,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         ["init", "--help"],
         ["walk"],
         [],
-        ["run", "cora", "--colour", "red"],
+        ["run", "cora", "--color", "red"],
         ["run", "cora", "--seeds", "many"],
         ["run", "cora", "--per-class", "many"],
         ["run", "cora", "--epochs", "0"],
@@ -42,7 +42,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         ["run", "--config", "no.toml"],
         ["run"],
         ["init"],
-        ["init", "folder", "--colour", "red"],
+        ["init", "folder", "--color", "red"],
         ["observe", "folder", "--threads", "many"],
         ["reproduce", "table9"],
     ],
@@ -58,5 +58,5 @@ def test_every_public_name_is_there() -> None:
     for name in ergnn.__all__:
         assert getattr(ergnn, name) is not None
     assert ergnn.data.splits.per_class is not None, "modules are found, too"
-    with pytest.raises(AttributeError, match="module 'ergnn' has no attribute 'colour'"):
-        _ = ergnn.colour
+    with pytest.raises(AttributeError, match="module 'ergnn' has no attribute 'color'"):
+        _ = ergnn.color

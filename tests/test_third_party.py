@@ -18,7 +18,7 @@ DROPPED_IN = """
 from torch import Tensor
 from ergnn.replay.selectors import SELECTORS, SelectionContext, Selector
 
-@SELECTORS.register("dropped-in", help="the first attribute decides")
+@SELECTORS.register("dropped-in", help="the first feature decides")
 class DroppedIn(Selector):
     def score(self, context: SelectionContext) -> Tensor:
         return context.graph.rows(context.nodes)[:, 0]
@@ -119,11 +119,11 @@ def test_one_file_in_the_selectors_folder_adds_a_selector(used: dict[str, Any]) 
 
 def test_a_learner_runs_with_somebody_elses_selector_backbone_and_data_set(used: dict[str, Any]) -> None:
     assert used["remembered"] == 4
-    assert used["help"] == "most neighbours, or fewest"
+    assert used["help"] == "most neighbors, or fewest"
 
 
 def test_the_command_line_lists_and_runs_somebody_elses_selector(site: Path) -> None:
-    assert re.search(r"^\W*hub\b.*most neighbours", python("-m", "ergnn", "selectors", path=site), re.MULTILINE)
+    assert re.search(r"^\W*hub\b.*most neighbors", python("-m", "ergnn", "selectors", path=site), re.MULTILINE)
     command = "run rings --selector hub --backbone graphconv --split seeded --seeds 1 --epochs 2 --json --quiet"
     result = json.loads(python("-m", "ergnn", *command.split(), path=site))
     assert (result["dataset"], result["backbone"], result["selector"]) == ("rings", "graphconv", "hub")

@@ -18,7 +18,7 @@ from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.training import MiniBatches, StepHook, Training, train
 from graphs import random_graph
-from nn.cases import assert_near, labelled, model_of
+from nn.cases import assert_near, labeled, model_of
 
 STEPS = 20
 SETTINGS = {
@@ -30,7 +30,7 @@ SETTINGS = {
 
 def examples_in(seed: int, dtype: torch.dtype = torch.float64, sparse: bool = False) -> Examples:
     graph = random_graph(n=30, seed=seed, dtype=dtype, sparse=sparse, directed=seed % 2 == 1)
-    return labelled(graph, [0, 3, 8, 21, 8, 4 + seed], [[0]] * 6, [3, 3], seed)
+    return labeled(graph, [0, 3, 8, 21, 8, 4 + seed], [[0]] * 6, [3, 3], seed)
 
 
 def plain_training(model: Backbone, examples: Examples, training: Training) -> None:
@@ -136,7 +136,7 @@ def test_every_epoch_is_reported_once() -> None:
 
 
 def test_epochs_have_masks_of_their_own() -> None:
-    """With one mask for all, the entries that it drops would never be learnt from."""
+    """With one mask for all, the entries that it drops would never be learned from."""
     model = BACKBONES.create("mlp", in_channels=8, out_channels=3, layers=0, dropout=0.9).double()
     before = model.heads[0].weight.detach().clone()
     train(make_objective([model], [examples_in(0)]), Training(60, lr=0.01, optimizer="sgd"), [0], 0)
@@ -177,7 +177,7 @@ def example_rows(name: str, heads: int = 1) -> tuple[Backbone, Examples]:
     graph = random_graph(n=40, seed=2, dtype=torch.float64)
     nodes = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:23].tolist()
     place = [[i % heads] for i in range(23)]
-    return model_of(name, 8, [3] * heads, seed=4), labelled(graph, nodes, place, [3] * heads, seed=1)
+    return model_of(name, 8, [3] * heads, seed=4), labeled(graph, nodes, place, [3] * heads, seed=1)
 
 
 def drawn_batches(examples: Examples, size: int, own: int, seed: int, epochs: int) -> list[tuple[Tensor, Tensor]]:
@@ -259,7 +259,7 @@ def test_a_batch_scores_as_the_whole_does(name: str) -> None:
 @pytest.mark.parametrize("name", BACKBONES.names())
 def test_parameters_go_by_the_model_s_own_names_and_back(name: str) -> None:
     model = model_of(name, 8, [3, 2], seed=4)
-    examples = labelled(random_graph(n=30, dtype=torch.float64), [0, 3, 8], [[0], [1], [0]], [3, 2], 1)
+    examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8], [[0], [1], [0]], [3, 2], 1)
     objective = make_objective([model], [examples])
     params = objective.parameters()
     named = objective.by_name(params)
@@ -281,7 +281,7 @@ def test_dropout_in_batches_differs_from_step_to_step() -> None:
 
 def test_batches_are_for_one_model() -> None:
     models = [model_of("mlp", 8, [3], seed=s) for s in range(2)]
-    with pytest.raises(InputError, match="2 stand side by side"):
+    with pytest.raises(InputError, match="2 are trained side by side"):
         train(make_objective(models, [examples_in(0)] * 2), Training(1, batch_size=2), [0, 1], 0)
     with pytest.raises(InputError, match="batch_size is 0"):
         Training(batch_size=0)
@@ -335,5 +335,5 @@ def test_a_state_of_another_training_is_refused() -> None:
     with pytest.raises(InputError, match="was at epoch 3; this one has 2"):
         train(objective, Training(2), [0], 0, resume=states[-1])
     other, examples = example_rows("gcn")
-    with pytest.raises(InputError, match="had other parameters"):
+    with pytest.raises(InputError, match="had different parameters"):
         train(make_objective([other], [examples]), Training(3), [0], 0, resume=states[0])

@@ -52,7 +52,7 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
 
 
 def large_influence(quick: bool, repeats: int) -> dict[str, float]:
-    """Selection on a graph of 100,000 nodes, beside 20 epochs of training there (every fifth node labelled)."""
+    """Selection on a graph of 100,000 nodes, beside 20 epochs of training there (every fifth node labeled)."""
     nodes = 20_000 if quick else 100_000
     graph = bag_of_words_graph(nodes, nodes * 5, 1000, 10)
     tasks = synthetic_stream(graph, classes_per_task=10, train=nodes // 50, test=100)

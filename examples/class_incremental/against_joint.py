@@ -115,6 +115,9 @@ def main() -> None:
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--tuning-seeds", type=int, nargs=2, default=(190, 193), metavar=("FIRST", "END"))
     parser.add_argument("--seeds", type=int, nargs=2, default=(200, 210), metavar=("FIRST", "END"))
+    parser.add_argument(
+        "--networks", nargs="+", choices=sorted(WIDTHS), default=sorted(WIDTHS), help="the joint networks"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -124,7 +127,7 @@ def main() -> None:
         start = time.perf_counter()
         rows: dict[str, Any] = {"analytic": analytic(dataset, seeds, args.device)}
         chosen: dict[str, Any] = {}
-        for backbone in WIDTHS:
+        for backbone in args.networks:
             tuned = []
             for trial in trials(backbone):
                 found = joint(dataset, backbone, list(range(*args.tuning_seeds)), trial, args.device, "val")

@@ -1,10 +1,10 @@
-"""Cut a real graph into the files of its updates: what an engineer would have at hand, week after week.
+"""Cut a real graph into the files of its updates.
 
-    ERGNN_DATA=... python examples/growing/make_files.py computers|pubmed|twitch FOLDER
+    ERGNN_DATA=... python examples/growing/make_files.py computers|pubmed|twitch FOLDER [SEED]
 
-Writes ``nodes-1.csv``, ``edges-1.csv``, ``nodes-2.csv``, … to the folder. Of every update and class 10 % of the nodes
-have a label to learn from, 5 % one for validation and 25 % one that is held out; the others have none. An edge comes
-with the later of its two nodes.
+Writes ``nodes-1.csv``, ``edges-1.csv``, ``nodes-2.csv``, … to the folder. In every update and class, 10 % of the nodes
+have a label to learn from, 5 % one for validation and 25 % one that is held out, drawn by seed (default: 0); the others
+have none. An edge comes with the later of its two nodes.
 """
 
 import os
@@ -24,7 +24,7 @@ Stream = tuple[NodeTable, np.ndarray, np.ndarray]
 
 
 def computers() -> Stream:
-    """Amazon Computers: products bought together; ten kinds, two new ones an update."""
+    """Amazon Computers: products bought together; ten kinds, two new ones per update."""
     nodes, edges = from_graph(load_graph("amazon-computers", split="seeded").graph)
     kinds = sorted(set(nodes.labels), key=int)
     update = np.array([kinds.index(label) // 2 for label in nodes.labels])
@@ -66,9 +66,9 @@ def numbers(edges: EdgeTable) -> np.ndarray:
     return np.unique(both[:, both[0] < both[1]], axis=1)
 
 
-def split(nodes: NodeTable, update: np.ndarray) -> np.ndarray:
-    """``train``, ``val``, ``test`` or None a node, drawn for every class of every update."""
-    rng, out = np.random.default_rng(0), np.full(len(nodes), None, object)
+def split(nodes: NodeTable, update: np.ndarray, seed: int) -> np.ndarray:
+    """``train``, ``val``, ``test`` or None for each node, drawn for every class of every update."""
+    rng, out = np.random.default_rng(seed), np.full(len(nodes), None, object)
     for group in sorted({(int(u), label) for u, label in zip(update, nodes.labels, strict=True)}):
         mine = rng.permutation(np.flatnonzero((update == group[0]) & (nodes.labels == group[1])))
         ends = np.rint(np.cumsum([0, *SHARES.values()]) * len(mine)).astype(int)
@@ -77,9 +77,9 @@ def split(nodes: NodeTable, update: np.ndarray) -> np.ndarray:
     return out
 
 
-def main(stream: str, folder: str) -> None:
+def main(stream: str, folder: str, seed: str = "0") -> None:
     nodes, edges, update = {"computers": computers, "pubmed": pubmed, "twitch": twitch}[stream]()
-    parts, out = split(nodes, update), Path(folder)
+    parts, out = split(nodes, update, int(seed)), Path(folder)
     labels = np.where(parts == None, None, nodes.labels)  # noqa: E711  # element by element
     out.mkdir(parents=True, exist_ok=True)
     (out / "features.txt").write_text(f"{nodes.num_features}\n")

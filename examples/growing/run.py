@@ -1,6 +1,6 @@
-"""Run the files of a stream through ``ergnn init``, ``observe`` and ``evaluate``, and print what came of it.
+"""Run the files of a stream through ``ergnn init``, ``observe`` and ``evaluate``, and print the results.
 
-    python examples/growing/run.py FILES OUT [--memory one|some|all] [--seeds N] [--epochs N]
+    python examples/growing/run.py FILES OUT [--learner analytic|one|some|all] [--seeds N] [--epochs N]
 
 FILES is a folder of make_files.py. The commands are printed, and run in this process, to save a start each.
 OUT gets the learners' folders and ``results.json``, to which every run is added.
@@ -16,12 +16,14 @@ from time import perf_counter
 
 from ergnn.cli import main as ergnn
 
-MEMORY = {
-    "one": "--per-class 1 --budget-nodes 1",
-    "some": "--per-class 50 --replay-batch 400",
-    "all": "--per-class 1000000",
+REPLAY = "--method replay --backbone gcn --epochs {epochs} --seed {seed}"
+LEARNERS = {
+    "analytic": "--method analytic",
+    "one": f"{REPLAY} --per-class 1 --budget-nodes 1",
+    "some": f"{REPLAY} --per-class 50 --replay-batch 400",
+    "all": f"{REPLAY} --per-class 1000000",
 }
-"""What is remembered: one node in all (as good as nothing), 50 a class and update, or every node that was learnt."""
+"""The closed form, which has no seed, and replay with one node in all, 50 per class and update, or every node."""
 
 
 def command(line: str) -> str:
@@ -33,10 +35,10 @@ def command(line: str) -> str:
     return said.getvalue()
 
 
-def run(files: Path, folder: Path, memory: str, seed: int, epochs: int) -> dict[str, object]:
+def run(files: Path, folder: Path, learner: str, seed: int, epochs: int) -> dict[str, object]:
     """One learner, from init to the last update."""
     count = len(list(files.glob("nodes-*.csv")))
-    first = f"init {folder} --backbone gcn --epochs {epochs} --eval-samples 100000 {MEMORY[memory]} --seed {seed}"
+    first = f"init {folder} {LEARNERS[learner].format(epochs=epochs, seed=seed)} --eval-samples 100000"
     with (files / "features.txt").open() as file:
         first += f" --num-features {int(file.read())}"
     print(f"$ ergnn {first}", flush=True)
@@ -52,7 +54,7 @@ def run(files: Path, folder: Path, memory: str, seed: int, epochs: int) -> dict[
     known = json.loads(command(f"evaluate {folder} --task-known --json"))
     return {
         "stream": files.name,
-        "memory": memory,
+        "learner": learner,
         "seed": seed,
         "epochs": epochs,
         "scores": [[100 * right / of for _, right, of in update["scores"]] for update in found["updates"]],
@@ -61,7 +63,6 @@ def run(files: Path, folder: Path, memory: str, seed: int, epochs: int) -> dict[
         "read": [update["touched"] / update["graph"]["nodes"] for update in found["updates"]],
         "measures": found["measures"],
         "bytes": found["bytes"],
-        "learning": [entry["seconds"] for entry in found["log"] if entry["what"] == "observe"],
         "seconds": seconds,
     }
 
@@ -70,18 +71,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("files", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--memory", choices=MEMORY, action="append")
+    parser.add_argument("--learner", choices=LEARNERS, action="append")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=50)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     for seed in range(args.seeds):
-        for memory in args.memory or MEMORY:
-            folder = args.out / f"{args.files.name}-{memory}-{seed}"
-            if folder.exists():
-                print(f"{folder} is there already")
+        for learner in args.learner or LEARNERS:
+            folder = args.out / f"{args.files.name}-{learner}-{seed}"
+            if folder.exists() or (learner == "analytic" and seed):
                 continue
-            found = run(args.files, folder, memory, seed, args.epochs)
+            found = run(args.files, folder, learner, seed, args.epochs)
             with (args.out / "results.json").open("a") as file:
                 file.write(json.dumps(found) + "\n")
             print(json.dumps(found["measures"]), flush=True)

@@ -1,6 +1,6 @@
 """Print the results of run.py as tables in Markdown.
 
-python examples/growing/table.py results.json
+python examples/growing/table.py results.json ...
 """
 
 import json
@@ -9,7 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-NAMES = {"one": "one node in all", "some": "50 a class and update", "all": "every node that was learnt"}
+NAMES = {
+    "analytic": "analytic",
+    "one": "replay, one node in all",
+    "some": "replay, 50 per class and update",
+    "all": "replay, every node that was learned",
+}
 
 
 def spread(values: list[float], digits: int = 1) -> str:
@@ -20,12 +25,12 @@ def spread(values: list[float], digits: int = 1) -> str:
 
 def summary(runs: list[dict]) -> str:
     lines = [
-        "| remembered | nodes | when learnt % | now % | forgetting, points | now, classes of the update known % "
-        "| seconds an update |",
+        "| | nodes | when learned % | now % | forgetting, points | now, classes of the update known % "
+        "| seconds per update |",
         "|---|---|---|---|---|---|---|",
     ]
-    for memory, name in NAMES.items():
-        mine = [run for run in runs if run["memory"] == memory]
+    for learner, name in NAMES.items():
+        mine = [run for run in runs if run["learner"] == learner]
         if not mine:
             continue
         then, now, lost = (spread([100 * run["measures"][key] for run in mine]) for key in ("pm", "aa", "fm"))
@@ -36,29 +41,26 @@ def summary(runs: list[dict]) -> str:
 
 
 def over_time(runs: list[dict]) -> str:
-    """Accuracy on every past update after each update, with some nodes remembered; at the end, with others too."""
+    """Accuracy on every past update after each update, for the first learner; at the end, for the others too."""
     count = len(runs[0]["scores"])
     lines = [f"| after | {' | '.join(f'update {i + 1}' for i in range(count))} |", "|---" * (count + 1) + "|"]
-    rows = [("some", i, f"update {i + 1}") for i in range(count)]
-    rows += [(memory, count - 1, f"update {count}, {NAMES[memory]}") for memory in ("one", "all")]
-    for memory, i, name in rows:
-        mine = [run["scores"] for run in runs if run["memory"] == memory]
-        if not mine:
-            continue
+    first, *others = [learner for learner in NAMES if any(run["learner"] == learner for run in runs)]
+    rows = [(first, i, f"update {i + 1}") for i in range(count)]
+    rows += [(learner, count - 1, f"update {count}, {NAMES[learner]}") for learner in others]
+    for learner, i, name in rows:
+        mine = [run["scores"] for run in runs if run["learner"] == learner]
         cells = [f"{np.mean([run[i][j] for run in mine]):.1f}" if j <= i else "" for j in range(count)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def main(path: str) -> None:
-    runs = [json.loads(line) for line in Path(path).read_text().splitlines()]
+def main(*paths: str) -> None:
+    runs = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
     for stream in sorted({run["stream"] for run in runs}):
         mine = [run for run in runs if run["stream"] == stream]
-        seeds = sorted({run["seed"] for run in mine})
-        print(f"\n## {stream} (seeds {seeds}, {mine[0]['epochs']} epochs)\n\n{summary(mine)}")
+        print(f"\n## {stream}\n\n{summary(mine)}")
         print(f"\n{over_time(mine)}")
-        sizes = next(run for run in mine if run["memory"] == "some")["bytes"]
-        print("\n" + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
+        print("\n" + ", ".join(f"{name} {size:,}" for name, size in mine[0]["bytes"].items()))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from ergnn.registry import check_choice
 CurvatureKind = Literal["gauss-newton", "hessian"]
 Product = Callable[[Tensor], Tensor]
 LOG = logging.getLogger(__name__)
-"""Told of every product, at level INFO."""
+"""Logs every solve at level INFO."""
 
 
 def flatten(params: ParamDict) -> Tensor:
@@ -40,7 +40,7 @@ def unflatten(vector: Tensor, like: ParamDict) -> ParamDict:
 
 
 def parts_of(objective: Objective, batch: int | None) -> Iterator[Objective]:
-    """The examples, ``batch`` at a time (None is all at once), each part made when its turn comes."""
+    """Yield the examples in batches of ``batch`` (None for all at once), each built when it is needed."""
     count = objective.weights.numel()
     if batch is None or batch >= count:
         yield objective
@@ -50,7 +50,7 @@ def parts_of(objective: Objective, batch: int | None) -> Iterator[Objective]:
 
 
 def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: int | None = None) -> Tensor:
-    """``Σ_i weights_i ∇ℓ_i`` as one vector, ``batch`` examples at a time."""
+    """``Σ_i weights_i ∇ℓ_i`` as one vector, computed in batches of ``batch`` examples."""
     total, start = torch.zeros_like(flatten(params)), 0
     for part in parts_of(objective, batch):
         losses, pull = vjp(part.losses, params)[:2]
@@ -64,7 +64,7 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
     """``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, ``z_i`` the logits and ``J_i = ∂z_i / ∂θ``.
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
-    part from the logits' own second derivatives. If the loss is convex in the logits, G is positive semi-definite,
+    term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
     which the Hessian of a trained GAT is not.
     """
     leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
@@ -112,7 +112,7 @@ def hessian_product(objective: Objective, params: ParamDict) -> Product:
 
 @dataclass(frozen=True)
 class Solution:
-    """What conjugate gradients found: ``x``, the number of products, and ``‖Ax − b‖ / ‖b‖``."""
+    """Result of conjugate gradients: ``x``, the number of products, and ``‖Ax − b‖ / ‖b‖``."""
 
     x: Tensor
     iterations: int
@@ -128,14 +128,14 @@ def conjugate_gradients(
     start: Tensor | None = None,
     preconditioner: Product | None = None,
 ) -> Solution:
-    """Solve ``A x = b`` for a positive definite ``A``, to a relative residual; the way there does not change the end.
+    """Solve ``A x = b`` for a positive definite ``A`` up to a relative residual.
 
     Args:
-        start: a vector whose best multiple is begun with, at the price of one product (a *warm start*).
+        start: warm start: its best multiple is the initial guess, at the cost of one product.
         preconditioner: ``v ↦ M v`` for a positive definite ``M ≈ A⁻¹``.
 
     Raises:
-        CurvatureError: where a direction with ``dᵀ A d ≤ 0`` is met, or the tolerance is not reached.
+        CurvatureError: if a direction has ``dᵀ A d ≤ 0``, or the tolerance is not reached.
     """
     x, r, size, products = torch.zeros_like(b), b.clone(), float(b.norm()), 0
     if size == 0.0:
@@ -151,7 +151,7 @@ def conjugate_gradients(
         if products >= max_iterations:
             raise CurvatureError(
                 f"conjugate gradients left a relative residual of {residual:.2g} after {max_iterations} products "
-                f"({tolerance:g} was asked for); use a larger damping or more iterations"
+                f"({tolerance:g} was requested); use a larger damping or more iterations"
             )
         a_d = product(d)
         products += 1
@@ -182,8 +182,8 @@ def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: flo
 
         M = (λ_k + shift) U diag(1 / (λ + shift)) Uᵀ + I − U Uᵀ .
 
-    G of a few labelled nodes is low-rank and full in every coordinate, so that its large eigenvalues can be taken out,
-    while dividing by its diagonal makes things worse.
+    G of a few labeled nodes has low rank but dense eigenvectors: removing its large eigenvalues helps, whereas a
+    diagonal preconditioner makes convergence worse.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(like.numel(), min(rank, like.numel()), generator=generator, dtype=torch.float64)
@@ -200,7 +200,7 @@ def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: flo
 
 
 def _positive(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvectors and eigenvalues that are above 0 by more than rounding, ascending."""
+    """Eigenvectors and eigenvalues above 0 by more than rounding errors, in ascending order."""
     values, vectors = torch.linalg.eigh(matrix.double())
     kept = values > 10 * torch.finfo(matrix.dtype).eps * values.abs().sum()
     return vectors[:, kept], values[kept]
@@ -211,15 +211,15 @@ class Curvature:
     """The matrix H of a trained objective, ``curvature + (l2 + damping · Σ weights) I``, and solves with it.
 
     Args:
-        objective: what was minimised; its examples' weights are those of the loss.
-        params: the minimum.
+        objective: the minimized objective; the weights of its examples are those of the loss.
+        params: parameters at the minimum.
         kind: ``gauss-newton`` or ``hessian``.
-        damping: added to the diagonal, times the examples' total weight (1 for a mean of losses); the Gauss-Newton
-            matrix of a large model is singular without.
-        l2: λ of the term λ/2 ‖θ‖² in the minimised loss.
-        tolerance, max_iterations: of conjugate gradients.
-        rank: of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 is none.
-        batch: examples that a product takes at a time; fewer need less memory and more time. None is all.
+        damping: added to the diagonal, times the examples' total weight (1 for a mean of losses); without it, the
+            Gauss-Newton matrix of a large model is singular.
+        l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
+        tolerance, max_iterations: stopping criteria of conjugate gradients.
+        rank: rank of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 for none.
+        batch: examples per batch of a product; fewer need less memory and more time. None for all.
     """
 
     objective: Objective
@@ -251,7 +251,7 @@ class Curvature:
         if self.batch is None or self.batch >= self.objective.weights.numel():
             return make(self.objective, self.params)
 
-        def summed(vector: Tensor) -> Tensor:  # every part anew each time: what it keeps is what is to be bounded
+        def summed(vector: Tensor) -> Tensor:  # rebuild every part each time, to bound memory
             total = torch.zeros_like(vector)
             for part in parts_of(self.objective, self.batch):
                 total += make(part, self.params)(vector)
@@ -269,7 +269,7 @@ class Curvature:
         return lambda vector: inner(vector) + shift * vector
 
     def solve(self, b: Tensor, start: Tensor | None = None) -> Solution:
-        """``H⁻¹ b``; the products of the solution do not count those of a preconditioner, which serves many."""
+        """``H⁻¹ b``; its number of products does not include those of the preconditioner, which is reused."""
         return conjugate_gradients(
             self.product(),
             b,
@@ -280,14 +280,14 @@ class Curvature:
         )
 
     def influence(self, target_gradient: Tensor, start: Tensor | None = None) -> tuple[Tensor, Solution]:
-        """``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, by one solve and one JVP."""
+        """``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
         solution = self.solve(target_gradient, start)
         direction = unflatten(solution.x, self.params)
         parts = parts_of(self.objective, self.batch)
         return -torch.cat([jvp(part.losses, (self.params,), (direction,))[1] for part in parts]), solution
 
     def self_influence(self, examples: Tensor) -> Tensor:
-        """``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for some examples (by position): one solve each."""
+        """``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for the given positions, with one solve per example."""
         losses, pull = vjp(self.objective.losses, self.params)[:2]
         out = []
         for i in examples.tolist():

@@ -1,4 +1,4 @@
-"""Learning a stream, scored on all tasks so far after each one."""
+"""Evaluation of learners on streams."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ergnn.observing import observe_together
 def evaluate_stream(
     learner: Learner, stream: TaskStream, *, split: str = "test", callbacks: Iterable[Callback] = ()
 ) -> AccuracyMatrix:
-    """Let a new learner observe every task of a stream, and score it on all tasks so far after each one.
+    """Let a new learner observe every task of a stream, and score it on all tasks so far after each task.
 
     Args:
-        learner: one that has not observed a task yet.
-        stream: the tasks, and the metric that they are scored by.
-        split: the nodes that are scored: ``train``, ``val`` or ``test``.
-        callbacks: told of what happens, see :mod:`ergnn.callbacks`.
+        learner: a learner that has not observed a task yet.
+        stream: the tasks and their metric.
+        split: the nodes to score on: ``train``, ``val`` or ``test``.
+        callbacks: see :mod:`ergnn.callbacks`.
     """
     return evaluate_streams([learner], [stream], split=split, callbacks=callbacks)[0]
 
@@ -37,10 +37,10 @@ def evaluate_streams(
     split: str = "test",
     callbacks: Iterable[Callback] = (),
 ) -> list[AccuracyMatrix]:
-    """:func:`evaluate_stream` for several learners side by side, each on its own stream of as many tasks."""
+    """:func:`evaluate_stream` for several learners side by side, each on its own stream of the same length."""
     for learner in learners:
         if learner.num_tasks:
-            raise InputError(f"the learner has observed {learner.num_tasks} task(s) already; a new one is needed")
+            raise InputError(f"the learner has already observed {learner.num_tasks} task(s); use a new learner")
     for learner, stream in zip(learners, streams, strict=True):
         check_stream(learner, stream)
     callbacks = list(callbacks)
@@ -73,7 +73,7 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
 
 
 def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> list[float]:
-    """The latest row of the accuracy matrix: scores on the tasks that were observed, NaN for the others."""
+    """The latest row of the accuracy matrix: scores on the observed tasks, NaN for the others."""
     done = learner.num_tasks
     scores = [learner.evaluate(stream[j], split, stream.metric) for j in range(done)]
     return scores + [float("nan")] * (len(stream) - done)

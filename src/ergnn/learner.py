@@ -1,4 +1,4 @@
-"""The learner: tasks in, one after another; predictions out."""
+"""The learner: observes tasks one after another, and predicts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
 SPLITS = ("train", "val", "test")
 CHUNK = 8192
-"""Nodes scored at a time."""
+"""Nodes per chunk of predictions."""
 NOTHING_YET = "this learner has not observed a task yet; there is nothing to predict with"
 
 
@@ -45,8 +45,8 @@ class Learner:
     Args:
         config: a :class:`LearnerConfig`, or its ``backbone``: a registered name or a module.
         method: its ``method``, in the short form.
-        settings: in the short form, the other fields of :class:`LearnerConfig`; names that are no fields, such as
-            ``selector`` and ``per_class``, are options of the method.
+        settings: in the short form, the other fields of :class:`LearnerConfig`; other names, such as ``selector`` and
+            ``per_class``, are options of the method.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Learner:
             config = LearnerConfig.from_settings(settings | {k: v for k, v in short.items() if v is not None})
         elif settings or method is not None:
             given = min({"method", *settings} if method is not None else settings)
-            raise InputError(f"{given!r} is given beside a LearnerConfig; put everything into the configuration")
+            raise InputError(f"{given!r} is given in addition to a LearnerConfig; set it in the configuration")
         self.config = resolve(config)
         self.backbone, self.backbone_options = self.config.backbone, dict(self.config.backbone_options)
         self.method = make_method(self.config)
@@ -76,13 +76,14 @@ class Learner:
     def observe(
         self, task: Task, *, callbacks: Iterable[Callback] = (), resume: dict[str, Any] | None = None
     ) -> Learner:
-        """Learn a task: train on it (and on what the method adds), then let the method remember.
+        """Learn a task: train on it (and on the examples that the method adds), then let the method remember.
 
-        A task is learned as a whole or not at all: if anything fails, the learner is restored to what it was before.
+        If anything fails, the learner is restored to its state before the task.
 
         Args:
-            callbacks: told of what happens, see :mod:`ergnn.callbacks`.
-            resume: the ``state_dict`` of a :class:`~ergnn.training.TaskProgress`, as callbacks get them after each
+            task: the next task of the stream.
+            callbacks: see :mod:`ergnn.callbacks`.
+            resume: the ``state_dict`` of a :class:`~ergnn.training.TaskProgress`, which callbacks receive after each
                 epoch; the result is the same, bit for bit, as without the interruption.
         """
         observe_together([self], [task], callbacks, resume=resume)
@@ -90,11 +91,11 @@ class Learner:
 
     @property
     def graph(self) -> Graph | None:
-        """The graph that predictions are made in unless another is given: that of the latest task."""
+        """The default graph for predictions: that of the latest task."""
         return self._graph
 
     def set_graph(self, graph: Graph | None) -> None:
-        """Make predictions in another graph from now on; None drops the graph, and predictions must bring their own."""
+        """Set the default graph for predictions; with None, every prediction must be given a graph."""
         if graph is not None and self.num_features not in (None, graph.num_features):
             raise InputError(
                 f"the graph has {graph.num_features} features; this learner's tasks had {self.num_features}"
@@ -102,17 +103,17 @@ class Learner:
         self._graph = graph if graph is None or graph.device == self.device else graph.to(self.device)
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
-        """Give remembered nodes the ids that ``mapping`` returns for theirs: they are moved to another graph."""
+        """Replace the ids of remembered nodes by ``mapping`` of them, for use with another graph."""
         self.method.remap_nodes(mapping)
         self.set_graph(None)
 
     def forget_nodes(self, nodes: Tensor) -> int:
-        """Drop nodes from what the method remembers; returns how many it had. Parameters are not changed."""
+        """Remove nodes from the method's memory; return how many were removed. Parameters are not changed."""
         return self.method.forget_nodes(nodes)
 
     @property
     def num_tasks(self) -> int:
-        """The number of tasks that have been learned."""
+        """Number of learned tasks."""
         return len(self.history)
 
     @property
@@ -125,8 +126,8 @@ class Learner:
 
         Args:
             nodes: node ids.
-            task: number of the task that the nodes belong to; may be left out with ``head="growing"``.
-            graph: the graph they live in, by default the one of the latest task.
+            task: number of the task that the nodes belong to; optional with ``head="growing"``.
+            graph: the graph of the nodes, by default that of the latest task.
         """
         model, graph = self._ready(graph)
         if not isinstance(nodes, Tensor) or nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
@@ -146,7 +147,7 @@ class Learner:
         return torch.cat(out) if out else torch.empty(0, place.numel(), device=self.device)
 
     def classes(self, task: int | None = None) -> Tensor:
-        """The class that each column of :meth:`predict_proba` stands for."""
+        """The class of each column of :meth:`predict_proba`."""
         return self._columns(task)[1]
 
     def predict(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
@@ -156,12 +157,13 @@ class Learner:
     def evaluate(
         self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
     ) -> float:
-        """Score on a task that has been learned, in the graph of the latest one (or its own, see :class:`Task`).
+        """Score on a learned task, in the graph of the latest task (or its own, see :class:`Task`).
 
         Args:
+            task: the task to score on.
             split: ``train``, ``val`` or ``test``.
             metric: ``accuracy`` or ``micro-f1``.
-            task_known: whether only the task's own classes compete; by default so unless the head is ``growing``.
+            task_known: whether only the task's own classes compete; by default True unless the head is ``growing``.
         """
         if task.id >= self.num_tasks:
             raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
@@ -175,14 +177,14 @@ class Learner:
         return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
-        """Nodes of a task, by its number, as examples for this learner's heads, with its method's loss."""
+        """Nodes of a task (given by number) as examples for this learner's heads, with its method's loss."""
         heads = self.heads.heads_of(task, nodes.numel(), nodes.device)
         weights = torch.ones(nodes.numel(), device=nodes.device)
         loss = self.method.loss if overrides(self.method, "loss") else cross_entropy
         return Examples(graph, nodes, heads, self.heads.targets(task, graph.y[nodes]), weights, {}, loss)
 
     def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
-        """Scores ``[n, outputs]`` of the heads that score a task's examples, by the present model without dropout."""
+        """Logits ``[n, outputs]`` of the heads for a task's examples, from the current model without dropout."""
         model, graph = self._ready(graph)
         many = prefers_layers(model, graph, nodes)
         heads = self.heads.heads_of(task, nodes.numel(), self.device)
@@ -199,7 +201,7 @@ class Learner:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to continue: tensors, numbers and strings only."""
+        """The complete state, made of tensors, numbers and strings only."""
         return {
             "schema": SCHEMA,
             "num_features": self.num_features,
@@ -214,9 +216,9 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any], graph: Graph | None = None) -> None:
-        """Continue from a state; ``graph`` is where predictions are made until the next task brings its own.
+        """Restore a state; ``graph`` is the default graph for predictions until the next task.
 
-        If the state does not fit, the learner is left as it was.
+        If the state does not match, the learner is not changed.
         """
         if state.get("schema") != SCHEMA:
             raise InputError(f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}")
@@ -264,13 +266,13 @@ class Learner:
         return self.heads.columns(task, self.device)
 
     def new_model(self, num_features: int) -> nn.Module:
-        """A model with parameters drawn by seed, still without heads."""
+        """A model with parameters initialized by seed, without heads."""
         if not isinstance(self.backbone, str):
             module = deepcopy(self.backbone)
             if not hasattr(module, "add_head"):
                 return PlainModel(module)
             if getattr(module, "head_widths", None):
-                raise InputError(f"{type(module).__name__} has a head already; make it without out_channels")
+                raise InputError(f"{type(module).__name__} already has a head; create it without out_channels")
             return module
         with seeded(self.seed):
             return BACKBONES.create(self.backbone, in_channels=num_features, **self.backbone_options)
@@ -290,13 +292,13 @@ def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_lay
 
 
 def _device(device: torch.device | str) -> torch.device:
-    """A device that exists, or an error before anything is computed."""
+    """Check early that a device exists."""
     try:
         found = torch.device(device)
     except RuntimeError:
         raise InputError(f"unknown device {str(device)!r}; choose cpu, cuda or a numbered GPU such as cuda:0") from None
     try:
-        return torch.empty(0, device=found).device  # "cuda" is "cuda:0", as tensors will say
-    except (RuntimeError, AssertionError) as error:  # a build or a machine without it
+        return torch.empty(0, device=found).device  # "cuda" becomes "cuda:0", as in tensors
+    except (RuntimeError, AssertionError) as error:  # unsupported by this build or machine
         reason = str(error).partition("\n")[0]
         raise InputError(f"device {str(device)!r} is unavailable ({reason}); choose cpu") from None

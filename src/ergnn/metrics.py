@@ -1,10 +1,10 @@
-"""How well a stream of tasks was learnt, and how much of it was forgotten: pure functions of one matrix.
+"""Metrics of continual learning, as pure functions of the accuracy matrix.
 
 ``a[i, j]`` is the score on task j after learning task i (both count from 0 in code, from 1 in formulas), M
-the number of tasks. Scores are fractions in [0, 1]; percent is only a way to show them.
+the number of tasks. Scores are fractions in [0, 1]; percentages are for display only.
 
     performance mean, PM       ``1/M Σ_j a_jj`` (the ER-GNN paper)
-    forgetting mean, FM        ``Σ_{j<M} (a_jj − a_Mj)`` over M−1 or M (the ER-GNN paper leaves that open)
+    forgetting mean, FM        ``Σ_{j<M} (a_jj − a_Mj)`` over M−1 or M (the ER-GNN paper does not specify)
     average accuracy, AA       ``1/M Σ_j a_Mj``
     average forgetting, AF     ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018)
     backward transfer, BWT     ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017)
@@ -29,7 +29,7 @@ DENOMINATORS = ("M-1", "M")
 
 
 def accuracy(predicted: Tensor, target: Tensor) -> float:
-    """Fraction of nodes whose predicted class is the true one.
+    """Fraction of nodes whose predicted class is correct.
 
     >>> accuracy(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
     0.75
@@ -41,8 +41,8 @@ def accuracy(predicted: Tensor, target: Tensor) -> float:
 def micro_f1(predicted: Tensor, target: Tensor) -> float:
     """Micro-averaged F1, ``2 TP / (2 TP + FP + FN)`` with the counts summed over the classes.
 
-    With one label a node every miss is one false positive (of the predicted class) and one false negative (of
-    the true class), so this equals the accuracy; it is counted class by class all the same, as the name says.
+    With one label per node, every error is one false positive (of the predicted class) and one false negative (of the
+    true class), so this equals the accuracy. It is still counted per class.
 
     >>> micro_f1(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
     0.75
@@ -62,8 +62,8 @@ class AccuracyMatrix:
 
     Args:
         values: [M, M] tensor, array or nested list (``None`` reads as NaN). The diagonal and the lower
-            triangle must be measured; the upper triangle (tasks not learnt yet) may be. A row of a nested list may
-            end where its measurements do.
+            triangle are required; the upper triangle (tasks not learned yet) is optional. A row of a nested list may
+            end after its last measurement.
         metric: ``"accuracy"`` or ``"micro-f1"``.
 
     >>> AccuracyMatrix([[0.9], [0.6, 0.8]]).to_list()
@@ -103,7 +103,7 @@ class AccuracyMatrix:
         return len(self.values)
 
     def to_list(self) -> list[list[float | None]]:
-        """Nested lists for JSON, with ``None`` where nothing was measured."""
+        """Nested lists for JSON, with ``None`` for entries that were not measured."""
         return [[None if np.isnan(score) else float(score) for score in row] for row in self.values]
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +115,7 @@ class AccuracyMatrix:
 
 
 def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:
-    """Entry-wise mean over runs; an entry is measured where every run measured it.
+    """Entry-wise mean over runs; an entry is measured if every run measured it.
 
     >>> mean_matrix([AccuracyMatrix([[0.5]]), AccuracyMatrix([[1.0]])]).to_list()
     [[0.75]]
@@ -123,12 +123,12 @@ def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:
     kinds = sorted({(matrix.num_tasks, matrix.metric) for matrix in matrices})
     if len(kinds) != 1:
         found = "; ".join(f"{tasks} tasks, {metric}" for tasks, metric in kinds) or "no matrix"
-        raise InputError(f"a mean needs matrices with one number of tasks and one metric; got {found}")
+        raise InputError(f"a mean needs matrices with the same number of tasks and the same metric; got {found}")
     return AccuracyMatrix(np.mean([matrix.values for matrix in matrices], axis=0), kinds[0][1])
 
 
 def performance_mean(matrix: AccuracyMatrix) -> float:
-    """PM = ``1/M Σ_j a_jj``: the score on each task just after it was learnt.
+    """PM = ``1/M Σ_j a_jj``: the mean score on each task right after learning it.
 
     >>> performance_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
     0.75
@@ -137,10 +137,10 @@ def performance_mean(matrix: AccuracyMatrix) -> float:
 
 
 def forgetting_mean(matrix: AccuracyMatrix, denominator: Literal["M-1", "M"] = "M-1") -> float:
-    """FM = ``Σ_{j<M} (a_jj − a_Mj) / denominator``; positive where something was forgotten.
+    """FM = ``Σ_{j<M} (a_jj − a_Mj) / denominator``; positive if something was forgotten.
 
-    The last task has had no time to be forgotten: its term is 0, and the paper does not say whether it
-    counts. ``"M-1"`` leaves it out, ``"M"`` counts it. A stream of one task has FM 0.
+    The term of the last task is always 0, and the paper does not say whether it counts. ``"M-1"`` excludes it,
+    ``"M"`` includes it. A stream of one task has FM 0.
 
     >>> forgetting_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
     0.5
@@ -165,7 +165,7 @@ def average_accuracy(matrix: AccuracyMatrix) -> float:
 def average_forgetting(matrix: AccuracyMatrix) -> float:
     """AF = ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018); 0 for one task.
 
-    Unlike FM it counts from the best score a task ever had. The maximum runs over the measured entries.
+    Unlike FM, it starts from the best score of each task. The maximum runs over the measured entries.
 
     >>> average_forgetting(AccuracyMatrix([[0.5, None, None], [1.0, 0.75, None], [0.5, 0.5, 1.0]]))
     0.375
@@ -189,7 +189,7 @@ def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> fl
     """FWT = ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017); 0 for one task.
 
     Args:
-        matrix: with the entries just above the diagonal measured.
+        matrix: accuracy matrix with measured entries just above the diagonal.
         baseline: [M] scores ``b_j`` of an untrained model on each task (the first one is not used).
 
     >>> forward_transfer(AccuracyMatrix([[1.0, 0.75], [0.5, 0.5]]), [0.5, 0.5])
@@ -200,7 +200,7 @@ def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> fl
     scores = np.asarray(baseline, dtype=np.float64)
     if scores.shape != (matrix.num_tasks,):
         raise InputError(
-            f"baseline has shape {list(scores.shape)}; it needs one score a task, {matrix.num_tasks} in all"
+            f"baseline has shape {list(scores.shape)}; it needs one score per task, {matrix.num_tasks} in total"
         )
     if np.isnan(scores).any() or scores.min() < 0 or scores.max() > 1:
         raise InputError(f"baseline is {scores.tolist()}; scores are fractions in [0, 1]")
@@ -208,14 +208,14 @@ def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> fl
     if np.isnan(ahead).any():
         i = int(np.isnan(ahead).argmax())
         raise InputError(
-            f"forward transfer needs the score on task {i + 1} before it is learnt; "
+            f"forward transfer needs the score on task {i + 1} before it is learned; "
             f"accuracy matrix [{i}, {i + 1}] is not measured"
         )
     return float((ahead - scores[1:]).mean()) if len(ahead) else 0.0
 
 
 def performance_after_each_task(matrix: AccuracyMatrix) -> list[float]:
-    """``1/i Σ_{j≤i} a_ij`` for i = 1 … M, the mean over the tasks seen so far: the paper's figure 2.
+    """``1/i Σ_{j≤i} a_ij`` for i = 1 … M, the mean over the tasks seen so far (figure 2 of the paper).
 
     >>> performance_after_each_task(AccuracyMatrix([[1.0, None], [0.5, 0.75]]))
     [1.0, 0.625]
@@ -225,7 +225,7 @@ def performance_after_each_task(matrix: AccuracyMatrix) -> list[float]:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and spread of a measure over n runs; ``ci95`` is the interval's half width, None for n = 1."""
+    """Mean and spread of a metric over n runs; ``ci95`` is the half width of the interval, None for n = 1."""
 
     mean: float
     std: float
@@ -233,14 +233,14 @@ class Summary:
     n: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, fit for JSON."""
+        """The fields as JSON-compatible values."""
         return asdict(self)
 
 
 def summarize(values: ArrayLike | Tensor) -> Summary:
     """Mean, sample standard deviation (n − 1) and the 95 % interval of the mean, ``t_{0.975, n−1} · s / √n``.
 
-    One value tells nothing about spread: its ``std`` is 0 and its ``ci95`` is None (JSON null).
+    For a single value, ``std`` is 0 and ``ci95`` is None (JSON null).
 
     >>> summary = summarize([0.90, 0.92, 0.94])
     >>> round(summary.mean, 4), round(summary.std, 4), round(summary.ci95, 4), summary.n
@@ -258,14 +258,14 @@ def summarize(values: ArrayLike | Tensor) -> Summary:
     n = len(array)
     if n == 1:
         return Summary(float(array[0]), 0.0, None, 1)
-    from scipy.stats import t  # imported here, as it takes half a second
+    from scipy.stats import t  # lazy: the import takes half a second
 
     std = float(array.std(ddof=1))
     return Summary(float(array.mean()), std, float(t.ppf(0.975, n - 1)) * std / n**0.5, n)
 
 
 def _labels(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as class indices of one length, or an error that says which of them is not."""
+    """Check that both are class indices of the same length."""
     for name, labels in (("predicted", predicted), ("target", target)):
         if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
             raise InputError(
@@ -273,11 +273,11 @@ def _labels(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
                 f"{list(labels.shape)} (take argmax(dim=1) of scores first)"
             )
     if predicted.shape != target.shape:
-        raise InputError(f"{predicted.numel()} predictions for {target.numel()} targets; one each is needed")
+        raise InputError(f"{predicted.numel()} predictions for {target.numel()} targets; the numbers must be equal")
     if not target.numel():
         raise InputError("no nodes to score: predicted and target are empty")
     predicted, target = predicted.detach().cpu().long(), target.detach().cpu().long()
     for name, labels in (("predicted", predicted), ("target", target)):
         if labels.min() < 0:
-            raise InputError(f"{name} holds the label {int(labels.min())}; classes count from 0")
+            raise InputError(f"{name} contains label {int(labels.min())}; classes count from 0")
     return predicted, target

@@ -1,5 +1,5 @@
-"""Learning a task as one transaction: prepare, train (several learners side by side if they can), let the method
-remember. Either all of it happens, or the learners are left as they were before."""
+"""Learning a task as one transaction: prepare, train (several learners side by side if possible), let the method
+remember. If any part fails, the learners are restored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ergnn.training import OnEpoch, TaskProgress, train
 
 
 class TrainableLearner(LearnerView, Protocol):
-    """What learning a task needs of a :class:`ergnn.Learner`, and changes in it."""
+    """The interface of :class:`ergnn.Learner` that learning a task reads and changes."""
 
     def new_model(self, num_features: int) -> nn.Module: ...
 
@@ -42,12 +42,11 @@ def observe_together(
     *,
     resume: dict[str, Any] | None = None,
 ) -> None:
-    """Let several learners learn a task each, side by side in one program if their models allow it.
+    """Let several learners learn one task each, side by side in stacked tensors if their models allow it.
 
-    Learners of one backbone, head, training and number of tasks so far are trained side by side; the others, and those
-    that train in mini-batches or whose method adds a penalty or a step hook, one after another. Seeds, tasks, selectors
-    and buffers are separate, and so is the result: the same as alone. If anything goes wrong, every learner is restored
-    to what it was before.
+    Learners with the same backbone, head, training settings and number of tasks are trained side by side; the others,
+    and those that use mini-batches, a penalty or a step hook, one after another. Seeds, tasks, selectors and buffers
+    are separate, and each result is the same as alone. If anything fails, all learners are restored.
 
     Args:
         callbacks: see :mod:`ergnn.callbacks`; the hooks are called for each learner.
@@ -123,7 +122,7 @@ def _objective(
 
 
 def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpoch | None:
-    """What to call after an epoch of learners side by side; None if no callback needs it."""
+    """Function to call after an epoch of learners side by side; None if no callback needs it."""
     if not callbacks.wants_epochs:
         return None
 
@@ -135,9 +134,9 @@ def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpo
 
 
 def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
-    """Prepare for a task: checks, outputs for its classes, and the examples to learn from."""
+    """Prepare for a task: run checks, add outputs for its classes, and collect the training examples."""
     if task.id != learner.num_tasks:
-        raise InputError(f"{task.name} came as number {learner.num_tasks + 1}; tasks must be learned in order")
+        raise InputError(f"{task.name} was given as number {learner.num_tasks + 1}; tasks must be learned in order")
     learner.method.check(task)
     task = _on_device(task, learner.device)
     if learner.num_features not in (None, task.graph.num_features):
@@ -223,7 +222,7 @@ def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) 
 
 
 def snapshot(learner: TrainableLearner) -> dict[str, Any]:
-    """All that learning a task changes."""
+    """A copy of everything that learning a task changes."""
     return {
         "model": learner.model,
         "parameters": {} if learner.model is None else copied(dict(learner.model.state_dict())),
@@ -237,7 +236,7 @@ def snapshot(learner: TrainableLearner) -> dict[str, Any]:
 
 
 def restore(learner: TrainableLearner, state: dict[str, Any]) -> None:
-    """Put a learner back to a :func:`snapshot`."""
+    """Restore a learner from a :func:`snapshot`."""
     learner.model, learner.heads.classes, learner.history = state["model"], state["classes"], state["history"]
     if learner.model is not None:
         del learner.model.head_widths[state["heads"] :]  # type: ignore[union-attr, operator]
@@ -251,7 +250,7 @@ def restore(learner: TrainableLearner, state: dict[str, Any]) -> None:
 
 
 def copied(state: Any, device: torch.device | None = None) -> Any:
-    """A copy of a state, on a device if one is given (``deepcopy`` does not take sparse tensors)."""
+    """A copy of a state, optionally on a device (``deepcopy`` does not support sparse tensors)."""
     if isinstance(state, Tensor):
         return state.clone().to(state.device if device is None else device)
     if isinstance(state, dict):

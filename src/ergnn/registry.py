@@ -1,11 +1,11 @@
-"""One registry for what can be named on the command line: data sets, backbones, selectors, methods.
+"""Registries of data sets, backbones, selectors and methods by name.
 
 An entry is one file with one decorator::
 
     @SELECTORS.register("mine", aliases=("my-selector",), help="what it does")
     class Mine(Selector): ...
 
-Third-party packages join by entry point (group ``ergnn.selectors``, ``ergnn.backbones``, ``ergnn.methods`` or
+Third-party packages register by entry point (group ``ergnn.selectors``, ``ergnn.backbones``, ``ergnn.methods`` or
 ``ergnn.datasets``): the entry point names a module, or an object in one, whose import runs the decorator.
 
 The options of an entry are the arguments of its constructor. Their types, defaults and choices come from the signature
@@ -35,7 +35,7 @@ REQUIRED: Final = inspect.Parameter.empty
 """The default of an option that must be given."""
 
 FROM_TASKS = ("in_channels", "out_channels")
-"""Constructor arguments that are no options: they follow from the tasks."""
+"""Constructor arguments that are not options: the tasks determine them."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Option:
     """One argument of an entry's constructor.
 
     Args:
-        name: of the argument.
+        name: name of the argument.
         type: the annotation as text, e.g. ``int | None``; ``str`` for a fixed set of strings.
-        default: :data:`REQUIRED` where there is none.
-        help: from the docstring.
-        choices: the allowed strings, where they are fixed.
-        kinds: the types that a value may have; empty where the annotation is not made of ``bool``, ``int``, ``float``,
-            ``str``, ``dict`` and ``None``, so that any value is accepted.
+        default: default value; :data:`REQUIRED` if there is none.
+        help: help text from the docstring.
+        choices: the allowed strings, if they are fixed.
+        kinds: the allowed types of a value; empty, so that any value is accepted, if the annotation contains other
+            types than ``bool``, ``int``, ``float``, ``str``, ``dict`` and ``None``.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Option:
     kinds: tuple[Any, ...] = ()
 
     def check(self, value: Any, owner: str = "") -> None:
-        """Refuse a value of another type, or one that is not among the choices; ``owner`` is named in the message."""
+        """Raise an error if a value has the wrong type or is not among the choices; the message names ``owner``."""
         if self.choices is not None and isinstance(value, str):
             if value not in self.choices:
                 raise UnknownNameError(self.name, value, self.choices)
@@ -71,13 +71,13 @@ class Option:
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Refuse a value that is not one of a ``Literal``'s; for constructors that are called without the registry."""
+    """Raise an error if a value is not one of a ``Literal``; for constructors called without the registry."""
     if value not in get_args(choices):
         raise UnknownNameError(name, value, get_args(choices))
 
 
 def options_of(factory: Any) -> list[Option]:
-    """The options of a class or function, by its signature and docstring."""
+    """The options of a class or function, from its signature and docstring."""
     parameters = inspect.signature(factory).parameters.values()
     texts = _texts(factory)
     kept = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in FROM_TASKS]
@@ -96,7 +96,7 @@ def argument_texts(doc: str) -> dict[str, str]:
 
 
 def merged_texts(docs: Iterable[str]) -> dict[str, str]:
-    """The texts of several docstrings, base classes first; ``see …`` does not replace the text that it refers to."""
+    """Merge the texts of several docstrings, base classes first; ``see …`` does not replace an earlier text."""
     found: dict[str, str] = {}
     for doc in docs:
         own = argument_texts(doc)
@@ -105,10 +105,10 @@ def merged_texts(docs: Iterable[str]) -> dict[str, str]:
 
 
 class Registry(Generic[T]):
-    """Names for things of one kind.
+    """Entries of one kind by name.
 
     Args:
-        kind: what an entry is called in messages, e.g. ``"selector"``.
+        kind: kind of the entries in messages, e.g. ``"selector"``.
         package: the package whose modules are imported on first use; each registers itself.
     """
 
@@ -121,12 +121,12 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, name: str, *, aliases: tuple[str, ...] = (), help: str = "") -> Callable[[T], T]:
-        """Class decorator that adds an entry; a name can be taken only once."""
+        """Class decorator that adds an entry; names must be unique."""
 
         def decorate(entry: T) -> T:
             wrong = [key for key in (name, *aliases) if key != key.lower() or key.split() != [key]]
             if wrong:
-                raise InputError(f"{self.kind} {wrong[0]!r} cannot be found by that name: use one lower-case word")
+                raise InputError(f"{self.kind} {wrong[0]!r} is not a valid name: use one lower-case word")
             taken = [key for key in (name, *aliases) if key in self._entries or key in self._aliases]
             if taken:
                 raise InputError(f"{self.kind} {taken[0]!r} is already registered")
@@ -138,7 +138,7 @@ class Registry(Generic[T]):
         return decorate
 
     def resolve(self, name: str) -> str:
-        """The full name behind a name or alias (case does not matter)."""
+        """The full name of a name or alias (case-insensitive)."""
         self._load()
         key = str(name).lower()
         key = self._aliases.get(key, key)
@@ -150,7 +150,7 @@ class Registry(Generic[T]):
         return self._entries[self.resolve(name)]
 
     def create(self, name: str, **options: Any) -> Any:
-        """Instantiate an entry; an unknown option is named with the allowed ones, a wrong type with the right one."""
+        """Instantiate an entry; errors list the allowed options, or the expected type of a value."""
         factory: Any = self.get(name)
         variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
         allowed = {option.name: option for option in options_of(factory)}
@@ -163,7 +163,7 @@ class Registry(Generic[T]):
         return factory(**options)
 
     def options(self, name: str) -> list[Option]:
-        """What an entry can be set to, in the order of its constructor's arguments."""
+        """The options of an entry, in the order of its constructor's arguments."""
         return options_of(self.get(name))
 
     def help(self, name: str) -> str:
@@ -187,7 +187,7 @@ class Registry(Generic[T]):
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True  # while loading, too: an entry may look up another
+        self._loaded = True  # already while loading: an entry may look up another
         try:
             package = import_module(self.package)
             for module in iter_modules(package.__path__):
@@ -198,7 +198,7 @@ class Registry(Generic[T]):
         for point in entry_points(group=f"ergnn.{self.kind.replace(' ', '')}s"):
             try:
                 point.load()
-            except Exception as error:  # somebody else's package; the rest must stay usable
+            except Exception as error:  # of a third-party package; the rest must stay usable
                 warnings.warn(
                     f"the {self.kind} {point.name!r} of another package ({point.value}) cannot be loaded: "
                     f"{type(error).__name__}: {error}",
@@ -207,7 +207,7 @@ class Registry(Generic[T]):
 
 
 def _texts(factory: Any) -> dict[str, str]:
-    """Help texts of a class's arguments: its own, then those of its bases."""
+    """Help texts of a class's arguments, from its docstring and those of its bases."""
     parts = (
         [part for part in reversed(inspect.getmro(factory)) if part is not object]
         if inspect.isclass(factory)
@@ -222,13 +222,13 @@ def _texts(factory: Any) -> dict[str, str]:
 
 
 def _evaluated(factory: Any, annotation: Any) -> Any:
-    """The type behind an annotation's text, where its names are those of the constructor's module."""
+    """Evaluate the text of an annotation in the constructor's module."""
     if not isinstance(annotation, str):
         return annotation
     for part in inspect.getmro(factory) if inspect.isclass(factory) else (factory,):
         try:
             return eval(annotation, vars(sys.modules[part.__module__]))  # as typing.get_type_hints does
-        except (NameError, AttributeError, TypeError, KeyError):  # a name that only a type checker imports
+        except (NameError, AttributeError, TypeError, KeyError):  # a name imported under TYPE_CHECKING only
             continue
     return annotation
 

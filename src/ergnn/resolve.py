@@ -1,4 +1,4 @@
-"""From a configuration to what it names: full names, defaults of backbone and method, a method, a training setup."""
+"""Resolve a configuration: full names, defaults of backbone and method, the method and the training settings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ergnn.nn.backbones import BACKBONES
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import Training
 
-OTHER_LR = 0.005
-"""Learning rate of a module that does not say its own."""
+DEFAULT_LR = 0.005
+"""Learning rate of modules that do not define one."""
 
 
 def resolve(config: LearnerConfig) -> LearnerConfig:
-    """The same configuration with names in full and ``lr`` and ``weight_decay`` filled in.
+    """The same configuration with full names, and with ``lr`` and ``weight_decay`` filled in.
 
-    Options of the method that equal the default of its constructor are left out, so that equal configurations compare
-    equal.
+    Options of the method that equal the default of its constructor are omitted, so that equivalent configurations
+    compare equal.
     """
     method, options = config.method, config.method_options
     if isinstance(method, str):
@@ -31,7 +31,7 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
         defaults = default_options(method)
         options = {name: value for name, value in options.items() if not _same(value, defaults.get(name, ...))}
     elif options:
-        raise InputError(f"option {min(options)!r} goes with a method's name; this method is already built")
+        raise InputError(f"option {min(options)!r} needs the name of a method; this method is already an instance")
     backbone = config.backbone
     if backbone == "auto":
         backbone = (METHODS.get(method) if isinstance(method, str) else method).backbone
@@ -40,16 +40,16 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
         source: Any = BACKBONES.get(backbone)
         for name in ("in_channels", "out_channels"):
             if name in config.backbone_options:
-                raise InputError(f"backbone_options names {name!r}, which follows from the tasks")
+                raise InputError(f"backbone_options contains {name!r}, which the tasks determine")
     else:
         source = backbone
         if config.backbone_options:
-            raise InputError("backbone_options go with a backbone's name; this backbone is already built")
+            raise InputError("backbone_options need the name of a backbone; this backbone is already an instance")
     return replace(
         config,
         backbone=backbone,
         method=method,
-        lr=getattr(source, "lr", OTHER_LR) if config.lr is None else config.lr,
+        lr=getattr(source, "lr", DEFAULT_LR) if config.lr is None else config.lr,
         weight_decay=getattr(source, "weight_decay", LearnerConfig.weight_decay)
         if config.weight_decay is None
         else config.weight_decay,
@@ -64,12 +64,12 @@ def default_options(method: str) -> dict[str, Any]:
 
 
 def options_in_effect(config: LearnerConfig) -> dict[str, Any]:
-    """All options of a registered method: those given, the others at their defaults."""
+    """All options of a registered method: the given ones, and defaults for the others."""
     return {**default_options(config.method), **config.method_options} if isinstance(config.method, str) else {}
 
 
 def make_method(config: LearnerConfig) -> Method:
-    """The method of a resolved configuration; unknown options are named with the allowed ones."""
+    """The method of a resolved configuration; an error about an unknown option lists the allowed ones."""
     if not isinstance(config.method, str):
         return config.method
     method: Method = METHODS.create(config.method, **config.method_options)
@@ -92,5 +92,5 @@ def make_training(config: LearnerConfig) -> Training:
 
 
 def _same(value: Any, default: Any) -> bool:
-    """Whether a value is the default itself; ``True`` is not 1."""
+    """Whether a value equals the default, including its type; ``True`` is not 1."""
     return type(value) is type(default) and bool(value == default)

@@ -1,7 +1,7 @@
 """Options of registered methods and of dataclasses, read from their source without importing it.
 
-The command line needs them to parse and explain its arguments, and importing a method imports torch, which takes
-seconds. :meth:`ergnn.registry.Registry.options` says the same of the imported classes; the tests compare the two.
+The command line needs them to parse and explain its arguments, but importing a method imports torch, which takes
+seconds. :meth:`ergnn.registry.Registry.options` gives the same for imported classes; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ergnn.registry import REQUIRED, Option, merged_texts
 
 METHODS = "ergnn.methods"
-"""The package of the built-in methods, and the group of entry points of others."""
+"""The package of the built-in methods, and the entry-point group of third-party ones."""
 REGISTER = "METHODS.register"
 SIMPLE: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict, "None": type(None)}
 
@@ -33,9 +33,9 @@ def add_source(source: str | Path) -> None:
 
 @cache
 def method_options() -> dict[str, list[Option]]:
-    """The options of each method by name: of this package, of others with an entry point, and of plug-ins.
+    """The options of each method by name, for built-in methods, third-party ones with an entry point, and plug-ins.
 
-    A method without source is left out; ``--method-options`` reaches its options.
+    Methods without source code are omitted; use ``--method-options`` for their options.
     """
     package = _source(METHODS)
     own = [f"{METHODS}.{file.stem}" for file in sorted(package.parent.glob("*.py"))] if package else []
@@ -88,7 +88,7 @@ def _module(name: str | Path) -> _Module | None:
     file = name if isinstance(name, Path) else _source(name)
     try:
         return None if file is None else _Module(ast.parse(file.read_text(encoding="utf-8")))
-    except (OSError, SyntaxError, UnicodeDecodeError):  # importing it will say what is wrong
+    except (OSError, SyntaxError, UnicodeDecodeError):  # importing it will report the problem
         return None
 
 
@@ -114,7 +114,7 @@ def _defined(module: _Module | None, name: str) -> tuple[_Module, ast.ClassDef]:
 
 
 def _registered(node: ast.ClassDef) -> str | None:
-    """The name under which ``@METHODS.register("name")`` enters a class."""
+    """The name under which ``@METHODS.register("name")`` registers a class."""
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(REGISTER) and call.args:
             return str(ast.literal_eval(call.args[0]))
@@ -122,7 +122,7 @@ def _registered(node: ast.ClassDef) -> str | None:
 
 
 def _options(module: _Module, node: ast.ClassDef) -> list[Option]:
-    """The arguments of the constructor of a class or of the nearest base that has one."""
+    """The constructor arguments of a class or of its nearest base with a constructor."""
     lineage = list(_lineage(module, node))
     texts = merged_texts(ast.get_docstring(part) or "" for _, part in reversed(lineage))
     for home, part in lineage:
@@ -168,7 +168,7 @@ def _union(node: ast.expr) -> list[ast.expr]:
 
 
 def _followed(home: _Module, node: ast.expr) -> ast.expr:
-    """What a name stands for where that is a ``Literal[...]``, else the name itself."""
+    """The ``Literal[...]`` that a name refers to, else the name itself."""
     found = home.find(node.id) if isinstance(node, ast.Name) and node.id not in SIMPLE else None
     return found[1] if found and isinstance(found[1], ast.expr) and _literal(found[1]) else node
 
@@ -182,7 +182,7 @@ def _literal(node: ast.expr) -> tuple[Any, ...]:
 
 
 def _value(node: ast.expr | None) -> Any:
-    """A default: its value where it is a literal, else its source text; None for a ``field(default_factory=...)``."""
+    """A default: its value if it is a literal, else its source text; None for ``field(default_factory=...)``."""
     if node is None:
         return REQUIRED
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "field":

@@ -1,4 +1,4 @@
-"""Minimize a weighted sum of losses: the one training loop."""
+"""The training loop: minimize a weighted sum of losses."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ GRAPH_FROM = 20
 
 @dataclass(frozen=True)
 class Training:
-    """How a task is learned.
+    """Training settings of a task.
 
     Args:
         epochs: passes over the task's training nodes; with full batches, steps.
         lr: learning rate.
-        weight_decay: of ``adam`` and ``sgd`` coupled (an L2 term in the gradient), of ``adamw`` decoupled.
-        optimizer: ``adam``, ``adamw`` or ``sgd``; its state starts afresh with every task.
-        batch_size: the task's own examples per step, joined by as many of the others (see :class:`MiniBatches`);
-            None is all of them.
-        fanout: the number of neighbors drawn per node in a batch, hop by hop; see :class:`Sampling`. None is all of
-            them, exactly.
-        with_replacement: whether a neighbor may be drawn more than once.
+        weight_decay: coupled (an L2 term in the gradient) for ``adam`` and ``sgd``, decoupled for ``adamw``.
+        optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
+        batch_size: number of the task's examples per step, plus up to as many others (see :class:`MiniBatches`);
+            None for all.
+        fanout: number of neighbors sampled per node in a batch, per hop; see :class:`Sampling`. None for all
+            neighbors.
+        with_replacement: whether a neighbor may be sampled more than once.
     """
 
     epochs: int = LearnerConfig.epochs
@@ -54,7 +54,7 @@ class Training:
 
     @property
     def sampling(self) -> Sampling | None:
-        """How neighbors are drawn, if they are."""
+        """Neighbor sampling, if any."""
         return None if self.fanout is None else Sampling(tuple(self.fanout), self.with_replacement)
 
     @property
@@ -64,16 +64,16 @@ class Training:
 
 
 class StepHook:
-    """What a method does around every step of one task; the hooks do nothing unless overridden."""
+    """Hooks of a method around every training step of one task; they do nothing unless overridden."""
 
     def skip(self, steps: int) -> None:
-        """``steps`` steps were made before training was interrupted; random choices continue after them."""
+        """``steps`` steps were taken before training was interrupted; random choices continue after them."""
 
     def before_step(self, params: ParamDict) -> None:
         """Gradients have been computed (``params[…].grad``) and may be changed in place."""
 
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
-        """The step has been made; parameters may be changed in place (under ``torch.no_grad``)."""
+        """The step has been taken; parameters may be changed in place (under ``torch.no_grad``)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +81,11 @@ class TaskProgress:
     """The state of training after an epoch.
 
     Args:
-        epoch: epochs that are done.
-        losses: what was minimized in this epoch (the mean over its batches), before its last step, per model, on its
-            device.
-        params, optimizer: the live ones, of all models that are trained side by side; :meth:`state_dict` copies them.
-        buffers: the model's live tensors that are no parameters, e.g. running means.
-        model: which of the models this is about.
+        epoch: number of finished epochs.
+        losses: loss of this epoch (the mean over its batches), before its last step, per model, on its device.
+        params, optimizer: live objects, of all models that are trained side by side; :meth:`state_dict` copies them.
+        buffers: the model's live buffers, e.g. running means.
+        model: index of the model.
     """
 
     epoch: int
@@ -102,11 +101,11 @@ class TaskProgress:
         return self.losses[self.model]
 
     def of(self, model: int) -> TaskProgress:
-        """The same, of one of the models."""
+        """The progress of one of the models."""
         return replace(self, model=model)
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of all that the epochs to come depend on: dropout and batches follow from seed, task and epoch."""
+        """A copy of everything that later epochs depend on; dropout and batches follow from seed, task and epoch."""
         state = self.optimizer.state
         return {
             "epoch": self.epoch,
@@ -126,20 +125,20 @@ class TaskProgress:
 
 OnEpoch = Callable[[TaskProgress], None]
 Penalty = Callable[[ParamDict], Tensor | None]
-"""A term of the loss that depends on the parameters alone, given by their names in the model."""
+"""A term of the loss that depends only on the parameters, given by name."""
 
 
 class MiniBatches:
-    """The batches of an epoch; they follow from the seed and the epoch's number.
+    """The batches of an epoch, determined by the seed and the epoch.
 
-    A batch is ``size`` of the first ``own`` examples, each of which is used once per epoch in an order drawn by seed,
-    and up to ``size`` of the others, drawn for every batch (those of weight 0 are never drawn). With n own and m
-    other examples the batch's loss is
+    A batch has ``size`` of the first ``own`` examples, each of which is used once per epoch in random order, and up to
+    ``size`` of the others, sampled for every batch (never those of weight 0). With n own and m other examples, the loss
+    of the batch is
 
         n/|batch| Σ_batch weight · loss + m/|drawn| Σ_drawn weight · loss,
 
-    whose mean over batches is the full loss: a mean stays a mean, and "half and half" is so in each batch. Of several
-    ranks (:mod:`ergnn.distributed`) each gets its share of every batch.
+    whose mean over batches is the full loss: a mean stays a mean, and equal weights of both parts stay equal in each
+    batch. With several ranks (:mod:`ergnn.distributed`), each gets its share of every batch.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class MiniBatches:
         return -(-self.own // self.size)
 
     def of_epoch(self, epoch: int) -> Iterator[Objective]:
-        """Batches over drawn neighbors are prepared by a thread during the step before."""
+        """Yield the batches; with sampled neighbors, a thread prepares each batch during the previous step."""
         made = self._made(epoch)
         return prefetched(made, depth=1) if isinstance(self.objective, SampledObjective) else made
 
@@ -186,18 +185,18 @@ def train(
     penalty: Penalty | None = None,
     resume: dict[str, Any] | None = None,
 ) -> None:
-    """Minimize ``Σ weight · loss`` from the models' present parameters, and write the result into them.
+    """Minimize ``Σ weight · loss`` from the models' current parameters, and write the result into the models.
 
-    Models that stand side by side share no parameter, so that the gradient of the total is each one's own.
+    Models that are trained side by side share no parameters, so that the gradient of the sum is correct for each.
 
     Args:
-        objectives: what to minimize; of several, of the same parameters, the epochs take one each in turn.
-        seeds: one per model; with the task's number they decide the dropout masks and the batches.
+        objectives: objectives of the same parameters; epochs use them in turn.
+        seeds: one per model; with the number of the task they determine the dropout masks and the batches.
         on_epoch: called after each epoch.
-        own: how many examples, the first ones, are the task's own (by default all); for batches.
-        hook: what is done around each step.
-        penalty: what is added to the loss of each step (of one model).
-        resume: of a :class:`TaskProgress`; training continues from there, to the same result bit for bit.
+        own: number of the task's own examples, which come first (by default all); for batches.
+        hook: hooks around each step.
+        penalty: term added to the loss of each step (of one model).
+        resume: ``state_dict`` of a :class:`TaskProgress` to continue from; the result is the same bit for bit.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
@@ -228,7 +227,7 @@ def train(
     mini = None
     if training.batch_size is not None:
         if len(seeds) != 1:
-            raise InputError(f"mini-batches are drawn for one model at a time; {len(seeds)} stand side by side")
+            raise InputError(f"mini-batches support one model at a time; {len(seeds)} are trained side by side")
         count = objective.weights.numel() if own is None else own
         mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, group)
     else:
@@ -266,7 +265,7 @@ def _restore(
     state: dict[str, Any],
     training: Training,
 ) -> int:
-    """Restore parameters, buffers and optimizer; returns the epochs that are done."""
+    """Restore parameters, buffers and optimizer; return the number of finished epochs."""
     epoch = state["epoch"]
     if not isinstance(epoch, int) or not 0 <= epoch <= training.epochs:
         raise InputError(f"the interrupted training was at epoch {epoch!r}; this one has {training.epochs}")
@@ -275,7 +274,7 @@ def _restore(
     if shapes != {name: tuple(value.shape) for name, value in params.items()} or any(
         name not in buffers or buffers[name].shape != value.shape for name, value in state.get("buffers", {}).items()
     ):
-        raise InputError("the interrupted training had other parameters; it cannot continue with this task and learner")
+        raise InputError("the interrupted training had different parameters; it does not match this task and learner")
     with torch.no_grad():
         for name, value in state.get("buffers", {}).items():
             buffers[name].copy_(value)
@@ -307,10 +306,10 @@ def graphed_epochs(
     task: int,
     on_epoch: OnEpoch | None,
 ) -> None:
-    """Full-batch epochs on a GPU as CUDA graphs: a step is recorded once and replayed, and the host only counts.
+    """Full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed.
 
-    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording needs a few steps
-    to warm up; parameters and the optimizer's state are restored after them.
+    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording needs a few warm-up
+    steps; parameters and the optimizer's state are restored after them.
     """
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)

@@ -1,4 +1,4 @@
-"""The hooks: called in order, with what they promise, and without a trace in what is learnt."""
+"""The hooks: called in order, with what they promise, and without a trace in what is learned."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_no_buffer_no_selection_and_no_training_no_epochs(
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_what_is_learnt_is_the_same_with_and_without(stream: TaskStream, batch_size: int | None) -> None:
+def test_what_is_learned_is_the_same_with_and_without(stream: TaskStream, batch_size: int | None) -> None:
     followed, alone = (Learner("gat", epochs=4, batch_size=batch_size) for _ in range(2))
     for task in stream[:2]:
         followed.observe(task, callbacks=[Diary()])
@@ -130,6 +130,6 @@ def test_epochs_are_wanted_only_where_somebody_listens() -> None:
 
 def test_something_else_is_refused_before_training(stream: TaskStream) -> None:
     learner = Learner("gcn", epochs=1)
-    with pytest.raises(InputError, match=r"derived from ergnn\.callbacks\.Callback"):
+    with pytest.raises(InputError, match=r"instance of ergnn\.callbacks\.Callback"):
         learner.observe(stream[0], callbacks=[print])
     assert learner.num_tasks == 0

@@ -44,4 +44,4 @@ def test_the_bar_goes_when_a_task_fails(stream: TaskStream) -> None:
     with pytest.raises(DivergedError):
         Learner("gcn", epochs=3, lr=1e38).observe(stream[0], callbacks=[progress])
     assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count("\x1b[?25h") == 1  # the cursor is back
-    assert "learnt in" not in screen.getvalue()
+    assert "learned in" not in screen.getvalue()

@@ -1,4 +1,4 @@
-"""A graph made from in-neighbour lists is the graph made from its edges."""
+"""A graph made from in-neighbor lists is the graph made from its edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphs import random_graph
 
 
 def lists(graph: Graph) -> tuple[Tensor, Tensor]:
-    """In-neighbours, ascending, in plain Python."""
+    """In-neighbors, ascending, in plain Python."""
     found: list[list[int]] = [[] for _ in range(graph.num_nodes)]
     for source, target in graph.edge_index.T.tolist():
         found[target].append(source)
@@ -90,7 +90,7 @@ def test_wrong_lists_are_refused() -> None:
         Graph.from_csr(x, torch.zeros(4, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), y)
     with pytest.raises(InputError, match=r"col is torch\.float32"):
         Graph.from_csr(x, torch.zeros(4, dtype=torch.long), torch.zeros(0), y)
-    with pytest.raises(InputError, match="it must rise from 0 to 1"):
+    with pytest.raises(InputError, match="it must increase from 0 to 1"):
         Graph.from_csr(x, torch.tensor([0, 1, 0, 1]), torch.tensor([0]), y).validate()
     with pytest.raises(InputError, match="names node 3"):
         Graph.from_csr(x, torch.tensor([0, 1, 1, 1]), torch.tensor([3]), y).validate()

@@ -37,7 +37,7 @@ def undirected(graph: Graph) -> set[tuple[int, int]]:
     return {(min(u, v), max(u, v)) for u, v in graph.edge_index.T.tolist()}
 
 
-# --- the graphs in the box -------------------------------------------------------------------------------
+# --- bundled graphs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_bundled_files_are_small() -> None:
 
 @pytest.mark.parametrize("name", ["cora", "citeseer"])
 def test_a_bundled_graph_is_planetoids(data_root: Path, name: str) -> None:
-    """The same attributes, labels and degrees, and the same edges between nodes of the same attributes."""
+    """The same features, labels and degrees, and the same edges between nodes of the same features."""
     ours = load_graph(name, split="seeded").graph
     theirs = load_graph(name, split="public", root=data_root).graph
 
@@ -103,7 +103,7 @@ def test_seeded_splits_never_draw_citeseers_nodes_without_a_label() -> None:
     dataset = DATASETS.get("citeseer")()
     graph = load_graph("citeseer", split="seeded").graph
     empty = set((graph.x.crow_indices().diff() == 0).nonzero().flatten().tolist())
-    may = set(dataset.labelled(graph).tolist())
+    may = set(dataset.labeled(graph).tolist())
     assert not may & empty
     assert len(may) == 3312
     for seed in range(20):
@@ -157,7 +157,7 @@ def test_a_data_set_without_a_public_split_says_so(bare: Path, tmp_path: Path) -
     graph, split, note = load_graph("photo", root=tmp_path)
     assert (graph.name, split) == ("amazon-photo", "seeded")
     assert note == "using a seeded split: no split was published with Amazon Photo"
-    assert not graph.is_sparse  # a third of the attributes are set
+    assert not graph.is_sparse  # a third of the features are set
 
 
 def test_other_seeded_splits_have_20_and_30_nodes_a_class(bare: Path, tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ def tiny(sparse: bool = False, **changes: torch.Tensor) -> Graph:
 
 @settings(max_examples=40, deadline=None)
 @given(graphs(), st.data())
-def test_rows_are_those_of_the_dense_attributes(graph: Graph, data: st.DataObject) -> None:
+def test_rows_are_those_of_the_dense_features(graph: Graph, data: st.DataObject) -> None:
     nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1))), dtype=torch.long)
     assert torch.equal(graph.rows(nodes), graph.dense_x()[nodes])
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_row_normalisation_divides_by_the_sum_and_keeps_empty_rows(sparse: bool) -> None:
+def test_row_normalization_divides_by_the_sum_and_keeps_empty_rows(sparse: bool) -> None:
     graph = tiny(sparse)
     expected = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
     assert torch.equal(graph.row_normalized().dense_x(), expected)
@@ -36,7 +36,7 @@ def test_row_normalisation_divides_by_the_sum_and_keeps_empty_rows(sparse: bool)
     assert graph.dense_x()[0, 1] == 3  # nobody writes to a graph
 
 
-def test_sparse_attributes_hold_the_same_numbers() -> None:
+def test_sparse_features_hold_the_same_numbers() -> None:
     graph = random_graph()
     assert graph.with_sparse_x().is_sparse
     assert torch.equal(graph.with_sparse_x().dense_x(), graph.x)

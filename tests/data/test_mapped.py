@@ -55,7 +55,7 @@ def test_files_that_cannot_be_mapped_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{}, None]), allow_pickle=True)
     np.save(tmp_path / "texts.npy", np.array(["a", "b"]))
     for name in ("text.npy", "objects.npy", "missing.npy"):
-        with pytest.raises(InputError, match=rf"{name}: not an array file that can be mapped"):
+        with pytest.raises(InputError, match=rf"{name}: not an array file that can be memory-mapped"):
             mapped(tmp_path / name)
     with pytest.raises(InputError, match=r"two\.npz: holds several arrays"):
         mapped(tmp_path / "two.npz")

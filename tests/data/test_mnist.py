@@ -65,9 +65,9 @@ def test_an_idx_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (idx(np.zeros(3))[:4] + b"\0\0", "ends within its header"),
-        (b"", "begins with nothing; an IDX file of bytes in 1 dimension"),
-        (b"\0\0\x08\x03" + bytes(12), "begins with 00000803"),
-        (b"\0\0\x0d\x01" + bytes(12), "begins with 00000d01"),
+        (b"", "starts with nothing; an IDX file of bytes in 1 dimension"),
+        (b"\0\0\x08\x03" + bytes(12), "starts with 00000803"),
+        (b"\0\0\x0d\x01" + bytes(12), "starts with 00000d01"),
         (idx(np.zeros(9))[:-1], "announces 9 bytes, and only 8 follow"),
         (idx(np.zeros(9)) + b"x", "announces 9 bytes, and more follow"),
         (b"\0\0\x08\x01" + struct.pack(">I", 2**32 - 1), "announces .*4294967295.* values"),
@@ -96,7 +96,7 @@ def test_files_that_do_not_belong_together_are_refused(root: Path) -> None:
     with pytest.raises(InputError, match=r"t10k-images.* has 100 images, t10k-labels.* 99 labels"):
         make_stream("permuted-mnist", root=root, dataset_options=SIZES)
     write(root / "mnist/MNIST/raw" / FILES[3], idx(np.full(100, 10)))
-    with pytest.raises(InputError, match="label 10 is no digit"):
+    with pytest.raises(InputError, match="label 10 is not a digit"):
         make_stream("permuted-mnist", root=root, dataset_options=SIZES)
 
 
@@ -175,12 +175,12 @@ def test_options_that_cannot_be_are_refused(root: Path) -> None:
         PermutedMNIST(tasks=0)
     with pytest.raises(InputError, match="test is 10001"):
         PermutedMNIST(test=10_001)
-    with pytest.raises(InputError, match="1,000 training, 1,000 validation and 10,000 test images were asked for"):
+    with pytest.raises(InputError, match="1,000 training, 1,000 validation and 10,000 test images requested"):
         make_stream("permuted-mnist", root=root)
     with pytest.raises(InputError, match="no image of class"):
         make_stream("permuted-mnist", root=root, dataset_options={**SIZES, "train": 10})
     for options in ({"class_order": "shuffled"}, {"classes_per_task": 2}, {"normalize": True}):
-        with pytest.raises(InputError, match="are for graphs cut into tasks by class"):
+        with pytest.raises(InputError, match="apply to graphs split into tasks by class"):
             make_stream("permuted-mnist", root=root, dataset_options=SIZES, **options)  # type: ignore[arg-type]
     with pytest.raises(PublicSplitUnavailable, match="use split='seeded'"):
         make_stream("permuted-mnist", root=root, split="public", dataset_options=SIZES)
@@ -191,7 +191,7 @@ def test_options_that_cannot_be_are_refused(root: Path) -> None:
 def test_it_is_listed_with_its_23_tasks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = next(info for info in describe_datasets() if info.name == "permuted-mnist")
     assert (info.tasks, info.classes_per_task, info.edges) == (23, 10, 0)
-    assert info.location == "not here; scikit-learn's digits stand in"
+    assert info.location == "missing; uses scikit-learn's digits instead"
     monkeypatch.setenv("ERGNN_DATA", str(root))
     assert DATASETS.get("permuted-mnist")().location() == "in ERGNN_DATA"
 
@@ -263,7 +263,7 @@ def test_remembered_images_are_copies_and_ids_may_repeat(root: Path, method: str
 @pytest.mark.parametrize("method", ["replay", "gem", "agem"])
 def test_live_replay_of_a_graph_that_is_gone_is_refused(root: Path, method: str) -> None:
     task = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream[0]
-    with pytest.raises(InputError, match=r"has a graph of its own.* use 'isolated' or 'ego'"):
+    with pytest.raises(InputError, match=r"has its own graph.* use 'isolated' or 'ego'"):
         learner(method).observe(task)
 
 

@@ -27,7 +27,7 @@ def test_the_presets_are_three_tasks_of_two_classes(name: str) -> None:
     assert (stream.name, stream.metric) == (name, "accuracy")
 
 
-def test_coras_seventh_class_is_unlabelled_context() -> None:
+def test_coras_seventh_class_is_unlabeled_context() -> None:
     graph = make_stream("cora").stream[0].graph
     assert graph.num_edges == 2 * 5278
     assert int((graph.y == -1).sum()) == 180
@@ -62,7 +62,7 @@ def test_reddit_is_eight_tasks_of_five_communities(tmp_path: Path) -> None:
     assert 40 not in stream[0].graph.y
 
 
-def test_bags_of_words_are_row_normalised_unless_told(tmp_path: Path) -> None:
+def test_bags_of_words_are_row_normalized_unless_told(tmp_path: Path) -> None:
     x = make_stream("citeseer").stream[0].graph.dense_x()
     sums = x.sum(dim=1)
     assert torch.allclose(sums[sums > 0], torch.ones(3312))

@@ -150,20 +150,20 @@ def test_class_sizes_fall_geometrically_and_not_by_label() -> None:
     assert torch.allclose(parts, torch.tensor([153_431.0, 23_831.0, 55_703.0]).double(), rtol=0.02)
 
 
-def test_attributes_are_a_centre_and_noise_of_variance_one() -> None:
+def test_features_are_a_center_and_noise_of_variance_one() -> None:
     wanted = RedditLike(nodes=20_000, features=24, signal=0.5, edges=2)
     community = wanted.communities(0, 20_000)
-    x = wanted.attributes(0, 20_000, community)
+    x = wanted.node_features(0, 20_000, community)
     assert x.dtype == torch.float32
     mean = torch.stack([x[community == c].mean(0) for c in range(41)])
     assert float((x - mean[community]).std()) == pytest.approx(1, abs=0.01)
     assert float(mean.std()) == pytest.approx(0.5, rel=0.1)
-    assert torch.equal(wanted.attributes(500, 600, community[500:600]), x[500:600])
+    assert torch.equal(wanted.node_features(500, 600, community[500:600]), x[500:600])
 
 
 def test_signal_zero_leaves_noise_alone() -> None:
     wanted = RedditLike(nodes=5000, features=8, signal=0.0, edges=2)
-    here, there = (wanted.attributes(0, 50, torch.full((50,), c)) for c in (0, 40))
+    here, there = (wanted.node_features(0, 50, torch.full((50,), c)) for c in (0, 40))
     assert torch.equal(here, there)
 
 
@@ -172,7 +172,7 @@ def test_signal_zero_leaves_noise_alone() -> None:
 
 def test_what_is_read_is_what_was_written(folder: Path) -> None:
     read = read_files(folder)
-    assert torch.equal(read.x, SMALL.attributes(0, 3000, SMALL.communities(0, 3000)))
+    assert torch.equal(read.x, SMALL.node_features(0, 3000, SMALL.communities(0, 3000)))
     assert torch.equal(read.y, SMALL.labels(0, 3000))
     assert torch.equal(read.split.long(), SMALL.splits(0, 3000))
     assert (read.col.dtype, read.rowptr.dtype) == (torch.int32, torch.int64)
@@ -204,7 +204,7 @@ def test_a_file_of_another_graph_is_refused(tmp_path: Path) -> None:
 
 def test_nothing_is_left_of_a_graph_that_could_not_be_finished(tmp_path: Path) -> None:
     class Fails(RedditLike):
-        def attributes(self, start: int, end: int, community: Tensor) -> Tensor:
+        def node_features(self, start: int, end: int, community: Tensor) -> Tensor:
             raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):

@@ -10,8 +10,8 @@ from ergnn.data import Split, splits
 from ergnn.errors import InputError
 
 
-def labels(*counts: int, unlabelled: int = 0) -> torch.Tensor:
-    y = torch.cat([torch.full((count,), c) for c, count in enumerate(counts)] + [torch.full((unlabelled,), -1)])
+def labels(*counts: int, unlabeled: int = 0) -> torch.Tensor:
+    y = torch.cat([torch.full((count,), c) for c, count in enumerate(counts)] + [torch.full((unlabeled,), -1)])
     return y[torch.randperm(y.numel(), generator=torch.Generator().manual_seed(0))]
 
 
@@ -23,7 +23,7 @@ def counts(y: torch.Tensor, nodes: torch.Tensor) -> list[int]:
     return torch.bincount(y[nodes], minlength=int(y.max()) + 1).tolist()
 
 
-def assert_disjoint_and_labelled(split: Split, y: torch.Tensor) -> None:
+def assert_disjoint_and_labeled(split: Split, y: torch.Tensor) -> None:
     train, val, test = parts(split)
     assert len(train) == split.train.numel()
     assert not train & val
@@ -33,11 +33,11 @@ def assert_disjoint_and_labelled(split: Split, y: torch.Tensor) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 1000), unlabelled=st.integers(0, 9), per_class=st.integers(1, 5))
-def test_planetoid_like_has_the_sizes_asked_for(seed: int, unlabelled: int, per_class: int) -> None:
-    y = labels(12, 30, 20, unlabelled=unlabelled)
+@given(seed=st.integers(0, 1000), unlabeled=st.integers(0, 9), per_class=st.integers(1, 5))
+def test_planetoid_like_has_the_sizes_asked_for(seed: int, unlabeled: int, per_class: int) -> None:
+    y = labels(12, 30, 20, unlabeled=unlabeled)
     split = splits.planetoid_like(y, per_class=per_class, num_val=15, num_test=25, seed=seed)
-    assert_disjoint_and_labelled(split, y)
+    assert_disjoint_and_labeled(split, y)
     assert counts(y, split.train) == [per_class] * 3
     assert (split.val.numel(), split.test.numel()) == (15, 25)
 
@@ -60,9 +60,9 @@ def test_planetoid_like_takes_only_the_nodes_it_may() -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_scaled_uses_every_node_and_leaves_test_nodes_to_classes_of_two(seed: int, sizes: list[int]) -> None:
-    y = labels(*sizes, unlabelled=3)
+    y = labels(*sizes, unlabeled=3)
     split, words = splits.scaled(y, seed=seed)
-    assert_disjoint_and_labelled(split, y)
+    assert_disjoint_and_labeled(split, y)
     train, val, test = (counts(y, part) for part in (split.train, split.val, split.test))
     assert [sum(parts) for parts in zip(train, val, test, strict=True)] == sizes
     assert all(train)
@@ -81,25 +81,25 @@ def test_scaled_has_planetoids_sizes_only_where_every_class_gets_test_nodes() ->
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), train=st.integers(1, 4), val=st.integers(0, 4), test=st.integers(1, 4))
 def test_per_class_has_the_sizes_asked_for(seed: int, train: int, val: int, test: int) -> None:
-    y = labels(12, 30, 20, unlabelled=4)
+    y = labels(12, 30, 20, unlabeled=4)
     split = splits.per_class(y, train=train, val=val, test=test, seed=seed)
-    assert_disjoint_and_labelled(split, y)
+    assert_disjoint_and_labeled(split, y)
     sizes = [counts(y, part) for part in (split.train, split.val, split.test)]
     assert sizes == [[train] * 3, [val] * 3, [test] * 3]
 
 
 def test_per_class_gives_the_rest_to_test() -> None:
-    y = labels(12, 30, unlabelled=4)
+    y = labels(12, 30, unlabeled=4)
     split = splits.per_class(y, train=4, val=3)
     assert counts(y, split.test) == [5, 23]
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), stratified=st.booleans())
-def test_fractions_that_add_up_to_one_use_every_labelled_node(seed: int, stratified: bool) -> None:
-    y = labels(13, 31, 22, unlabelled=5)
+def test_fractions_that_add_up_to_one_use_every_labeled_node(seed: int, stratified: bool) -> None:
+    y = labels(13, 31, 22, unlabeled=5)
     split = splits.fractions(y, train=0.5, val=0.3, test=0.2, stratified=stratified, seed=seed)
-    assert_disjoint_and_labelled(split, y)
+    assert_disjoint_and_labeled(split, y)
     assert set.union(*parts(split)) == set((y >= 0).nonzero().flatten().tolist())
     if stratified:
         assert counts(y, split.train) == [round(0.5 * count) for count in (13, 31, 22)]
@@ -156,11 +156,11 @@ def test_check_split_wants_vectors_of_int64() -> None:
 @pytest.mark.parametrize(
     ("draw", "options", "message"),
     [
-        (splits.planetoid_like, {"per_class": 8}, "class 1 has 7 labelled nodes; 8 are asked for training"),
+        (splits.planetoid_like, {"per_class": 8}, "class 1 has 7 labeled nodes; 8 are required for training"),
         (
             splits.planetoid_like,
             {"per_class": 5},
-            r"7 labelled nodes are left .* 500 for validation and 1000 for",
+            r"7 labeled nodes are left .* 500 for validation and 1000 for",
         ),
         (splits.planetoid_like, {"per_class": 0}, "per_class is 0; at least 1 is needed"),
         (splits.planetoid_like, {"num_val": -1}, "num_val is -1; at least 0"),
@@ -168,17 +168,17 @@ def test_check_split_wants_vectors_of_int64() -> None:
         (
             splits.per_class,
             {"train": 4, "val": 3},
-            "class 1 has 7 labelled nodes; 4 .* 3 .* at least 1 for test",
+            "class 1 has 7 labeled nodes; 4 .* 3 .* at least 1 for test",
         ),
-        (splits.per_class, {"train": 4, "val": 3, "test": 2}, "class 1 has 7 .* 2 for test are asked for"),
+        (splits.per_class, {"train": 4, "val": 3, "test": 2}, "class 1 has 7 .* 2 for test are required"),
         (splits.per_class, {"train": 0}, "train is 0; at least 1"),
         (splits.per_class, {"val": -2}, "val is -2; at least 0"),
         (splits.per_class, {"test": 0}, "test is 0; at least 1"),
         (splits.fractions, {"train": 1.2}, "the train fraction is 1.2; a fraction is between 0 and 1"),
         (splits.fractions, {"train": 0.9}, "0.9, 0.2 and 0.2 add up to 1.3; at most 1"),
-        (splits.fractions, {"train": 0.01}, "class 0 has 10 labelled nodes, too few for a fraction of 0.01"),
-        (splits.fractions, {"train": 0.01, "stratified": False}, "the graph has 17 labelled nodes, too few"),
-        (splits.per_class, {"train": 1, "val": 1, "classes": [2]}, "class 2 has 0 labelled nodes"),
+        (splits.fractions, {"train": 0.01}, "class 0 has 10 labeled nodes, too few for a fraction of 0.01"),
+        (splits.fractions, {"train": 0.01, "stratified": False}, "the graph has 17 labeled nodes, too few"),
+        (splits.per_class, {"train": 1, "val": 1, "classes": [2]}, "class 2 has 0 labeled nodes"),
     ],
 )
 def test_impossible_sizes_name_the_class_and_the_counts(draw, options: dict, message: str) -> None:

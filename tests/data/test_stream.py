@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ergnn.data import UNLABELLED, Graph, Split, Task, TaskStream, splits
+from ergnn.data import UNLABELED, Graph, Split, Task, TaskStream, splits
 from ergnn.errors import InputError
 from graphs import graphs, random_graph
 
 EDGES = st.sampled_from(["all", "seen", "own"])
-LEFTOVER = st.sampled_from(["context", "drop"])
+LEFTOVER = st.sampled_from(["context", "drop", "last"])
 SEEDS = st.integers(0, 2**31)
 
 
@@ -42,8 +42,10 @@ def test_tasks_share_out_the_classes(drawn: tuple[Graph, TaskStream, dict]) -> N
     graph, stream, options = drawn
     per_task = options["classes_per_task"]
     assert len(stream) == (options["num_tasks"] or graph.num_classes // per_task)
-    assert all(task.num_classes == per_task for task in stream)
-    assert len(set(stream.classes)) == len(stream.classes) == len(stream) * per_task
+    full = len(stream) == graph.num_classes // per_task
+    extra = graph.num_classes % per_task if options["leftover"] == "last" and full else 0
+    assert [task.num_classes for task in stream] == [per_task] * (len(stream) - 1) + [per_task + extra]
+    assert len(set(stream.classes)) == len(stream.classes) == len(stream) * per_task + extra
     assert set(stream.classes) <= set(range(graph.num_classes))
     assert [task.id for task in stream] == list(range(len(stream)))
     if options["class_order"] == "natural":
@@ -71,7 +73,7 @@ def test_visible_edges_by_brute_force(drawn: tuple[Graph, TaskStream, dict]) -> 
 
     def visible(u: int, v: int, i: int) -> bool:
         a, b = int(graph.y[u]), int(graph.y[v])
-        leftover = [c != UNLABELLED and c not in home for c in (a, b)]
+        leftover = [c != UNLABELED and c not in home for c in (a, b)]
         if options["leftover"] == "drop" and any(leftover):
             return False
         if options["edges"] == "all":
@@ -89,14 +91,14 @@ def test_visible_edges_by_brute_force(drawn: tuple[Graph, TaskStream, dict]) -> 
 def test_labels_outside_the_tasks_are_hidden(drawn: tuple[Graph, TaskStream, dict]) -> None:
     graph, stream, _ = drawn
     for task in stream:
-        expected = [c if c in stream.classes else UNLABELLED for c in graph.y.tolist()]
+        expected = [c if c in stream.classes else UNLABELED for c in graph.y.tolist()]
         assert task.graph.y.tolist() == expected
         assert task.graph.public_split is None
 
 
 @settings(max_examples=30, deadline=None)
 @given(streams())
-def test_views_share_attributes_and_labels(drawn: tuple[Graph, TaskStream, dict]) -> None:
+def test_views_share_features_and_labels(drawn: tuple[Graph, TaskStream, dict]) -> None:
     graph, stream, options = drawn
     assert all(task.graph.x is graph.x for task in stream)
     assert all(task.graph.y is stream[0].graph.y for task in stream)
@@ -222,10 +224,10 @@ def test_moving_a_stream_keeps_what_is_shared() -> None:
         ({"num_tasks": 3}, "num_tasks is 3; 4 classes make 1 to 2 tasks of 2"),
         ({"num_tasks": 0}, "num_tasks is 0"),
         ({"class_order": "random"}, "class_order is 'random'; choose one of: natural, shuffled or a list"),
-        ({"class_order": [0, 1, 2, 4]}, "class_order names class 4; classes are 0 to 3"),
-        ({"class_order": [0, 1, 2, -1]}, "class_order names class -1; classes are 0 to 3"),
-        ({"class_order": [0, 1, 1, 2, 3]}, "class_order names class 1 more than once"),
-        ({"class_order": [3, 0, 1]}, "class_order leaves out class 2; it must name all 4 once"),
+        ({"class_order": [0, 1, 2, 4]}, "class_order contains class 4; classes are 0 to 3"),
+        ({"class_order": [0, 1, 2, -1]}, "class_order contains class -1; classes are 0 to 3"),
+        ({"class_order": [0, 1, 1, 2, 3]}, "class_order contains class 1 more than once"),
+        ({"class_order": [3, 0, 1]}, "class_order lacks class 2; it must contain all 4 classes once"),
         ({"split": "random"}, "split is 'random'; choose one of: auto, public, seeded or a Split"),
         ({"edges": "none"}, "edges is 'none'; choose one of: all, seen, own"),
         ({"leftover": "keep"}, "leftover is 'keep'; choose one of: context, drop"),
@@ -291,9 +293,9 @@ def test_targets_of_another_tasks_nodes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id": 3}, "mine: task 4 .* stands at place 0"),
-        ({"classes": ()}, r"has classes \(\); at least one, none twice"),
-        ({"classes": (0, 0)}, r"has classes \(0, 0\); at least one, none twice"),
+        ({"id": 3}, "mine: task 4 .* is at position 0"),
+        ({"classes": ()}, r"has classes \(\); at least one class is required, each once"),
+        ({"classes": (0, 0)}, r"has classes \(0, 0\); at least one class is required, each once"),
         ({"test": ids(3)}, "node 3 has label 1, not one of the task's"),
     ],
 )

@@ -18,7 +18,7 @@ from ergnn.errors import ErgnnError, InputError
 
 CASES: dict[str, dict[str, Any]] = {
     "batches": {"batch_size": 16},
-    "drawn neighbours": {"batch_size": 16, "fanout": "2,1"},
+    "drawn neighbors": {"batch_size": 16, "fanout": "2,1"},
     "full batch": {"backbone": "gat", "edges": "own"},
     "nothing for rank 1": {"batch_size": 1, "epochs": 1, "method": "finetune"},
     "rows": {"backbone": "mlp", "batch_size": 7, "optimizer": "sgd", "lr": 0.1},
@@ -41,7 +41,7 @@ def test_two_ranks_learn_what_one_process_learns(case: str) -> None:
     close(alone, first)
     assert first.parameters == second.parameters
     assert first.remembered == second.remembered
-    assert len(set(first.parameters)) == 3  # something was learnt in each task
+    assert len(set(first.parameters)) == 3  # something was learned in each task
     assert digest(first.state) == digest(second.state)
     assert first.matrix == second.matrix
     assert first.state["method"].keys() == alone.state["method"].keys()
@@ -60,7 +60,7 @@ def test_each_rank_propagates_its_share_of_the_columns(name: str) -> None:
 @pytest.mark.parametrize("options", [{"sketch": 16}, {}])
 def test_ranks_solve_the_head_that_one_process_solves(options: dict[str, Any]) -> None:
     """With a sketch there are fewer columns than training nodes, and columns are shared; else each works alone."""
-    settings: dict[str, Any] = {"backbone": "sgc", "backbone_options": {}, "method": "analytic", "head": "growing"}
+    settings: dict[str, Any] = {"backbone": "auto", "backbone_options": {}, "method": "analytic", "head": "growing"}
     config = replace(BASE, **settings, method_options=options).resolved()
     alone, ranks = learn(config), on_ranks(learn, config)
     expected, found = (each.state["method"]["solution"] for each in (alone, ranks[0]))
@@ -93,7 +93,7 @@ def test_ranks_that_disagree_are_an_error_on_both() -> None:
     for error in given:
         assert isinstance(error, ErgnnError)
         assert re.fullmatch(
-            r"the ranks disagree on what was learnt in task 2 .*\(rank 0: \w+, rank 1: \w+\)", str(error)
+            r"the ranks disagree on what was learned in task 2 .*\(rank 0: \w+, rank 1: \w+\)", str(error)
         )
 
 
@@ -101,16 +101,16 @@ def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: P
     config = replace(BASE, batch_size=16).resolved()
     error, code = on_ranks(learn, config, str(tmp_path), 6)  # in the middle of the second task
     assert isinstance(error, ErgnnError)
-    assert "rank 0 of 2: another rank is gone or does not answer" in str(error)
+    assert "rank 0 of 2: another rank is lost or does not respond" in str(error)
     assert code == -signal.SIGKILL
     (kept,) = tmp_path.iterdir()
     assert len(torch.load(kept, weights_only=True)["rows"]) == 1
     whole, again = on_ranks(learn, config), on_ranks(learn, config, str(tmp_path))
-    assert again[0].said == ["seed 0, class order 0: 1 of 3 tasks are done already"]
+    assert again[0].said == ["seed 0, class order 0: 1 of 3 tasks are already done"]
     assert again[1].said == []
     assert again[0].parameters == again[1].parameters == whole[0].parameters[1:]
     assert again[0].matrix == whole[0].matrix
-    alone = learn(config, str(tmp_path))  # all is done: nothing is learnt again
+    alone = learn(config, str(tmp_path))  # all is done: nothing is learned again
     assert alone.parameters == []
     assert alone.matrix == whole[0].matrix
 
@@ -119,7 +119,7 @@ def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: P
 def test_a_rank_that_does_not_answer_is_missed_in_the_end() -> None:
     assert on_ranks(second_comes_late, 0.1) == ["no error", "no error"]
     error, _ = on_ranks(second_comes_late, 8.0)
-    assert "rank 0 of 2: another rank is gone or does not answer" in str(error)
+    assert "rank 0 of 2: another rank is lost or does not respond" in str(error)
 
 
 def test_a_group_is_left() -> None:
@@ -131,10 +131,10 @@ def test_one_process_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     learn(config, str(tmp_path))
     (kept,) = tmp_path.iterdir()
     kept.write_bytes(b"half of a")
-    with pytest.raises(InputError, match=r"\.pt: cannot be read .*; remove it to begin this run afresh"):
+    with pytest.raises(InputError, match=r"\.pt: cannot be read .*; remove it to start this run again"):
         learn(config, str(tmp_path))
     torch.save({"schema": 7}, kept)
-    with pytest.raises(InputError, match="not a checkpoint that this version reads"):
+    with pytest.raises(InputError, match="not a checkpoint that this version can read"):
         learn(config, str(tmp_path))
 
 
@@ -160,7 +160,7 @@ def test_a_launch_by_halves_is_named(
 def test_a_gpu_by_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match="take its GPUs in turn: use cuda"), joined("cuda:0"):
+    with pytest.raises(InputError, match="assigned to its ranks in turn: use cuda"), joined("cuda:0"):
         pass
 
 

@@ -60,7 +60,7 @@ def test_a_rank_killed_from_outside_ends_the_run_and_the_same_command_goes_on(tm
     assert program.returncode != 0
     assert out == ""
     assert "ergnn: rank 0 of 2" in errors
-    assert f"the same command goes on from {tmp_path}" in errors
+    assert f"the same command continues from {tmp_path}" in errors
     assert result_of(command) == result_of(torchrun(*settings))
 
 

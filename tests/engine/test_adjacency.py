@@ -86,7 +86,7 @@ def test_sources_of_blocks_are_exactly_the_neighborhood(graph: Graph, data: st.D
 
 @settings(max_examples=25, deadline=None)
 @given(messy_graphs(), st.data())
-def test_a_field_reads_the_attributes_of_the_neighborhood_and_no_more(graph: Graph, data: st.DataObject) -> None:
+def test_a_field_reads_the_features_of_the_neighborhood_and_no_more(graph: Graph, data: st.DataObject) -> None:
     nodes = torch.cat([some_nodes(data, graph), torch.tensor([0])])
     heads = torch.zeros(nodes.numel(), 1, dtype=torch.long)
     for name, hops in [("gat", 2), ("gcn", 2), ("sage", 2), ("gin", 2), ("mlp", 0)]:

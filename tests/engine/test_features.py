@@ -15,7 +15,7 @@ from ergnn.engine.features import DenseFeatures, Features, SparseFeatures, featu
 from ergnn.engine.objective import FieldObjective
 from ergnn.nn.backbones import BACKBONES
 from graphs import random_graph
-from nn.cases import assert_near, labelled, messy_graphs, model_of
+from nn.cases import assert_near, labeled, messy_graphs, model_of
 
 
 def projected(part: Features, weight: Tensor, rows_of: list[int]) -> Tensor:
@@ -28,7 +28,7 @@ def projected(part: Features, weight: Tensor, rows_of: list[int]) -> Tensor:
 
 @settings(max_examples=40, deadline=None)
 @given(messy_graphs(), st.data())
-def test_attributes_times_a_matrix_are_those_of_the_dense_rows(graph: Graph, data: st.DataObject) -> None:
+def test_features_times_a_matrix_are_those_of_the_dense_rows(graph: Graph, data: st.DataObject) -> None:
     nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=6)), dtype=torch.long)
     weight = torch.randn(1, graph.num_features, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     part = features_of(graph, nodes, torch.float64)
@@ -38,7 +38,7 @@ def test_attributes_times_a_matrix_are_those_of_the_dense_rows(graph: Graph, dat
 
 @settings(max_examples=40, deadline=None)
 @given(messy_graphs(), st.data())
-def test_joined_attributes_meet_the_weights_of_their_own_model(graph: Graph, data: st.DataObject) -> None:
+def test_joined_features_meet_the_weights_of_their_own_model(graph: Graph, data: st.DataObject) -> None:
     size = st.lists(st.integers(0, graph.num_nodes - 1), max_size=5)
     nodes = [torch.tensor(data.draw(size), dtype=torch.long) for _ in range(3)]
     sparse = [data.draw(st.booleans()) for _ in nodes]
@@ -62,7 +62,7 @@ def mostly_zero(share: float) -> Graph:
     return replace(graph, x=graph.x * keep)
 
 
-def test_attributes_are_sparse_where_few_are_not_zero() -> None:
+def test_features_are_sparse_where_few_are_not_zero() -> None:
     nodes = torch.tensor([3, 1])
     assert isinstance(features_of(mostly_zero(0.05), nodes), SparseFeatures)
     assert isinstance(features_of(mostly_zero(0.2), nodes), DenseFeatures)
@@ -78,7 +78,7 @@ def test_the_choice_of_sparse_or_dense_changes_no_result(
     results = []
     for below in (0.0, 1.0):
         monkeypatch.setattr(features, "SPARSE_BELOW", below)
-        examples = labelled(mostly_zero(0.05), [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
+        examples = labeled(mostly_zero(0.05), [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
         objective = FieldObjective([model], [examples])
         if objective.field.layers and name != "sgc":
             assert isinstance(objective.field.features, SparseFeatures if below else DenseFeatures)

@@ -103,7 +103,7 @@ OTHERS = {
     "Transformer": TransformerConv(4, 3),
     "GCN, improved": GCNConv(4, 3, improved=True),
     "GCN without self-loops": GCNConv(4, 3, add_self_loops=False),
-    "GCN that does not normalise": GCNConv(4, 3, normalize=False),
+    "GCN that does not normalize": GCNConv(4, 3, normalize=False),
     "GCN without bias": GCNConv(4, 3, bias=False),
     "GCN against the edges": GCNConv(4, 3, flow="target_to_source"),
     "GCN with a mean": GCNConv(4, 3, aggr="mean"),
@@ -112,13 +112,13 @@ OTHERS = {
     "SAGE with two aggregations": SAGEConv(4, 3, aggr=["mean", "max"]),
     "SAGE without the node itself": SAGEConv(4, 3, root_weight=False),
     "SAGE that projects": SAGEConv(4, 3, project=True),
-    "SAGE that normalises": SAGEConv(4, 3, normalize=True),
+    "SAGE that normalizes": SAGEConv(4, 3, normalize=True),
     "SAGE without bias": SAGEConv(4, 3, bias=False),
     "SAGE against the edges": SAGEConv(4, 3, flow="target_to_source"),
-    "GIN with a learnt epsilon": GINConv(mlp(4), train_eps=True),
+    "GIN with a learned epsilon": GINConv(mlp(4), train_eps=True),
     "GIN with a mean": GINConv(mlp(4), aggr="mean"),
     "GIN with one linear layer": GINConv(nn.Linear(4, 3)),
-    "GIN with normalisation": GINConv(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))),
+    "GIN with normalization": GINConv(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))),
     "GIN with another activation": GINConv(nn.Sequential(nn.Linear(4, 4), nn.ELU(), nn.Linear(4, 3))),
     "GIN without bias": GINConv(mlp(4, bias=False)),
     "Linear without bias": nn.Linear(4, 3, bias=False),
@@ -156,7 +156,7 @@ def test_every_site_and_every_model_has_a_mask_of_its_own() -> None:
             assert torch.equal(one, together[200 * m : 200 * (m + 1)])
 
 
-def test_entries_of_a_vector_and_of_dense_and_sparse_attributes_are_dropped_one_by_one() -> None:
+def test_entries_of_a_vector_and_of_dense_and_sparse_features_are_dropped_one_by_one() -> None:
     graph = random_graph(n=60, f=30, sparse=True, dtype=torch.float64)
     nodes = torch.arange(60)
     block, read = make_block(adjacency_of(graph), None, nodes, torch.zeros_like(nodes), 1)

@@ -23,7 +23,7 @@ from ergnn.engine.objective import FieldObjective, embed
 from ergnn.learner import Learner
 from ergnn.observing import observe_together
 from graphs import random_graph
-from nn.cases import AGGREGATIONS, assert_near, examples_of, labelled, messy_graphs, model_of, reference_logits
+from nn.cases import AGGREGATIONS, assert_near, examples_of, labeled, messy_graphs, model_of, reference_logits
 
 NAMES = ("gat", "gcn", "sage", "gin", "sgc", "mlp")
 WIDTHS = [2, 3, 2]
@@ -65,7 +65,7 @@ def test_scores_and_gradients_are_those_of_pyg(
 def test_gauss_newton_products_are_those_on_edges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(n=60, directed=True, self_loops=True, dtype=torch.float64)
     model = model_of(name, graph.num_features, [3, 3])
-    examples = labelled(graph, list(range(0, 60, 3)), [[i % 2] for i in range(20)], [3, 3], seed=0)
+    examples = labeled(graph, list(range(0, 60, 3)), [[i % 2] for i in range(20)], [3, 3], seed=0)
     found = []
     for limit in (0, 10**9):
         monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", limit)
@@ -85,7 +85,7 @@ def test_embeddings_are_those_of_the_whole_graph(name: str) -> None:
     assert_near(embed(model, graph, nodes), model.eval().embed(graph.x, graph.edge_index)[nodes])
 
 
-def test_attributes_and_lists_of_a_whole_graph_are_not_copied() -> None:
+def test_features_and_lists_of_a_whole_graph_are_not_copied() -> None:
     plain = random_graph(n=50, p_edge=0.4)
     adj = adjacency_of(plain)
     graph = Graph.from_csr(plain.x, adj.rowptr, adj.col.int(), plain.y, undirected=True)
@@ -137,7 +137,7 @@ def test_models_side_by_side_are_each_alone(name: str) -> None:
 def test_what_is_dropped_follows_from_the_key_and_has_the_mean_of_nothing_dropped() -> None:
     graph = random_graph(n=60, p_edge=0.3)
     model = model_of("gat", graph.num_features, [3], dropout=0.5, dtype=torch.float32)
-    examples = labelled(graph, list(range(40)), [[0]] * 40, [3], seed=0)
+    examples = labeled(graph, list(range(40)), [[0]] * 40, [3], seed=0)
     objective = FieldObjective([model], [replace(examples, weights=examples.weights.float())])
     params = objective.parameters()
     keys = dropout_keys([0], 0, 2, objective.dropout_sites)

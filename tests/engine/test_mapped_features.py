@@ -1,4 +1,4 @@
-"""Attributes in a file that is larger than the memory a process may hold."""
+"""Features in a file that is larger than the memory a process may hold."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ print(status("RssFile"), path.stat().st_size, status("VmHWM"))
 
 
 def test_only_the_rows_of_a_batch_are_read(tmp_path: Path) -> None:
-    """Training and scoring on 3.2 GB of attributes, where only 0.7 GB may be allocated and no copy fits."""
+    """Training and scoring on 3.2 GB of features, where only 0.7 GB may be allocated and no copy fits."""
     done = subprocess.run([sys.executable, "-c", CODE, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     in_memory, file, peak = (int(text) for text in done.stdout.split())

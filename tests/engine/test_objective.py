@@ -32,7 +32,7 @@ from graphs import random_graph
 from nn.cases import (
     assert_near,
     examples_of,
-    labelled,
+    labeled,
     messy_graphs,
     model_of,
     reference_gradient,
@@ -94,15 +94,15 @@ def test_scores_losses_and_gradients_are_those_of_pyg_on_the_whole_graph(name: s
 def test_single_precision_is_equal_to_a_relative_error_of_1e_5(name: str, sparse: bool) -> None:
     graph = random_graph(n=80, f=12, p_edge=0.06, seed=5, directed=True, self_loops=True, isolated=4, sparse=sparse)
     model = model_of(name, 12, WIDTHS, seed=1, dtype=torch.float32)
-    examples = labelled(graph, [3, 1, 4, 1, 5, 9, 26, 53], [[0, 1, 2]] * 8, WIDTHS, seed=2)
+    examples = labeled(graph, [3, 1, 4, 1, 5, 9, 26, 53], [[0, 1, 2]] * 8, WIDTHS, seed=2)
     assert_equals_reference(FieldObjective, model, examples, 1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_whole_numbers_as_attributes_are_read_as_pyg_reads_them(name: str) -> None:
+def test_whole_numbers_as_features_are_read_as_pyg_reads_them(name: str) -> None:
     graph = random_graph(sparse=True)
     counts = replace(graph, x=graph.dense_x().round().long())
-    examples = labelled(counts, [0, 7, 7], [[0], [1], [0]], [2, 3], seed=0)
+    examples = labeled(counts, [0, 7, 7], [[0], [1], [0]], [2, 3], seed=0)
     model = model_of(name, 8, [2, 3], dropout=0.0 if name == "sgc" else 0.5)
     assert_equals_reference(FieldObjective, model, examples, 1e-9)
     objective = FieldObjective([model], [examples])
@@ -115,7 +115,7 @@ def test_whole_numbers_as_attributes_are_read_as_pyg_reads_them(name: str) -> No
 def test_hessian_products_are_those_of_pyg(name: str) -> None:
     graph = random_graph(seed=2, directed=True, dtype=torch.float64, isolated=2)
     model = model_of(name, 8, [3])
-    examples = labelled(graph, [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
+    examples = labeled(graph, [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
     objectives = FieldObjective([model], [examples]), PlainObjective(model, examples)
     products = []
     for objective in objectives:
@@ -143,12 +143,12 @@ def test_embeddings_are_those_of_the_whole_graph(name: str, data: st.DataObject)
 
 
 def trio(name: str, dropout: float) -> tuple[list[Backbone], list[Examples]]:
-    """Three models with examples of their own, in graphs of their own; the third's attributes are sparse."""
+    """Three models with examples of their own, in graphs of their own; the third's features are sparse."""
     drawn = [random_graph(seed=s, directed=s == 1, dtype=torch.float64, sparse=s == 2) for s in range(3)]
     nodes = [[0, 4, 4, 19], [7, 30], [2, 3, 5, 7, 11, 13]]
     models = [model_of(name, 8, WIDTHS, seed=s, dropout=dropout) for s in range(3)]
     heads = [[[0, 2]] * (len(part) - 1) + [[2, 0]] for part in nodes]
-    examples = [labelled(g, n, h, WIDTHS, seed=9) for g, n, h in zip(drawn, nodes, heads, strict=True)]
+    examples = [labeled(g, n, h, WIDTHS, seed=9) for g, n, h in zip(drawn, nodes, heads, strict=True)]
     return models, examples
 
 
@@ -186,7 +186,7 @@ def test_models_side_by_side_are_each_alone(name: str, dropout: float, sparse: s
 def test_dropout_on_fields_has_the_mean_and_spread_of_pyg_s(name: str) -> None:
     draws = 600
     graph = random_graph(n=12, f=5, classes=2, p_edge=0.3, seed=4, dtype=torch.float64)
-    examples = labelled(graph, [0, 1, 2], [[0]] * 3, [3], seed=0)
+    examples = labeled(graph, [0, 1, 2], [[0]] * 3, [3], seed=0)
     model = model_of(name, 5, [3], dropout=0.4)
     samples = []
     for objective in (FieldObjective([model], [examples]), PlainObjective(model, examples)):
@@ -206,7 +206,7 @@ def test_dropout_on_fields_has_the_mean_and_spread_of_pyg_s(name: str) -> None:
 def test_the_same_keys_drop_the_same_and_others_do_not(plain: bool) -> None:
     graph = random_graph()
     model = model_of("gat", 8, [3], dropout=0.6, dtype=torch.float32)
-    examples = labelled(graph, list(range(10)), [[0]] * 10, [3], seed=0)
+    examples = labeled(graph, list(range(10)), [[0]] * 10, [3], seed=0)
     objective: Objective = PlainObjective(model, examples) if plain else FieldObjective([model], [examples])
     first, second = dropout_keys([0], 0, 2, objective.dropout_sites)
     params = objective.parameters()
@@ -222,7 +222,7 @@ def test_writing_back_changes_the_heads_in_use_and_no_others(name: str) -> None:
     graph = random_graph()
     models = [model_of(name, 8, WIDTHS, seed=s) for s in range(2)]
     before = [copy.deepcopy(model.state_dict()) for model in models]
-    examples = labelled(graph, [0, 5], [[0], [2]], WIDTHS, seed=0)
+    examples = labeled(graph, [0, 5], [[0], [2]], WIDTHS, seed=0)
     objective = FieldObjective(models, [examples, examples])
     assert objective.heads == [0, 2]
     objective.write_back(objective.parameters())
@@ -237,7 +237,7 @@ def test_writing_back_changes_the_heads_in_use_and_no_others(name: str) -> None:
 def test_parameters_are_a_copy() -> None:
     graph = random_graph()
     model = model_of("gcn", 8, [3])
-    examples = labelled(graph, [0], [[0]], [3], seed=0)
+    examples = labeled(graph, [0], [[0]], [3], seed=0)
     for objective in (FieldObjective([model], [examples]), PlainObjective(model, examples)):
         before = copy.deepcopy(model.state_dict())
         for value in objective.parameters().values():
@@ -249,8 +249,8 @@ def test_parameters_are_a_copy() -> None:
 def test_objectives_with_the_same_heads_take_the_same_parameters() -> None:
     graph = random_graph(dtype=torch.float64)
     model = model_of("gat", 8, WIDTHS)
-    both = labelled(graph, [0, 5], [[0], [1]], WIDTHS, seed=0)
-    one = labelled(graph, [3, 9], [[0], [0]], WIDTHS, seed=1)
+    both = labeled(graph, [0, 5], [[0], [1]], WIDTHS, seed=0)
+    one = labeled(graph, [3, 9], [[0], [0]], WIDTHS, seed=1)
     narrow, wide = make_objective([model], [one]), make_objective([model], [one], heads=[0, 1])
     params = make_objective([model], [both]).parameters()
     assert {key: value.shape for key, value in wide.parameters().items()} == {k: v.shape for k, v in params.items()}
@@ -262,8 +262,8 @@ def test_a_head_that_is_not_among_the_arguments_is_refused() -> None:
     graph = random_graph()
     for heads in ([0], [2], [0, 2]):
         with pytest.raises(InputError, match="scored by head 1"):
-            make_objective([model], [labelled(graph, [0, 5], [[1], [1]], WIDTHS, seed=0)], heads=heads)
-    parts = [labelled(graph, [0], [[head]], WIDTHS, seed=0) for head in (0, 1)]
+            make_objective([model], [labeled(graph, [0, 5], [[1], [1]], WIDTHS, seed=0)], heads=heads)
+    parts = [labeled(graph, [0], [[head]], WIDTHS, seed=0) for head in (0, 1)]
     with pytest.raises(InputError, match="scored by head 1"):
         make_objective([model, model_of("gcn", 8, WIDTHS)], parts)
 
@@ -288,7 +288,7 @@ def test_models_of_different_shape_do_not_stand_side_by_side() -> None:
         model_of("gcn", 8, [3], dropout=0.5),
         model_of("gcn", 8, [3], dtype=torch.float32),
     ]
-    examples = labelled(random_graph(), [0], [[0]], [3], seed=0)
+    examples = labeled(random_graph(), [0], [[0]], [3], seed=0)
     for other in others:
         assert not can_stand_side_by_side([gcn, other])
         with pytest.raises(InputError, match="side by side"):
@@ -333,7 +333,7 @@ class ManyHeads(type(model_of("gat", 2, [2]))):  # type: ignore[misc]
 FALLBACKS = {
     "an unknown layer": lambda: Transformer(8),
     "another embed": lambda: Doubled(8),
-    "an activation that is learnt": lambda: Custom([nn.Linear(8, 4)], nn.PReLU(), 4),
+    "an activation that is learned": lambda: Custom([nn.Linear(8, 4)], nn.PReLU(), 4),
     "an activation after propagation": lambda: Custom([Propagate(1), nn.Linear(8, 4)], nn.ReLU(), 4),
     "propagation after a layer": lambda: Custom([nn.Linear(8, 4), Propagate(1)], nn.Identity(), 4),
     "attention heads of unequal width": lambda: ManyHeads(8, hidden=2, heads=2),
@@ -348,7 +348,7 @@ def test_a_backbone_without_a_form_on_fields_runs_on_the_whole_graph(kind: str) 
     for width in WIDTHS:
         model.add_head(width)
     model = model.double()
-    examples = labelled(graph, [0, 3, 3], [[0, 1], [1, 2], [2, 0]], WIDTHS, seed=0)
+    examples = labeled(graph, [0, 3, 3], [[0, 1], [1, 2], [2, 0]], WIDTHS, seed=0)
     assert not model.runs_on_fields
     assert isinstance(make_objective([model], [examples]), PlainObjective)
     with pytest.raises(InputError, match="side by side"):
@@ -371,7 +371,7 @@ def test_unusual_backbones_that_run_on_fields_equal_pyg_too(kind: str) -> None:
     model = model.double()
     assert model.runs_on_fields
     assert_equals_reference(
-        FieldObjective, model, labelled(graph, [0, 3, 3], [[0, 1], [1, 1], [1, 0]], [3, 3], seed=0), 1e-9
+        FieldObjective, model, labeled(graph, [0, 3, 3], [[0, 1], [1, 1], [1, 0]], [3, 3], seed=0), 1e-9
     )
 
 
@@ -387,7 +387,7 @@ def test_somebody_else_s_model_is_cut_into_heads() -> None:
     graph = random_graph(dtype=torch.float64)
     model = third_party(outputs=9, heads=3)
     out = model.module(graph.x, graph.edge_index)
-    examples = labelled(graph, [4, 4, 9], [[0, 2], [2, 1], [1, 1]], [3, 3, 3], seed=0)
+    examples = labeled(graph, [4, 4, 9], [[0, 2], [2, 1], [1, 1]], [3, 3, 3], seed=0)
     expected = torch.stack([torch.cat([out[n, 3 * h : 3 * h + 3] for h in row]) for n, row in [
         (4, (0, 2)), (4, (2, 1)), (9, (1, 1)),
     ]])  # fmt: skip
@@ -404,7 +404,7 @@ def test_somebody_else_s_model_is_cut_into_heads() -> None:
 
 def test_somebody_else_s_model_with_too_few_outputs_is_refused_by_name() -> None:
     model = third_party(outputs=5, heads=2)
-    examples = labelled(random_graph(dtype=torch.float64), [0], [[1]], [3, 3], seed=0)
+    examples = labeled(random_graph(dtype=torch.float64), [0], [[1]], [3, 3], seed=0)
     objective = make_objective([model], [examples])
     with pytest.raises(InputError, match=r"GCN has 5 outputs, but 6 are needed, one per class of each head \(3 \+ 3\)"):
         objective.logits(objective.parameters())
@@ -415,7 +415,7 @@ def test_heads_of_somebody_else_s_model_may_differ_in_width() -> None:
     model = third_party(outputs=9, heads=1, width=2)
     model.add_head(4)
     out = model.module(graph.x, graph.edge_index)
-    examples = labelled(graph, [4, 9], [[0], [1]], [2, 4], seed=0)
+    examples = labeled(graph, [4, 9], [[0], [1]], [2, 4], seed=0)
     logits = make_objective([model], [examples]).logits(dict(model.named_parameters()))
     assert_near(logits[0, :2], out[4, :2])
     assert bool((logits[0, 2:] < -1e4).all())

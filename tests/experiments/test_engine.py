@@ -13,7 +13,7 @@ from ergnn.errors import InputError
 from ergnn.experiments.cells import Options
 from ergnn.experiments.engine import run_units
 from ergnn.experiments.engines.local import LocalEngine
-from ergnn.experiments.reproduce import STAND_IN, reproduce
+from ergnn.experiments.reproduce import reproduce
 from ergnn.experiments.store import RunStore
 from ergnn.experiments.units import Computed, Unit
 from ergnn.report.reproduced import write_results
@@ -24,16 +24,16 @@ OPTIONS = Options(seeds=2, class_orders=1, split="seeded")
 
 
 def twice(units: Sequence[Unit]) -> Generator[Computed, None, None]:
-    """As a cluster that lost sight of a worker which was not lost at all."""
+    """Like a cluster that loses the connection to a worker that is still running."""
     for computed in LocalEngine()(units):
         yield computed
         yield computed
 
 
 def elsewhere(units: Sequence[Unit]) -> Generator[Computed, None, None]:
-    """As a machine that has not got the data set."""
+    """Like a machine without the data set, which uses a substitute."""
     for computed in LocalEngine()(units):
-        yield replace(computed, results=[replace(r, notes=(f"others {STAND_IN}",)) for r in computed.results])
+        yield replace(computed, results=[replace(r, data="a substitute") for r in computed.results])
 
 
 def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Pat
     assert not (tmp_path / "out" / "runs.sqlite").exists()
     with RunStore(store_path, create=False) as store:
         assert len(store) == 4
-    with pytest.raises(InputError, match="holds 4 finished runs; --resume goes on with them, another --store starts"):
+    with pytest.raises(InputError, match="contains 4 finished runs; use --resume to continue, or another --store"):
         reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
     assert reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path, resume=True).done == 0
 

@@ -1,4 +1,4 @@
-"""Tables from stored runs; interrupted work that goes on; commands that give a row again."""
+"""Tables from stored runs; resumed work; commands that reproduce a row."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_killed_in_the_middle_it_goes_on_and_gives_the_same_tables(whole: Path, 
     before, expected = rows_of(store), rows_of(whole / "runs.sqlite")
     assert 8 <= len(before) < len(expected) == 40
     assert len(before) % 4 == 0  # batches are kept whole
-    with pytest.raises(InputError, match=rf"holds {len(before)} finished runs; --resume goes on"):
+    with pytest.raises(InputError, match=rf"contains {len(before)} finished runs; use --resume to continue"):
         run_tiny(str(tmp_path))
     resumed = run_tiny(str(tmp_path), resume=True)
     after = rows_of(store)

@@ -175,7 +175,7 @@ def test_seeds_do_not_share_a_method_that_is_given_as_an_object() -> None:
 
 
 def test_settings_beside_a_configuration_are_refused() -> None:
-    with pytest.raises(InputError, match="a RunConfig says learner, seeds and denominator itself"):
+    with pytest.raises(InputError, match="a RunConfig already contains learner, seeds and denominator"):
         run(QUICK, seeds=3)
     with pytest.raises(InputError, match=r"seeds is \[\]; at least one is needed"):
         run(make_stream("cora", split="seeded").stream, seeds=[])

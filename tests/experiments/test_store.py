@@ -61,7 +61,7 @@ def test_a_store_gives_what_the_run_gave(tmp_path: Path) -> None:
 def test_a_batch_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.sqlite") as store:
         bad = replace(some_result(1), history=[{"selection": object()}])
-        with pytest.raises(TypeError, match="no JSON"):
+        with pytest.raises(TypeError, match="cannot be stored as JSON"):
             store.put_all(CONFIG.resolved(), [some_result(0), bad])
         with pytest.raises(InputError, match="NOT NULL"):
             store.put_all(CONFIG.resolved(), [some_result(0), replace(some_result(1), split=None)])  # type: ignore[arg-type]
@@ -153,5 +153,5 @@ def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.Ca
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert float(rows[0]["fm"]) == pytest.approx(0.2)
     assert json.loads(rows[0]["config"])["selector"] == "im"
-    with RunStore(path) as store, pytest.raises(InputError, match="cannot be filtered by 'colour'"):
-        store.runs(colour="red")
+    with RunStore(path) as store, pytest.raises(InputError, match="cannot be filtered by 'color'"):
+        store.runs(color="red")

@@ -17,7 +17,14 @@ FEATURES = 12
 IDS = [f"n{i}" for i in range(80)]
 QUICK = Settings.from_settings(
     {
-        **{"backbone": "gcn", "backbone_options": {"hidden": 4}, "epochs": 6, "per_class": 3, "seed": 1},
+        **{
+            "method": "replay",
+            "backbone": "gcn",
+            "backbone_options": {"hidden": 4},
+            "epochs": 6,
+            "per_class": 3,
+            "seed": 1,
+        },
         **{"weight_decay": None, "eval_samples": 200},
     }
 )
@@ -41,7 +48,7 @@ def make_update(
     nodes: int = 40,
     before: int = 0,
     seed: int = 0,
-    labelled: float = 0.7,
+    labeled: float = 0.7,
     links: int = 3,
 ) -> tuple[NodeTable, EdgeTable]:
     """Nodes ``n{before}`` on, with some labels, linked among themselves and to earlier ones."""
@@ -50,7 +57,7 @@ def make_update(
     x = (rng.random((nodes, FEATURES)) < 0.15).astype(np.float32)
     x[np.arange(nodes), label % FEATURES] = 1.0
     ids = [f"n{before + i}" for i in range(nodes)]
-    known = rng.random(nodes) < labelled
+    known = rng.random(nodes) < labeled
     labels = [f"c{c}" if k else None for c, k in zip(label, known, strict=True)]
     table = NodeTable(objects(ids), objects(labels), features=x)
     source = rng.integers(before, before + nodes, links * nodes)
@@ -64,13 +71,13 @@ def make_update(
 
 
 def make_updates(
-    count: int, *, nodes: int = 40, seed: int = 0, labelled: float = 0.7, links: int = 3
+    count: int, *, nodes: int = 40, seed: int = 0, labeled: float = 0.7, links: int = 3
 ) -> list[tuple[NodeTable, EdgeTable]]:
     """Two new classes an update, and from the third update on an old one again."""
     out = []
     for i in range(count):
         classes = [2 * i, 2 * i + 1] + ([0] if i >= 2 else [])
-        made = make_update(i, classes, nodes=nodes, before=i * nodes, seed=seed, labelled=labelled, links=links)
+        made = make_update(i, classes, nodes=nodes, before=i * nodes, seed=seed, labeled=labeled, links=links)
         out.append(made)
     return out
 

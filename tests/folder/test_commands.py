@@ -34,19 +34,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def root(files: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> str:
     root = str(tmp_path_factory.mktemp("commands") / "learner")
-    options = [
-        "--method",
-        "replay",
-        "--backbone",
-        "gcn",
-        "--backbone-options",
-        "hidden=4",
-        "--epochs",
-        "4",
-        "--per-class",
-        "2",
-    ]
-    assert main(["init", root, *options, "--budget-nodes", "7", "--seed", "3"]) == 0
+    options = ["--backbone", "gcn", "--backbone-options", "hidden=4", "--epochs", "4", "--per-class", "2"]
+    assert main(["init", root, "--method", "replay", *options, "--budget-nodes", "7", "--seed", "3"]) == 0
     for i, (nodes, edges) in enumerate(files):
         assert main(["observe", root, "--nodes", nodes, "--edges", edges, "--task-name", f"week {i + 1}"]) == 0
     return root
@@ -222,7 +211,7 @@ def test_observe_shows_progress_with_the_time_left_on_a_terminal(
 
 def test_names_are_text_on_the_page_and_never_code(tmp_path: Path) -> None:
     root = str(tmp_path / "d")
-    main(["init", root, "--backbone", "mlp", "--epochs", "1", "--per-class", "1"])
+    main(["init", root, "--method", "replay", "--backbone", "mlp", "--epochs", "1", "--per-class", "1"])
     (tmp_path / "n.csv").write_text("id,label,f\n<script>alert(1)</script>,<b>x,1\nb,y,0\n")
     assert main(["observe", root, "--nodes", str(tmp_path / "n.csv"), "--task-name", "<img src=x>"]) == 0
     assert main(["inspect", root, "-o", str(tmp_path / "p.html")]) == 0
@@ -257,8 +246,8 @@ def test_evaluate_forget_rollback_and_export(root: str, tmp_path: Path, capsys: 
         (["init", "{root}"], "not an empty folder"),
         (["init", "{root}2", "--num-features", "0"], "num_features is 0"),
         (["init", "{root}2", "--backbone", "resnet"], "unknown backbone 'resnet'"),
-        (["init", "{root}2", "--selector", "best"], "unknown selector 'best'"),
-        (["init", "{root}2", "--backbone-options", "wings=2"], "wings"),
+        (["init", "{root}2", "--method", "replay", "--selector", "best"], "unknown selector 'best'"),
+        (["init", "{root}2", "--method", "replay", "--backbone-options", "wings=2"], "wings"),
         (["init", "{root}2", "--val", "0.7", "--test", "0.4"], "it must be below 1"),
         (["init", "{root}2", "--keep", "0"], "keep is 0"),
         (["init", "{root}2", "--max-nodes", "0"], "limit on nodes is 0"),

@@ -84,7 +84,7 @@ class TestGraph:
 def test_the_file_says_what_it_is(folder: LearnerFolder) -> None:
     connection = sqlite3.connect(folder.root / FILE)
     found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")}
-    assert found == {"application_id": APPLICATION_ID, "user_version": 1}
+    assert found == {"application_id": APPLICATION_ID, "user_version": 2}
     assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
@@ -129,7 +129,8 @@ def test_every_changed_row_is_found(folder: LearnerFolder) -> None:
 def test_the_first_schema_is_still_read(tmp_path: Path) -> None:
     folder = LearnerFolder(shutil.copytree(FIXTURE, tmp_path / "d"))
     assert folder.check() == []
-    fresh = LearnerFolder.create(tmp_path / "fresh", folder.settings)
+    same = folder.settings.with_settings({"class_balance": "none"})  # there was no other when it was written
+    fresh = LearnerFolder.create(tmp_path / "fresh", same)
     for nodes, edges in make_updates(2):
         fresh.observe(nodes, edges)
     np.testing.assert_allclose(probabilities(folder), probabilities(fresh), atol=1e-4)
@@ -161,7 +162,7 @@ def test_migrations_run_once_and_all_or_nothing(tmp_path: Path, monkeypatch: pyt
     assert LearnerFolder(root).check() == []
     assert len(probabilities(folder)) == len(IDS)
     monkeypatch.setattr(database, "migrations", lambda: first)
-    with pytest.raises(FolderError, match=r"has schema 2; .* up to 1.*newer ergnn"):
+    with pytest.raises(FolderError, match=r"has schema 3; .* up to 2.*newer ergnn"):
         LearnerFolder(root)
 
 

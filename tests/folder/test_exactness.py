@@ -58,7 +58,7 @@ SETTINGS = [
 def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settings, tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "learner", settings)
     learner, whole = Learner(settings.config), None
-    for number, (nodes, edges) in enumerate(make_updates(3, nodes=150, labelled=0.15, links=1)):
+    for number, (nodes, edges) in enumerate(make_updates(3, nodes=150, labeled=0.15, links=1)):
         record = folder.observe(nodes, edges)
         snapshot = folder.snapshot()
         whole = WholeGraph(snapshot.graph.dense) if whole is None else whole

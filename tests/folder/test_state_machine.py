@@ -26,7 +26,7 @@ class Known:
     x: dict[str, np.ndarray] = field(default_factory=dict)
     label: dict[str, str] = field(default_factory=dict)
     edges: set[tuple[str, str]] = field(default_factory=set)
-    learnt: set[str] = field(default_factory=set)
+    learned: set[str] = field(default_factory=set)
 
 
 class FolderMachine(RuleBasedStateMachine):
@@ -51,14 +51,14 @@ class FolderMachine(RuleBasedStateMachine):
         self.versions = {n: self.versions[n] for n in sorted(self.versions)[-3:]}
         self.current = self.newest
 
-    @rule(size=st.integers(1, 6), seed=st.integers(0, 10**6), labelled=st.floats(0, 1))
-    def observe(self, size: int, seed: int, labelled: float) -> None:
+    @rule(size=st.integers(1, 6), seed=st.integers(0, 10**6), labeled=st.floats(0, 1))
+    def observe(self, size: int, seed: int, labeled: float) -> None:
         rng = np.random.default_rng(seed)
         known = deepcopy(self.known)
         ids = [f"a{self.count + i}" for i in range(size)]
         self.count += size
         x = x_of(size, seed)
-        labels = [CLASSES[rng.integers(3)] if rng.random() < labelled else None for _ in ids]
+        labels = [CLASSES[rng.integers(3)] if rng.random() < labeled else None for _ in ids]
         everybody = [*known.x, *ids]
         pairs = [(everybody[a], everybody[b]) for a, b in rng.integers(0, len(everybody), (2 * size, 2))]
         self.folder.observe(nodes_of(ids, labels, x), edges_of(*pairs))
@@ -69,7 +69,7 @@ class FolderMachine(RuleBasedStateMachine):
 
     def _learn(self, known: Known, ids: list[str]) -> None:
         self._next(known)
-        known.learnt |= {known.label[name] for name in ids if name in known.label}
+        known.learned |= {known.label[name] for name in ids if name in known.label}
 
     @precondition(lambda self: len(self.known.x) > len(self.known.label))
     @rule(data=st.data(), label=st.sampled_from(CLASSES))
@@ -126,9 +126,11 @@ class FolderMachine(RuleBasedStateMachine):
         assert [snapshot.classes[c] for part in buffer.experiences for c in part.labels.tolist()] == [
             known.label[name] for name in remembered
         ]
-        if known.learnt:
-            ((_, classes, p),) = self.folder.predict(names) if names else [([], sorted(known.learnt), np.zeros((0, 1)))]
-            assert set(classes) == known.learnt
+        if known.learned:
+            ((_, classes, p),) = (
+                self.folder.predict(names) if names else [([], sorted(known.learned), np.zeros((0, 1)))]
+            )
+            assert set(classes) == known.learned
             assert np.isfinite(p).all()
 
     def teardown(self) -> None:

@@ -17,7 +17,7 @@ def cora() -> TaskStream:
     return make_stream("cora", split="seeded", edges="own").stream
 
 
-def learnt(device: str, backbone: str = "gat", selector: str = "im", epochs: int = 30, **options) -> Learner:
+def learned(device: str, backbone: str = "gat", selector: str = "im", epochs: int = 30, **options) -> Learner:
     learner = Learner(backbone, "replay", selector=selector, head="shared", device=device, epochs=epochs, **options)
     for task in cora():
         learner.observe(task)
@@ -26,7 +26,7 @@ def learnt(device: str, backbone: str = "gat", selector: str = "im", epochs: int
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc"])
 def test_gpu_and_cpu_learn_the_same(backbone: str) -> None:
-    a, b = learnt("cpu", backbone), learnt("cuda", backbone)
+    a, b = learned("cpu", backbone), learned("cuda", backbone)
     assert a.method.buffer.nodes.tolist() == b.method.buffer.nodes.tolist()
     for task in cora():
         assert a.evaluate(task) == pytest.approx(b.evaluate(task), abs=0.01)
@@ -42,8 +42,8 @@ def test_a_recorded_step_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_rounds_of_replay_are_recorded_too() -> None:
-    a = learnt("cpu", "gcn", "mf", per_class=4, replay_batch=3)
-    b = learnt("cuda", "gcn", "mf", per_class=4, replay_batch=3)
+    a = learned("cpu", "gcn", "mf", per_class=4, replay_batch=3)
+    b = learned("cuda", "gcn", "mf", per_class=4, replay_batch=3)
     for task in cora():
         assert a.evaluate(task) == pytest.approx(b.evaluate(task), abs=0.01)
 

@@ -53,7 +53,7 @@ def test_an_estimator_learns_known_nodes_again_on_a_gpu() -> None:
     from ergnn.estimator import ContinualNodeClassifier
 
     task = cora()[0]
-    model = ContinualNodeClassifier("gcn", epochs=2, per_class=2, device="cuda")
+    model = ContinualNodeClassifier("gcn", "replay", epochs=2, per_class=2, device="cuda")
     for _ in range(2):
         model.partial_fit(task.graph, task.train)
     assert model.predict(task.graph, task.train).shape == (task.train.numel(),)

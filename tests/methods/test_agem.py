@@ -35,7 +35,7 @@ def test_by_hand() -> None:
     assert project_on_average(kept, torch.zeros(2)) is kept
 
 
-def learnt(sample: int, seed: int) -> tuple[Learner, TaskStream]:
+def learned(sample: int, seed: int) -> tuple[Learner, TaskStream]:
     tasks = TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
     options = {"hidden": 6, "dropout": 0.0}
     learner = Learner("gcn", AGEM(2, sample), epochs=15, head="shared", seed=seed, backbone_options=options)
@@ -46,7 +46,7 @@ def learnt(sample: int, seed: int) -> tuple[Learner, TaskStream]:
 
 def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The gradient before and after the constraint, and each remembered node's own."""
-    learner, tasks = learnt(sample, seed)
+    learner, tasks = learned(sample, seed)
     task, examples = begin(learner, tasks[2])
     assert learner.model is not None
     objective = make_objective([learner.model], [examples])

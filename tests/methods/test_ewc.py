@@ -23,7 +23,7 @@ from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.testing import check_method, example_stream
 from graphs import random_graph
-from nn.cases import assert_near, labelled, model_of, reference_logits
+from nn.cases import assert_near, labeled, model_of, reference_logits
 
 
 def brute_force_fisher(model: Backbone, examples: Examples) -> dict[str, Tensor]:
@@ -42,7 +42,7 @@ def brute_force_fisher(model: Backbone, examples: Examples) -> dict[str, Tensor]
 @pytest.mark.parametrize("heads", [[[0]] * 6, [[0], [1], [0], [1], [1], [0]], [[0, 1]] * 6])
 @pytest.mark.parametrize("name", BACKBONES.names())
 def test_fisher_is_the_mean_squared_gradient_of_single_examples(name: str, heads: list[list[int]]) -> None:
-    examples = labelled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21, 8, 4], heads, [3, 2], seed=1)
+    examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21, 8, 4], heads, [3, 2], seed=1)
     model = model_of(name, 8, [3, 2], seed=4)
     objective = make_objective([model], [examples]).batch(torch.arange(6))
     assert isinstance(objective, RowObjective) == (name == "mlp" and heads == [[0]] * 6)
@@ -57,7 +57,7 @@ def test_fisher_is_the_mean_squared_gradient_of_single_examples(name: str, heads
 
 
 def test_fisher_of_somebody_else_s_model() -> None:
-    examples = labelled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21], [[0]] * 4, [3], seed=1)
+    examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21], [[0]] * 4, [3], seed=1)
     inner = model_of("gcn", 8, [3], seed=4)
     plain = PlainModel(copy.deepcopy(inner))
     plain.add_head(3)

@@ -92,12 +92,20 @@ def test_a_class_that_comes_again_has_the_mean_of_all_its_nodes() -> None:
     torch.testing.assert_close(proba.double(), torch.softmax(expected, 1), atol=1e-5, rtol=1e-4)
 
 
+def test_it_keeps_a_sum_and_a_count_per_class() -> None:
+    graph = random_graph(n=40, classes=4)
+    learner = Learner("sgc", "nearest-mean", head="growing")
+    for done, task in enumerate(TaskStream.from_classes(graph), 1):
+        learner.observe(task)
+        assert learner.method.nbytes == 2 * done * 8 * (graph.num_features + 1)
+
+
 def test_a_run_needs_no_backbone_and_takes_no_other_than_sgc() -> None:
     result = run(RunConfig("cora", method="nearest-mean", protocol="paper", seeds=1))
     assert result.learner.backbone == "sgc"
     assert result.fm.mean == 0.0
     assert result.pm.mean > 0.9
-    with pytest.raises(InputError, match="backbone is 'gcn'; nearest-mean"):
+    with pytest.raises(InputError, match="backbone is 'gcn', but nearest-mean"):
         RunConfig("cora", method="nearest-mean", backbone="gcn").resolved()
 
 

@@ -86,7 +86,7 @@ def test_bad_weights_are_refused_before_any_training():
             Replay(beta=beta)
     with pytest.raises(InputError, match="per_class is 0; it must be 1 or more"):
         Replay(per_class=0)
-    with pytest.raises(InputError, match="an instance already"):
+    with pytest.raises(InputError, match="already an instance"):
         Replay(Spy(), selector_options={"d": 1.0})
 
 
@@ -350,7 +350,7 @@ def test_memory_trains_new_parameters_on_what_is_remembered_afterwards():
 def test_other_heads_are_never_balanced(head: str):
     states = [balanced(mode, head)[0].model.state_dict() for mode in ("auto", "none")]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
-    with pytest.raises(InputError, match="class_balance is 'ace', which is for head 'growing'"):
+    with pytest.raises(InputError, match="class_balance is 'ace', which requires head 'growing'"):
         balanced("ace", head)
 
 

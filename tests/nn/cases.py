@@ -60,10 +60,10 @@ def examples_of(draw: st.DrawFn, graph: Graph, widths: list[int], heads_each: in
     nodes = draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=7))
     nodes.append(nodes[0])
     heads = [[draw(st.integers(0, len(widths) - 1)) for _ in range(heads_each)] for _ in nodes]
-    return labelled(graph, nodes, heads, widths, draw(st.integers(0, 2**16)))
+    return labeled(graph, nodes, heads, widths, draw(st.integers(0, 2**16)))
 
 
-def labelled(graph: Graph, nodes: list[int], heads: list[list[int]], widths: list[int], seed: int) -> Examples:
+def labeled(graph: Graph, nodes: list[int], heads: list[list[int]], widths: list[int], seed: int) -> Examples:
     generator = torch.Generator().manual_seed(seed)
     width = max(widths[head] for row in heads for head in row)
     targets = []

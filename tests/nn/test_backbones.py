@@ -134,7 +134,7 @@ def test_what_a_layer_and_what_a_head_reads_is_dropped() -> None:
         layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     model(graph.x.double(), graph.edge_index)
     assert len(seen) == 3
-    assert 0.4 < float((seen[0] == 0).double().mean()) < 0.6  # attributes are never 0 themselves
+    assert 0.4 < float((seen[0] == 0).double().mean()) < 0.6  # features are never 0 themselves
     assert torch.allclose(seen[0][seen[0] != 0], 2 * graph.x.double()[seen[0] != 0])
     for read in seen[1:]:
         assert float((read == 0).double().mean()) > 0.5

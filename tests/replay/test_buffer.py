@@ -63,9 +63,7 @@ def test_the_buffer_holds_e_nodes_a_class_seen_in_order_and_none_twice(classes, 
 
 @buffers
 @settings(max_examples=40, deadline=None)
-def test_attached_nodes_keep_attributes_and_labels_and_the_graph_keeps_its_own(
-    classes, e, replay, sparse, seed, p_edge
-):
+def test_attached_nodes_keep_features_and_labels_and_the_graph_keeps_its_own(classes, e, replay, sparse, seed, p_edge):
     graph = random_graph(n=6 * classes, f=3, classes=classes, seed=seed, p_edge=p_edge, sparse=sparse)
     buffer, added = fill(graph, e, replay)
     attached, ids = buffer.attach(graph)
@@ -127,15 +125,13 @@ def test_an_ego_graph_follows_edges_into_the_node_only():
 
 
 EXACT = {"gat": 2, "sage": 2, "gin": 2, "gcn": 3, "sgc": 3, "mlp": 1}
-"""Hops at which a copy scores as the original: two layers; one more where coefficients have neighbours' degrees."""
+"""Hops at which a copy scores as the original: two layers; one more where coefficients have neighbors' degrees."""
 
 
 @pytest.mark.parametrize("name", sorted(EXACT))
 @given(st.integers(0, 1000), st.booleans(), st.booleans())
 @settings(max_examples=8, deadline=None)
-def test_a_stored_neighbourhood_scores_as_the_node_does_where_it_stands(
-    name: str, seed: int, sparse: bool, loops: bool
-):
+def test_a_stored_neighborhood_scores_as_the_node_does_where_it_stands(name: str, seed: int, sparse: bool, loops: bool):
     graph = random_graph(n=30, f=3, classes=4, seed=seed, p_edge=0.06, sparse=sparse, self_loops=loops)
     buffer, added = fill(graph, 2, "ego", EXACT[name])
     attached, ids = buffer.attach(graph)
@@ -157,7 +153,7 @@ def test_one_hop_fewer_is_not_enough(name: str):
 
 
 @pytest.mark.parametrize("name", sorted(EXACT))
-def test_an_isolated_copy_scores_as_a_node_without_neighbours(name: str):
+def test_an_isolated_copy_scores_as_a_node_without_neighbors(name: str):
     graph = random_graph(n=30, f=3, classes=4, p_edge=0.2)
     buffer, added = fill(graph, 1, "isolated")
     attached, ids = buffer.attach(graph)
@@ -225,7 +221,7 @@ def test_a_budget_is_kept_and_shared_out_fairly(classes: int, e: int, replay: st
         assert torch.equal(part.labels, graph.y[part.nodes])
 
 
-def test_no_age_is_favoured_where_one_class_comes_again_and_again():
+def test_no_age_is_favored_where_one_class_comes_again_and_again():
     """With a budget of 20 and 200 updates of one node each, reservoir sampling keeps on average 10 of either half."""
     graph = random_graph(n=4000, f=2, classes=1, p_edge=0.0)
     young = []

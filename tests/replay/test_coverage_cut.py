@@ -16,7 +16,7 @@ from ergnn.replay.selectors import SELECTORS, SelectionContext, best_per_class, 
 
 
 def context_of(places: list[list[float]], labels: list[int], per_class: int, seed: int) -> SelectionContext:
-    """Candidates at given places of attribute space."""
+    """Candidates at given places of feature space."""
     y, classes = torch.tensor(labels), tuple(sorted(set(labels)))
     graph = Graph(torch.tensor(places), torch.empty(2, 0, dtype=torch.long), y)
     task = Task(0, graph, torch.arange(len(labels)), torch.tensor([0]), torch.tensor([0]), classes)

@@ -16,12 +16,12 @@ from torch import Tensor
 from ergnn.errors import InputError
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors import ridge
-from ergnn.replay.selectors.la_ridge import LinearisedRidge
+from ergnn.replay.selectors.la_ridge import LinearizedRidge
 from ergnn.replay.selectors.ridge import RidgeProblem, ascent, best_of_all, choose_one_each
 from ergnn.replay.selectors.s2_ridge import SmoothedRidge
 from ergnn.testing import example_context, example_graph
 
-BOTH = [SmoothedRidge, LinearisedRidge]
+BOTH = [SmoothedRidge, LinearizedRidge]
 
 
 def quality(
@@ -62,8 +62,8 @@ def random_problem(
     members = list(torch.arange(len(classes)).split(sizes))
     classes += [i % len(sizes) for i in range(others)]
     kinds = len(sizes) if own_kernels and len(sizes) > 2 else 1
-    centre = torch.randn(kinds, len(sizes), 4, generator=generator, dtype=torch.double)[:, classes]
-    g = centre + 1.5 * torch.randn(kinds, len(classes), 4, generator=generator, dtype=torch.double)
+    center = torch.randn(kinds, len(sizes), 4, generator=generator, dtype=torch.double)[:, classes]
+    g = center + 1.5 * torch.randn(kinds, len(classes), 4, generator=generator, dtype=torch.double)
     kernel = g[:, : sum(sizes)] @ g.transpose(1, 2)
     targets = torch.randperm(len(classes), generator=generator)[: len(classes) - 1].sort().values
     return RidgeProblem(kernel, torch.tensor(classes), len(sizes), targets), classes, members
@@ -156,7 +156,7 @@ def test_more_sets_than_can_be_tried_are_searched_by_ascent(monkeypatch: pytest.
 # --- the selectors ---------------------------------------------------------------------------------------
 
 
-def in_order(context: SelectionContext, selector: SmoothedRidge | LinearisedRidge) -> tuple[RidgeProblem, list[int]]:
+def in_order(context: SelectionContext, selector: SmoothedRidge | LinearizedRidge) -> tuple[RidgeProblem, list[int]]:
     """The problem of all candidates in the task's order, and the classes of its nodes."""
     problem = selector.problem(context, context.nodes)
     nodes = torch.cat([context.nodes, context.task.val])
@@ -167,7 +167,7 @@ def in_order(context: SelectionContext, selector: SmoothedRidge | LinearisedRidg
 def greedy(
     context: SelectionContext, problem: RidgeProblem, classes: list[int], e: int
 ) -> tuple[list[list[int]], list]:
-    """The best set of one a class, then each class in turn; with what each added."""
+    """The best set of one node per class, then one node for each class in turn, with the increase of each."""
     count = len(context.task.classes)
     members = [[v for v in range(context.nodes.numel()) if classes[v] == c] for c in range(count)]
     value = lambda chosen: written_out(problem, classes, chosen)  # noqa: E731
@@ -268,7 +268,7 @@ def test_a_task_of_one_class_has_a_best_node_too(kind: type, head: str):
     assert selector.select(context).nodes.tolist() == [int(context.nodes[values.index(max(values))])]
 
 
-def test_attributes_that_are_all_zero_leave_the_choice_to_the_seed():
+def test_features_that_are_all_zero_leave_the_choice_to_the_seed():
     context, graph = example_context(), example_graph()
     blank = replace(graph, x=torch.zeros_like(graph.x), y=context.graph.y)
     context = replace(context, task=replace(context.task, graph=blank), per_class=2)

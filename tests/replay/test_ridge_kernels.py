@@ -22,7 +22,7 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.backbones.gin import GIN
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors.first_layer import first_layer_names
-from ergnn.replay.selectors.la_ridge import LinearisedRidge
+from ergnn.replay.selectors.la_ridge import LinearizedRidge
 from ergnn.replay.selectors.s2_ridge import SmoothedRidge
 from ergnn.replay.selectors.smoothed import smoothed
 from ergnn.testing import example_context, example_stream
@@ -43,13 +43,13 @@ def dense_smoothed(graph: Graph, hops: int) -> Tensor:
 
 @given(graphs(), st.integers(0, 3), st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_smoothed_attributes_equal_dense_matrix_powers(graph, hops, seed):
+def test_smoothed_features_equal_dense_matrix_powers(graph, hops, seed):
     nodes = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))[:7]
     expected = dense_smoothed(graph, hops)[nodes]
     assert torch.allclose(smoothed(graph, nodes, hops), expected, atol=1e-5)
 
 
-def test_s2_ridges_kernel_is_the_inner_product_of_smoothed_attributes():
+def test_s2_ridges_kernel_is_the_inner_product_of_smoothed_features():
     context = example_context(sparse=True)
     g = dense_smoothed(context.graph, 2)
     nodes = torch.cat([context.nodes, context.task.val])
@@ -122,7 +122,7 @@ MODELS: dict[str, tuple[str | nn.Module, list[str]]] = {
 }
 
 
-def learnt(
+def learned(
     backbone: str | nn.Module, head: str, classes: int, options: dict[str, Any] | None = None
 ) -> SelectionContext:
     """What a selector sees after two tasks, in double precision."""
@@ -166,7 +166,7 @@ def close(a: Tensor, b: Tensor) -> bool:
 @pytest.mark.parametrize(("head", "classes"), [("shared", 2), ("per-task", 2), ("growing", 2), ("per-task", 3)])
 def test_la_ridges_kernel_is_that_of_explicit_gradients(model: str, head: str, classes: int):
     backbone, names = MODELS[model]
-    context = learnt(backbone, head, classes)
+    context = learned(backbone, head, classes)
     nodes = torch.cat([context.nodes, context.task.val])
     z = outputs(context)[nodes][:, -classes:]
     if classes == 2:
@@ -174,7 +174,7 @@ def test_la_ridges_kernel_is_that_of_explicit_gradients(model: str, head: str, c
     else:
         p = torch.softmax(z, dim=1)
         margins = [torch.log(p[:, c] / (1 - p[:, c])) for c in range(classes)]
-    kernel = LinearisedRidge().kernel(context, context.nodes, context.task.val)
+    kernel = LinearizedRidge().kernel(context, context.nodes, context.task.val)
     assert kernel.size(0) == len(margins)
     for found, margin in zip(kernel, margins, strict=True):
         g = explicit(context, names, margin)
@@ -183,8 +183,8 @@ def test_la_ridges_kernel_is_that_of_explicit_gradients(model: str, head: str, c
 
 
 def test_a_kernel_made_in_blocks_is_the_same():
-    context = learnt("mlp", "shared", 2, {"hidden": 3000, "layers": 1})
-    whole, blocks = (LinearisedRidge(memory=m).kernel(context, context.nodes, context.task.val) for m in (64, 1))
+    context = learned("mlp", "shared", 2, {"hidden": 3000, "layers": 1})
+    whole, blocks = (LinearizedRidge(memory=m).kernel(context, context.nodes, context.task.val) for m in (64, 1))
     assert 12 * 12 * 3000 * 8 > 2 * 2**20, "a block holds fewer than half of the candidates"
     assert close(blocks, whole)
 
@@ -194,7 +194,7 @@ def test_a_kernel_made_in_blocks_is_the_same():
 @pytest.mark.parametrize("target", ["val", "train"])
 def test_rim_is_the_cosine_of_explicit_gradients(model: str, head: str, classes: int, target: str):
     backbone, names = MODELS[model]
-    context = learnt(backbone, head, classes)
+    context = learned(backbone, head, classes)
     z, task = outputs(context), context.task
     offset = classes if head == "growing" else 0
     losses: Callable[[Tensor], Tensor] = lambda nodes: F.cross_entropy(  # noqa: E731
@@ -226,5 +226,5 @@ def test_a_module_without_a_matrix_is_refused():
         def forward(self, x: Tensor, adj: Tensor) -> Tensor:
             return (self.scale * x)[:, :2]
 
-    with pytest.raises(InputError, match="no matrix among its parameters"):
-        SELECTORS.create("la-ridge").select(learnt(Flat(), "shared", 2))
+    with pytest.raises(InputError, match="has no weight matrix"):
+        SELECTORS.create("la-ridge").select(learned(Flat(), "shared", 2))

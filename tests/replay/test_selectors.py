@@ -54,7 +54,7 @@ def make_context(
 
 
 def vectors(context: SelectionContext, space: str) -> list[list[float]]:
-    if space == "attribute":
+    if space == "feature":
         return context.graph.dense_x()[context.nodes].double().tolist()
     with torch.no_grad():
         h = context.model.eval().embed(context.graph.dense_x(), context.graph.edge_index)
@@ -112,9 +112,9 @@ small_graphs = st.builds(
     p_edge=st.sampled_from([0.0, 0.1, 0.3]),
     sparse=st.booleans(),
 )
-spaces = st.sampled_from(["attribute", "embedding"])
+spaces = st.sampled_from(["feature", "embedding"])
 backbones = st.sampled_from(["gat", "gcn", "sgc"])
-name_of = {("mf", "attribute"): "mf", ("mf", "embedding"): "mf*", ("cm", "attribute"): "cm", ("cm", "embedding"): "cm*"}
+name_of = {("mf", "feature"): "mf", ("mf", "embedding"): "mf*", ("cm", "feature"): "cm", ("cm", "embedding"): "cm*"}
 
 
 @given(small_graphs, spaces, backbones, st.sampled_from(sorted(DISTANCES)), st.booleans())

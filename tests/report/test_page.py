@@ -195,8 +195,8 @@ def test_principal_components_are_the_covariance_matrix_s(shape: tuple[int, int]
     rows = np.random.default_rng(0).normal(size=shape)
     points, part = principal_components(rows)
     assert points.shape == (shape[0], 2)
-    centred = rows - rows.mean(axis=0)
-    eigenvalues = np.sort(np.linalg.eigvalsh(centred.T @ centred))[::-1]
+    centered = rows - rows.mean(axis=0)
+    eigenvalues = np.sort(np.linalg.eigvalsh(centered.T @ centered))[::-1]
     largest = np.pad(eigenvalues, (0, 2))[:2]
     np.testing.assert_allclose(points.T @ points, np.diag(largest), atol=1e-9)
     total = eigenvalues.sum()
@@ -213,8 +213,8 @@ def test_smoothing_is_s_squared_x() -> None:
     root = adjacency.sum(1).rsqrt().diag()
     expected = torch.linalg.matrix_power(root @ adjacency @ root, 2) @ x.double()
     expected = expected / expected.norm(dim=1, keepdim=True)
-    for attributes in (x, x.to_sparse_csr()):
-        graph = Graph(attributes, edges, torch.zeros(5, dtype=torch.long))
+    for features in (x, x.to_sparse_csr()):
+        graph = Graph(features, edges, torch.zeros(5, dtype=torch.long))
         found = smoothed_features(graph, np.array([3, 0, 4]))
         np.testing.assert_allclose(found, expected[[3, 0, 4]].numpy(), rtol=1e-6)
 

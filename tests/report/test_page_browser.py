@@ -106,16 +106,16 @@ def test_hovering_and_arrow_keys_show_values(browser: Browser) -> None:
 
 
 def test_theme_follows_the_system_and_the_button(browser: Browser) -> None:
-    colour = "getComputedStyle(document.body).backgroundColor"
+    color = "getComputedStyle(document.body).backgroundColor"
     seen = []
     for scheme in ("light", "dark"):
         browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        seen.append(browser.evaluate(colour))
+        seen.append(browser.evaluate(color))
     assert seen[0] != seen[1]
     browser.evaluate("document.getElementById('theme').click()")  # automatic → light, against the system's dark
-    assert browser.evaluate(colour) == seen[0]
+    assert browser.evaluate(color) == seen[0]
     browser.evaluate("document.getElementById('theme').click()")
-    assert browser.evaluate(colour) == seen[1]
+    assert browser.evaluate(color) == seen[1]
     browser.evaluate("document.getElementById('theme').click()")
 
 

@@ -1,4 +1,4 @@
-"""Skip-gram goes on where it was, gives the same bits again, and says what it needs."""
+"""Skip-gram continues training, is reproducible, and names a missing dependency."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SMALL = {"walks": 4, "length": 10, "dim": 16, "window": 3}
 
 
 def blocks(classes: int = 5, size: int = 24, seed: int = 0) -> Graph:
-    """Classes are dense blocks with few edges between; attributes say nothing, two nodes have no edge."""
+    """Classes are dense blocks with few edges between; features say nothing, two nodes have no edge."""
     generator = torch.Generator().manual_seed(seed)
     y = torch.arange(classes).repeat(size)
     linked = torch.rand(y.numel(), y.numel(), generator=generator) < torch.where(y[:, None] == y, 0.3, 0.004)
@@ -46,13 +46,13 @@ def test_visible_is_what_a_search_along_edges_finds(graph: Graph, edges: str) ->
         classes = list(stream.classes[: i + 1])
         found = {v for v in range(graph.num_nodes) if int(task.graph.y[v]) in classes}
         own = set(found)
-        neighbours: dict[int, set[int]] = {}
+        neighbors: dict[int, set[int]] = {}
         for s, t in task.graph.edge_index.T.tolist():
-            neighbours.setdefault(s, set()).add(t)
-            neighbours.setdefault(t, set()).add(s)
+            neighbors.setdefault(s, set()).add(t)
+            neighbors.setdefault(t, set()).add(s)
         frontier = set(found)
         while frontier:
-            frontier = {u for v in frontier for u in neighbours.get(v, ())} - found
+            frontier = {u for v in frontier for u in neighbors.get(v, ())} - found
             found |= frontier
         assert set(visible_nodes(task.graph, classes).tolist()) == found
         if edges == "own":
@@ -79,7 +79,7 @@ def test_vectors_are_there_for_exactly_what_is_visible(kind: str, edges: str) ->
         assert bool((walked[0].graph.x[later] == 0).all())
 
 
-def test_seed_decides_and_attributes_play_no_part() -> None:
+def test_seed_decides_and_features_play_no_part() -> None:
     stream = stream_of()
     first, again, other = (walk_stream(stream, seed=seed, **SMALL) for seed in (0, 0, 1))
     scrambled = TaskStream([replace(t, graph=replace(t.graph, x=torch.rand(t.graph.num_nodes, 7))) for t in stream])

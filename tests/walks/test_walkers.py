@@ -13,7 +13,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from ergnn.errors import InputError
-from ergnn.walks.walkers import ENDED, Neighbours, random_walks
+from ergnn.walks.walkers import ENDED, Neighbors, random_walks
 from graphs import graphs, random_graph
 
 UNDIRECTED = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)]
@@ -57,7 +57,7 @@ def exact_walks(edge_index: Tensor, start: int, length: int, p: float, q: float)
 
 def draw(edge_index: Tensor, starts: Tensor, length: int, p: float, q: float, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return random_walks(Neighbours(edge_index, int(edge_index.max()) + 1), starts, length, generator, p, q)
+    return random_walks(Neighbors(edge_index, int(edge_index.max()) + 1), starts, length, generator, p, q)
 
 
 def p_value(counts: Counter, expected: dict) -> float:
@@ -107,10 +107,10 @@ def test_uniform_walks_visit_as_powers_of_the_transition_matrix() -> None:
 @given(graph=graphs(), length=st.integers(1, 7), p=st.floats(0.1, 8), q=st.floats(0.1, 8), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
 def test_every_step_is_an_edge_and_walks_end_only_where_none_leads_on(graph, length, p, q, seed) -> None:
-    neighbours = Neighbours(graph.edge_index, graph.num_nodes)
+    neighbors = Neighbors(graph.edge_index, graph.num_nodes)
     starts = torch.arange(graph.num_nodes)
-    walks = random_walks(neighbours, starts, length, torch.Generator().manual_seed(seed), p, q)
-    again = random_walks(neighbours, starts, length, torch.Generator().manual_seed(seed), p, q)
+    walks = random_walks(neighbors, starts, length, torch.Generator().manual_seed(seed), p, q)
+    again = random_walks(neighbors, starts, length, torch.Generator().manual_seed(seed), p, q)
     assert torch.equal(walks, again)
     assert walks.shape == (graph.num_nodes, length)
     assert torch.equal(walks[:, 0], starts)
@@ -130,7 +130,7 @@ def test_linked_knows_every_edge(graph) -> None:
     n = graph.num_nodes
     source, target = torch.cartesian_prod(torch.arange(n), torch.arange(n)).T
     edges = set(map(tuple, graph.edge_index.T.tolist()))
-    linked = Neighbours(graph.edge_index, n).linked(source, target)
+    linked = Neighbors(graph.edge_index, n).linked(source, target)
     assert linked.tolist() == [pair in edges for pair in zip(source.tolist(), target.tolist(), strict=True)]
 
 

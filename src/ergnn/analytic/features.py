@@ -11,7 +11,7 @@ from torch import Tensor
 from ergnn.analytic.inputs import ROW_BLOCK, Inputs
 from ergnn.analytic.maps import FeatureMap
 from ergnn.analytic.propagation import NormalizedAdjacency
-from ergnn.distributed import Ranks, add_up
+from ergnn.distributed import Ranks, sum_over_ranks
 
 CONSTANT = 0.3
 """Appended to each row of φ: an intercept that the penalty applies to."""
@@ -24,6 +24,9 @@ MATRICES = 4
 
 CACHE_BYTES, CACHE_COLUMNS = 1 << 21, 8
 """On a CPU, a matrix of a block stays within so many bytes, down to so many columns: it then stays in the cache."""
+
+GPU_COLUMNS = 64
+"""On a GPU, a matrix of a block stays within the L2 cache, down to so many columns."""
 
 KEPT_BYTES = 1 << 30
 """On a CPU, Z of all nodes is kept after the first sweep if it takes no more; on a GPU, up to a quarter of what is
@@ -133,7 +136,7 @@ class Features:
                 elif z is not None:
                     z[:, k, first:last] = block[nodes]
         if ranks is not None and z is not None:
-            add_up(z, total)
+            sum_over_ranks(z, total)
         self._norms, self._kept = _length(total.sqrt_()), kept
 
     def _ranges(self, ranks: Ranks | None) -> Iterator[tuple[int, int]]:
@@ -159,6 +162,9 @@ class Features:
         column = max(1, self.inputs.num_nodes * self.inputs.dtype.itemsize)
         if self.operator.device.type == "cpu":
             most = min(most, max(CACHE_COLUMNS, CACHE_BYTES // column))
+        elif self.operator.device.type == "cuda":
+            cache = torch.cuda.get_device_properties(self.operator.device).L2_cache_size
+            most = min(most, max(GPU_COLUMNS, cache // column // GPU_COLUMNS * GPU_COLUMNS))
         return max(1, min(most, self.block_bytes // (column * MATRICES)))
 
     def _fits(self) -> bool:

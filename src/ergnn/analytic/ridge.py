@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,13 @@ TEMPERATURES = (0.1, 1000.0)
 """Bounds of τ."""
 
 ROW_BLOCK = 1 << 13
-"""Rows that are converted to float64 at a time."""
+"""Rows that are summed at a time."""
+
+GRID_WIDTH = 1 << 11
+"""Primal systems of more columns are not solved for every λ."""
+
+LOO_ROWS = 1 << 11
+"""The most rows that leave-one-out errors are computed of; of more, evenly spaced ones. All rows are fitted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +40,7 @@ class RidgeSolution:
         classes: the class of each column, ascending.
         lam: λ.
         temperature: τ; ``softmax(τ φW)`` are the probabilities.
-        loo: left-out scores of the rows, ``[rows, classes]``.
+        loo: left-out scores of the rows, ``[rows, classes]``, or of :data:`LOO_ROWS` of them.
         loo_error: their weighted mean squared error, over classes of two or more rows; None if there is none.
     """
 
@@ -54,26 +60,68 @@ def class_weights(labels: Tensor, counts: Tensor) -> Tensor:
     return weights * (counts.sum() / weights.sum())
 
 
+class Moments:
+    """``Σ n_c^-½ φφᵀ`` and ``Σ_c φ`` of labeled rows, kept from one solve to the next.
+
+    A class of a new size changes the factor of its rows, and then all rows are summed again. While classes that are
+    there keep their sizes, as where each task brings new ones, only new rows are summed. The result then depends on the
+    order of updates by rounding.
+    """
+
+    def __init__(self) -> None:
+        self._ids: Tensor | None = None
+        self.classes = self.sizes = self.gram = self.sums = torch.empty(0, dtype=torch.float64)
+
+    def update(self, ids: Tensor, rows: Tensor, labels: Tensor, counts: Tensor) -> None:
+        """Make these the rows that are summed; a row that is known by its id has not changed since."""
+        classes, column = torch.unique(labels, return_inverse=True)
+        sizes = counts.new_zeros(classes.numel()).index_add_(0, column, counts)
+        new = torch.ones_like(ids, dtype=torch.bool)
+        if self._ids is not None and bool(torch.isin(self._ids, ids).all()):
+            place = torch.searchsorted(classes, self.classes)
+            if torch.equal(sizes[place], self.sizes):
+                new = ~torch.isin(ids, self._ids)
+        if bool(new.all()):
+            width = rows.size(1)
+            self.gram = torch.zeros(width, width, dtype=torch.float64, device=rows.device)
+            self.sums = self.gram.new_zeros(classes.numel(), width)
+        else:
+            sums = self.gram.new_zeros(classes.numel(), rows.size(1))
+            sums[place] = self.sums
+            self.sums = sums
+        root = (counts * sizes.rsqrt()[column]).sqrt()
+        for index in new.nonzero().flatten().split(ROW_BLOCK):
+            p = rows[index] * root[index, None].to(rows.dtype)
+            self.gram += p.T @ p
+            self.sums.index_add_(0, column[index], rows[index].double() * counts[index, None])
+        self._ids, self.classes, self.sizes = ids, classes, sizes
+
+
 def fit_ridge(
     rows: Tensor,
     labels: Tensor,
     counts: Tensor | None = None,
     lambdas: Sequence[float] = LAMBDAS,
+    *,
+    ids: Tensor | None = None,
+    moments: Moments | None = None,
 ) -> RidgeSolution:
     """``W = (Σ w φφᵀ + λI)⁻¹ Σ w φyᵀ`` for one-hot y and the weights of :func:`class_weights`.
 
-    With ``P = √w φ`` and ``T = √w y`` the smaller of ``PPᵀ`` (dual) and ``PᵀP`` (primal) is decomposed once. For each
-    λ, the score of row i under the head that is fitted without it, with the same weights w, is
-    ``y_i − (t_i − f_i) / ((1 − h_i) √w_i)`` with the fit ``f = H t`` and the leverage ``h = diag H``,
-    ``H = P (PᵀP + λI)⁻¹ Pᵀ``. The λ with the least weighted squared error is chosen, and then τ, which minimizes the
-    weighted negative log-likelihood of the left-out scores (convex in τ). Rows of a class with a single row count for
-    neither: without that row, nothing is known of the class.
+    With ``P = √w φ`` and ``T = √w y`` the smaller of ``PPᵀ`` (dual) and ``PᵀP`` (primal) is solved. The score of row i
+    under the head that is fitted without it, with the same weights w, is ``y_i − (t_i − f_i) / ((1 − h_i) √w_i)`` with
+    the fit ``f = H t`` and the leverage ``h = diag H``, ``H = P (PᵀP + λI)⁻¹ Pᵀ``. λ has the least weighted squared
+    error of these scores; of primal systems wider than :data:`GRID_WIDTH`, it is the minimum nearest to
+    :data:`DEFAULT_LAMBDA` (:func:`descend`). Then τ minimizes their weighted negative log-likelihood (convex in τ).
+    Rows of a class with a single row count for neither: without that row, nothing is known of the class.
 
     Args:
         rows: φ, ``[n, width]``, any float type.
         labels: ``[n]``.
         counts: how many examples each row stands for, above 0; by default one.
-        lambdas: the penalties that compete, each above 0.
+        lambdas: the penalties that compete, each above 0, ascending.
+        ids: of the rows, for ``moments``.
+        moments: sums over rows that are kept from solve to solve.
     """
     if not rows.size(0) or rows.size(0) != labels.numel():
         raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; as many of both are needed, and at least 1")
@@ -83,24 +131,57 @@ def fit_ridge(
     classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
     w = class_weights(labels, counts)
     y = torch.nn.functional.one_hot(column, classes.numel()).double()
-    parts = (rows, y * w.sqrt()[:, None], w.sqrt())
+    count = labels.numel()
+    chosen = torch.arange(count, device=labels.device)
+    if count > LOO_ROWS:
+        chosen = torch.linspace(0, count - 1, LOO_ROWS, device=labels.device, dtype=torch.float64).long()
     system: _System
     if rows.size(0) <= rows.size(1):
-        system = _Dual(*parts)
+        system = _Dual(rows, y, w, chosen)
     else:
-        system = _Primal(*parts) if len(lambdas) > 1 else _PrimalForOne(*parts, lambdas[0])
-    told = (size > 1)[column]
+        if (
+            moments is None or count <= LOO_ROWS
+        ):  # few rows are summed in one order, so that a resumed run has the same bits
+            moments = Moments()
+        moments.update(torch.arange(count, device=labels.device) if ids is None else ids, rows, labels, counts)
+        system = _Primal(rows, y, w, chosen, moments)
+    told = (size > 1)[column[chosen]]
     lam, error = float(DEFAULT_LAMBDA if len(lambdas) > 1 else lambdas[0]), None
     if bool(told.any()):
-        share = torch.where(told, w, 0.0) / w[told].sum()
-        errors = torch.zeros(len(lambdas), dtype=torch.float64, device=w.device)
-        for loo, own, part in zip(system.left_out(lambdas), y.split(ROW_BLOCK), share.split(ROW_BLOCK), strict=True):
-            errors += (loo - own).square_().sum(2) @ part
-        best = least(errors.tolist())
-        lam, error = float(lambdas[best]), float(errors[best])
-    loo = torch.cat([block[0] for block in system.left_out([lam])])
-    temperature = best_temperature(loo[told], column[told], w[told])
+        share = torch.where(told, w[chosen], 0.0)
+        share, own = share / share.sum(), y[chosen]
+
+        def loo_error(i: int) -> float:
+            return float((system.left_out(lambdas[i]) - own).square_().sum(1) @ share)
+
+        places = range(len(lambdas))
+        if isinstance(system, _Primal) and rows.size(1) > GRID_WIDTH:
+            best, error = descend(loo_error, len(lambdas), min(places, key=lambda i: abs(lambdas[i] - lam)))
+        else:
+            errors = [loo_error(i) for i in places]
+            best = least(errors)
+            error = errors[best]
+        lam = float(lambdas[best])
+    loo = system.left_out(lam)
+    temperature = best_temperature(loo[told], column[chosen][told], w[chosen][told])
     return RidgeSolution(system.weight(lam), classes, lam, temperature, loo, error)
+
+
+def descend(error: Callable[[int], float], count: int, start: int) -> tuple[int, float]:
+    """From ``start`` to the nearest place in ``range(count)`` whose error neither neighbor undercuts, and that error.
+
+    Errors that differ by rounding only count as equal.
+    """
+    best, value = start, error(start)
+    for step in (1, -1):
+        while 0 <= best + step < count:
+            other = error(best + step)
+            if other >= value * (1 - 1e-9):
+                break
+            best, value = best + step, other
+        if best != start:
+            break
+    return best, value
 
 
 def least(errors: Sequence[float]) -> int:
@@ -113,92 +194,65 @@ def least(errors: Sequence[float]) -> int:
 
 
 class _System(ABC):
-    """Rows ``P = √w φ`` and targets ``T = √w y``, decomposed so that any λ is cheap."""
+    """Rows ``P = √w φ`` and targets ``T = √w y``, and which rows are left out in turn."""
+
+    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor) -> None:
+        self.root = w[chosen].sqrt()[:, None]
+        self.p, self.t = rows[chosen].double() * self.root, y[chosen] * self.root
 
     @abstractmethod
     def weight(self, lam: float) -> Tensor:
         """W for λ."""
 
     @abstractmethod
-    def left_out(self, lambdas: Sequence[float]) -> Iterator[Tensor]:
-        """Left-out scores ``[lambdas, rows, classes]``, ``ROW_BLOCK`` rows at a time."""
+    def left_out(self, lam: float) -> Tensor:
+        """Left-out scores of the chosen rows for λ, ``[chosen, classes]``."""
 
 
 class _Dual(_System):
     """``PPᵀ = U diag(s) Uᵀ``, for fewer rows than columns."""
 
-    def __init__(self, rows: Tensor, targets: Tensor, root: Tensor) -> None:
-        self.p, self.targets, self.root = rows.double() * root[:, None], targets, root
-        s, self.u = torch.linalg.eigh(self.p @ self.p.T)
-        self.s = s.clamp_(min=0)
-        self.ut = self.u.T @ targets
+    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor) -> None:
+        super().__init__(rows, y, w, chosen)
+        root = w.sqrt()[:, None]
+        self.all = rows.double() * root
+        s, self.u = torch.linalg.eigh(self.all @ self.all.T)
+        self.s, self.ut, self.chosen = s.clamp_(min=0), self.u.T @ (y * root), self.u[chosen]
 
     def weight(self, lam: float) -> Tensor:
-        return self.p.T @ (self.u @ (self.ut / (self.s + lam)[:, None]))
+        return self.all.T @ (self.u @ (self.ut / (self.s + lam)[:, None]))
 
-    def left_out(self, lambdas: Sequence[float]) -> Iterator[Tensor]:
+    def left_out(self, lam: float) -> Tensor:
         """``t_i − f_i = λ α_i`` and ``1 − h_i = λ (PPᵀ + λI)⁻¹_ii``, so that λ cancels."""
-        for u, t, root in zip(*(part.split(ROW_BLOCK) for part in (self.u, self.targets, self.root)), strict=True):
-            inverse = [(self.s + lam).reciprocal() for lam in lambdas]
-            squared = u.square()
-            yield torch.stack(
-                [(t - (u @ (v[:, None] * self.ut)) / (squared @ v)[:, None]) / root[:, None] for v in inverse]
-            )
+        v = (self.s + lam).reciprocal()
+        alpha, inverse = self.chosen @ (v[:, None] * self.ut), self.chosen.square() @ v
+        return (self.t - alpha / inverse[:, None]) / self.root
 
 
 class _Primal(_System):
-    """``PᵀP = V diag(s) Vᵀ``, for more rows than columns; rows are converted in blocks."""
+    """``PᵀP + λI = LLᵀ``, for more rows than columns; ``h_i = ‖L⁻¹ p_i‖²``."""
 
-    def __init__(self, rows: Tensor, targets: Tensor, root: Tensor) -> None:
-        self.parts = [part.split(ROW_BLOCK) for part in (rows, targets, root)]
-        gram, cross = self._sums(rows, targets)
-        s, self.v = torch.linalg.eigh(gram)
-        self.s = s.clamp_(min=0)
-        self.vc = self.v.T @ cross
-
-    def _sums(self, rows: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """``PᵀP`` and ``PᵀT``."""
-        gram = torch.zeros(rows.size(1), rows.size(1), dtype=torch.float64, device=rows.device)
-        cross = torch.zeros(rows.size(1), targets.size(1), dtype=torch.float64, device=rows.device)
-        for p, t, _ in self._blocks():
-            gram.addmm_(p.T, p)
-            cross.addmm_(p.T, t)
-        return gram, cross
+    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor, moments: Moments) -> None:
+        super().__init__(rows, y, w, chosen)
+        scale = moments.sizes.sum() / moments.sizes.sqrt().sum()  # w = scale · count · n_c^-½
+        self.gram = moments.gram * scale
+        self.cross = (moments.sums * (scale * moments.sizes.rsqrt())[:, None]).T
+        self._lam, self._factor = 0.0, self.gram
 
     def weight(self, lam: float) -> Tensor:
-        return self.v @ (self.vc / (self.s + lam)[:, None])
+        return torch.cholesky_solve(self.cross, self._decomposed(lam))
 
-    def left_out(self, lambdas: Sequence[float]) -> Iterator[Tensor]:
-        inverse = [(self.s + lam).reciprocal() for lam in lambdas]
-        for p, t, root in self._blocks():
-            a = p @ self.v
-            squared = a.square()
-            residual = [(t - a @ (v[:, None] * self.vc)) / (1 - squared @ v)[:, None] for v in inverse]
-            yield torch.stack([(t - each) / root[:, None] for each in residual])
+    def left_out(self, lam: float) -> Tensor:
+        leverage = torch.linalg.solve_triangular(self._decomposed(lam), self.p.T, upper=False).square_().sum(0)
+        residual = (self.t - self.p @ self.weight(lam)) / (1 - leverage)[:, None]
+        return (self.t - residual) / self.root
 
-    def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for rows, t, root in zip(*self.parts, strict=True):
-            yield rows.double() * root[:, None], t, root
-
-
-class _PrimalForOne(_Primal):
-    """``PᵀP + λI = LLᵀ`` for a single λ: many times cheaper than eigenvectors. Then ``h_i = ‖L⁻¹ p_i‖²``."""
-
-    def __init__(self, rows: Tensor, targets: Tensor, root: Tensor, lam: float) -> None:
-        self.parts = [part.split(ROW_BLOCK) for part in (rows, targets, root)]
-        gram, cross = self._sums(rows, targets)
-        gram.diagonal().add_(lam)
-        self.factor = torch.linalg.cholesky(gram)
-        self.w = torch.cholesky_solve(cross, self.factor)
-
-    def weight(self, lam: float) -> Tensor:
-        return self.w
-
-    def left_out(self, lambdas: Sequence[float]) -> Iterator[Tensor]:
-        for p, t, root in self._blocks():
-            leverage = torch.linalg.solve_triangular(self.factor, p.T, upper=False).square_().sum(0)
-            residual = (t - p @ self.w) / (1 - leverage)[:, None]
-            yield ((t - residual) / root[:, None]).unsqueeze(0)
+    def _decomposed(self, lam: float) -> Tensor:
+        if lam != self._lam:
+            shifted = self.gram.clone()
+            shifted.diagonal().add_(lam)
+            self._lam, self._factor = lam, torch.linalg.cholesky(shifted)
+        return self._factor
 
 
 def best_temperature(scores: Tensor, column: Tensor, weights: Tensor) -> float:
@@ -206,17 +260,10 @@ def best_temperature(scores: Tensor, column: Tensor, weights: Tensor) -> float:
     if not scores.size(0) or scores.size(1) < 2:
         return DEFAULT_TEMPERATURE
     own = scores.gather(1, column[:, None]).flatten()
-
-    def slope(tau: float) -> float:
-        expected = (torch.softmax(tau * scores, 1) * scores).sum(1)
-        return float((weights * (expected - own)).sum())
-
-    low, high = TEMPERATURES
-    if slope(low) >= 0:
-        return low
-    if slope(high) <= 0:
-        return high
+    low, high = scores.new_tensor(TEMPERATURES)
     for _ in range(40):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return (low * high) ** 0.5
+        middle = (low * high).sqrt()
+        expected = (torch.softmax(middle * scores, 1) * scores).sum(1)
+        rising = (weights * (expected - own)).sum() > 1e-12 * weights.sum()  # beyond rounding
+        low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
+    return float((low * high).sqrt())

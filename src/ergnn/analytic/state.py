@@ -11,10 +11,10 @@ from ergnn.analytic.features import Features
 from ergnn.analytic.kept import KeptRows
 from ergnn.analytic.maps import FeatureMap
 from ergnn.analytic.propagation import NormalizedAdjacency
-from ergnn.analytic.ridge import LAMBDAS, RidgeSolution, fit_ridge, least
+from ergnn.analytic.ridge import LAMBDAS, Moments, RidgeSolution, fit_ridge, least
 from ergnn.data.csr import pair_hash, row_chunks, targets
 from ergnn.data.graph import Graph
-from ergnn.distributed import add_up, current_ranks
+from ergnn.distributed import current_ranks, sum_over_ranks
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
 
@@ -36,6 +36,7 @@ class AnalyticState:
         self.labels = torch.empty(0, dtype=torch.long, device=device)
         self.kept = KeptRows()
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
+        self._moments: dict[str, Moments] = {}
 
     @property
     def nbytes(self) -> int:
@@ -49,6 +50,8 @@ class AnalyticState:
                 f"{nodes.numel()} node(s) and {labels.numel()} label(s); give one label per node, each once"
             )
         old = ~torch.isin(self.nodes.to(nodes.device), nodes)
+        if not bool(old.all()):
+            self._moments.clear()
         joined = torch.cat([self.nodes.to(nodes.device)[old], nodes])
         order = torch.argsort(joined)
         self.labels = torch.cat([self.labels.to(nodes.device)[old], labels])[order]
@@ -66,6 +69,7 @@ class AnalyticState:
 
     def forget_rows(self, nodes: Tensor | None = None) -> None:
         """Drop cached rows of φ, of some nodes or of all; they are computed again when they are needed."""
+        self._moments.clear()
         if nodes is None:
             self._rows.clear()
             return
@@ -80,6 +84,8 @@ class AnalyticState:
             if each.name in self._rows:
                 ids, rows = self._rows[each.name]
                 keep = ~reached(after, changed, each.num_hops)[ids]
+                if not bool(keep.all()):
+                    self._moments.pop(each.name, None)
                 self._rows[each.name] = ids[keep], rows[keep]
 
     def rows(self, features: Features) -> Tensor:
@@ -89,7 +95,7 @@ class AnalyticState:
         new, ranks = ~torch.isin(self.nodes, ids), current_ranks()
         if ranks is not None:  # one that was handed its state has no cache; all compute what any of them needs
             needed = new.int()
-            add_up(needed)
+            sum_over_ranks(needed)
             new = needed > 0
         if bool(new.any()) or ids.numel() > self.nodes.numel():
             found = features.rows(self.nodes[new], ranks)
@@ -115,7 +121,9 @@ class AnalyticState:
                 parts.append(kept)
             if parts:
                 rows, labels, counts = map(torch.cat, zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
-                solutions.append(fit_ridge(rows, labels, counts, lambdas))
+                ids = self.nodes if kept is None else None
+                moments = None if kept is not None else self._moments.setdefault(each.feature_map.name, Moments())
+                solutions.append(fit_ridge(rows, labels, counts, lambdas, ids=ids, moments=moments))
         return choose(solutions) if solutions else None
 
 

@@ -1,4 +1,4 @@
-"""Callbacks: the hooks of learning a task, and ready-made ones."""
+"""Callbacks: the hook interface, and ready-made callbacks."""
 
 from ergnn.callbacks.base import Callback, CallbackList, EpochCallback
 from ergnn.callbacks.history import History

@@ -1,15 +1,15 @@
-"""The hooks of a callback, and when they are called.
+"""The hooks of callbacks, and when they are called.
 
 ``Learner.observe(task, callbacks=[…])`` and ``observe_together(…, callbacks=[…])`` call, in this order and for each
 learner:
 
 1. ``on_task_begin(learner, task)`` once the task has been accepted: every check has passed, the model has outputs for
-   its classes, and the task is on the learner's device. No step has been made.
+   its classes, and the task is on the learner's device. No training step has been taken.
 2. ``on_epoch_end(learner, progress)`` after every epoch, *only if* :attr:`CallbackList.wants_epochs`; otherwise
    nothing is computed for it. ``progress`` is a :class:`~ergnn.training.TaskProgress`. Its ``epoch`` counts the epochs
    of the task that are done, from 1 (a resumed task continues the count). Its ``loss`` is what was minimized in this
    epoch (with mini-batches the mean over them), before the epoch's last step: a detached 0-d tensor on the learner's
-   device, which is not written to afterwards. Nothing waits for the device unless a callback reads its value
+   device, which is not modified later. There is no device synchronization unless a callback reads its value
    (``float(progress.loss)``). ``progress.state_dict()`` is a checkpoint: ``Learner.observe(task, resume=…)`` continues
    from it.
 3. ``on_selection(learner, task, experience)`` after the method's ``after_task``, if the method has a buffer and it
@@ -17,7 +17,7 @@ learner:
 4. ``on_task_end(learner, task, record)`` last: the model has the new parameters, ``learner.history[-1]`` is
    ``record``, and the learner can make predictions.
 
-If anything fails, a callback's own error and Ctrl-C included, the learner is restored to what it was before the task,
+If anything fails, including a callback itself or Ctrl-C, the learner is restored to its state before the task,
 ``on_task_failed(learner, task, error)`` is called, and the error is raised again. A method that does not train (nearest
 mean) has no epochs. In hooks 1 and 2, ``learner.model`` has the parameters from before the task.
 """
@@ -35,10 +35,10 @@ from ergnn.training import TaskProgress
 
 
 class Callback:
-    """Something that is told what a learner does. Every hook does nothing unless it is overridden.
+    """Base class of callbacks. Every hook does nothing unless it is overridden.
 
-    A callback must not change the learner, the task or the global random state, so that what is learned is the same
-    with and without it.
+    A callback must not change the learner, the task or the global random state, so that results are the same with and
+    without it.
     """
 
     def on_task_begin(self, learner: LearnerView, task: Task) -> None:
@@ -51,17 +51,17 @@ class Callback:
         """Nodes of the task have been selected and remembered."""
 
     def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
-        """The task has been learned; ``record`` is what ``learner.history`` keeps of it."""
+        """The task has been learned; ``record`` is its entry in ``learner.history``."""
 
     def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
-        """The task failed, and the learner is what it was before."""
+        """The task failed, and the learner has been restored."""
 
 
 class EpochCallback(Callback):
     """Calls a function after every epoch of every learner.
 
     Args:
-        call: given the :class:`~ergnn.training.TaskProgress`.
+        call: function of the :class:`~ergnn.training.TaskProgress`.
     """
 
     def __init__(self, call: Callable[[TaskProgress], object]) -> None:
@@ -72,14 +72,14 @@ class EpochCallback(Callback):
 
 
 class CallbackList(Callback):
-    """Several callbacks as one, called in the order in which they are given."""
+    """Several callbacks as one, called in the given order."""
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
         self.callbacks = list(callbacks)
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 raise InputError(
-                    f"callbacks has {callback!r}; each must be made from a class derived from ergnn.callbacks.Callback"
+                    f"callbacks contains {callback!r}; each must be an instance of ergnn.callbacks.Callback"
                 )
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Losses and figures as an MLflow run."""
+"""Logging to MLflow."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ergnn.data.stream import Task
 from ergnn.methods.base import LearnerView
 
 AT_ONCE = 1000
-"""Metrics that MLflow takes in one batch."""
+"""Maximum number of metrics that MLflow accepts per batch."""
 
 
 class MLflow(Recorder):
-    """Writes a run of its own, with the learner's settings as parameters, and leaves MLflow's active run alone.
+    """Logs to a new MLflow run, with the learner's settings as parameters; MLflow's active run is not touched.
 
-    The metric ``loss`` counts the epochs of all tasks, task after task; the figures of :class:`Recorder` count tasks
+    The step of ``loss`` is the epoch, counted over all tasks; the step of the metrics of :class:`Recorder` is the task,
     from 1. The run is open until :meth:`close` (or the end of a ``with`` block). Needs the extra ``mlflow``.
 
     Args:
-        experiment: its name; made where there is none.
-        run_name: the run's name.
-        tracking_uri: where runs are kept; by default what MLflow is set to.
+        experiment: name of the experiment; created if it does not exist.
+        run_name: name of the run.
+        tracking_uri: where runs are stored; by default MLflow's setting.
         split, every: see :class:`Recorder`.
     """
 
@@ -58,8 +58,8 @@ class MLflow(Recorder):
         before = task * learner.training.epochs
         self._log([("loss", loss, before + epoch) for epoch, loss in losses])
 
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        self._log([(name, value, task.id + 1) for name, value in figures.items()])
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        self._log([(name, value, task.id + 1) for name, value in metrics.items()])
 
     def _log(self, values: list[tuple[str, float, int]]) -> None:
         from mlflow.entities import Metric

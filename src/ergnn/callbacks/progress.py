@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Progress(Callback):
-    """A bar of a task's epochs, which is removed when the task is done; one line per task stays.
+    """Shows a progress bar over the epochs of a task, then one line per finished task.
 
-    Nothing is shown if standard error is not a terminal, and losses are never waited for.
+    Shows nothing if standard error is not a terminal. Losses are never read, so that the device is not synchronized.
 
     Args:
-        console: a rich console to draw on; by default standard error.
+        console: rich console to draw on; by default standard error.
     """
 
     def __init__(self, console: Console | None = None) -> None:

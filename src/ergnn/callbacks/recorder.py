@@ -1,4 +1,4 @@
-"""The figures of a task, for callbacks that record them."""
+"""Base class of callbacks that record losses and metrics."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SPLITS = ("train", "val", "test")
 
 
 class Recorder(Callback):
-    """Hands losses and a task's figures to :meth:`write_losses` and :meth:`write_task`.
+    """Passes losses and the metrics of a task to :meth:`write_losses` and :meth:`write_task`.
 
-    Losses stay on their device; every ``every`` epochs, and at the end of a task, they are fetched together. The
-    figures of a task are ``train_seconds``, ``select_seconds``, ``trained_on`` (examples), ``buffer/nodes`` and
-    ``buffer/bytes`` where nodes are remembered, ``selection/…`` (the numbers that the selector recorded), and with
-    a_ij the score on task j after task i, of the tasks that the callback has seen: ``accuracy/task_j`` = a_ij,
+    Losses stay on their device; every ``every`` epochs, and at the end of a task, they are read together. The metrics
+    of a task are ``train_seconds``, ``select_seconds``, ``trained_on`` (examples), ``buffer/nodes`` and
+    ``buffer/bytes`` if nodes are remembered, ``selection/…`` (values recorded by the selector), and, with a_ij the
+    score on task j after task i, over the tasks that the callback has seen: ``accuracy/task_j`` = a_ij,
     ``average_accuracy`` = mean_j a_ij and ``forgetting`` = mean_{j<i} (a_jj − a_ij).
 
     Args:
-        split: the nodes that tasks are scored on: ``test``, ``val`` or ``train``; None leaves scores out. A task
-            without such nodes is not scored.
-        every: epochs between two reads of the losses; None reads at the end of a task only.
+        split: the nodes to score tasks on: ``test``, ``val`` or ``train``; None for no scores. A task without such
+            nodes is not scored.
+        every: epochs between two reads of the losses; None to read only at the end of a task.
     """
 
     def __init__(self, *, split: str | None = "test", every: int | None = 50) -> None:
@@ -46,14 +46,14 @@ class Recorder(Callback):
 
     @abstractmethod
     def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
-        """Keep ``(epoch, loss)`` pairs of a task, epochs counted from 1 within it."""
+        """Write ``(epoch, loss)`` pairs of a task; epochs count from 1 within the task."""
 
     @abstractmethod
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        """Keep the figures of a task that has been learned."""
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        """Write the metrics of a learned task."""
 
     def close(self) -> None:
-        """Nothing more will come; by default there is nothing to close."""
+        """Finish the record; does nothing by default."""
 
     def __enter__(self) -> Any:
         return self
@@ -106,7 +106,7 @@ class Recorder(Callback):
 
 
 def settings(learner: LearnerView) -> dict[str, Any]:
-    """How a learner learns, as plain values."""
+    """The settings of a learner as plain values."""
     backbone = learner.backbone if isinstance(learner.backbone, str) else type(learner.backbone).__name__
     training = {name: getattr(learner.training, name) for name in ("epochs", "lr", "weight_decay", "optimizer")}
     out: dict[str, Any] = {"backbone": backbone, "method": type(learner.method).__name__, "head": learner.heads.kind}

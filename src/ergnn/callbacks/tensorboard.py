@@ -1,4 +1,4 @@
-"""Losses and figures as TensorBoard event files."""
+"""Logging to TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ergnn.methods.base import LearnerView
 
 
 class TensorBoard(Recorder):
-    """Writes event files into a folder; ``tensorboard --logdir FOLDER`` shows them.
+    """Writes TensorBoard event files to a folder; ``tensorboard --logdir FOLDER`` shows them.
 
-    ``loss`` is drawn over all epochs of all tasks, task after task; the figures of :class:`Recorder` over tasks,
-    counted from 1. The learner's settings stand as text. Needs the extra ``tensorboard``.
+    The step of ``loss`` is the epoch, counted over all tasks; the step of the metrics of :class:`Recorder` is the task,
+    from 1. The learner's settings are logged as text. Needs the extra ``tensorboard``.
 
     Args:
-        folder: where to write.
+        folder: output folder.
         split, every: see :class:`Recorder`.
     """
 
@@ -42,8 +42,8 @@ class TensorBoard(Recorder):
         for epoch, loss in losses:
             self._writer.add_scalar("loss", loss, before + epoch)
 
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        for name, value in figures.items():
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
             self._writer.add_scalar(name, value, task.id + 1)
         self._writer.flush()
 

@@ -1,4 +1,4 @@
-"""Losses and figures as a Weights & Biases run."""
+"""Logging to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from ergnn.methods.base import LearnerView
 
 
 class WandB(Recorder):
-    """Writes a run of its own, with the learner's settings as its configuration.
+    """Logs to a new run, with the learner's settings as its configuration.
 
-    ``loss`` is drawn over ``epoch``, the epochs of all tasks, task after task; the figures of :class:`Recorder` over
-    ``task``, counted from 1. The run is open until :meth:`close` (or the end of a ``with`` block). Needs the extra
-    ``wandb``.
+    ``loss`` is plotted over ``epoch``, counted over all tasks; the metrics of :class:`Recorder` over ``task``, from 1.
+    The run is open until :meth:`close` (or the end of a ``with`` block). Needs the extra ``wandb``.
 
     Args:
-        project: the project's name.
+        project: name of the project.
         split, every: see :class:`Recorder`.
-        options: what else ``wandb.init`` takes, e.g. ``mode="offline"``, ``dir=…``, ``name=…``.
+        options: further arguments of ``wandb.init``, e.g. ``mode="offline"``, ``dir=…``, ``name=…``.
     """
 
     def __init__(
@@ -47,11 +46,11 @@ class WandB(Recorder):
         for epoch, loss in losses:
             self.run.log({"epoch": before + epoch, "loss": loss})
 
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        for name in figures.keys() - self._defined:
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        for name in metrics.keys() - self._defined:
             self.run.define_metric(name, step_metric="task")
-        self._defined |= figures.keys()
-        self.run.log({"task": task.id + 1, **figures})
+        self._defined |= metrics.keys()
+        self.run.log({"task": task.id + 1, **metrics})
 
     def close(self) -> None:
         if self.run is not None:

@@ -40,6 +40,13 @@ def forget_command(args: argparse.Namespace) -> int:
 def as_text(report: dict[str, Any]) -> str:
     """What was done, and what is left."""
     lines = [f"removed {report['nodes']:,} nodes and {report['edges']:,} edges (each way counted)"]
+    if report["exact"]:
+        lines += [
+            f"nothing of them is left in the model of version {report['version']}: it was solved anew from the nodes, "
+            "edges and labels that remain",
+            "to check it, compare `ergnn predict` with that of a new folder that observes the same files without them",
+        ]
+        return "\n".join(lines + _older(report))
     if report["remembered"]:
         lines.append(
             f"{report['remembered']:,} of them were remembered; in their place came {len(report['replaced']):,}:"
@@ -54,7 +61,9 @@ def as_text(report: dict[str, Any]) -> str:
         lines.append("no parameter of the model was trained on their labels")
     if report["edges"] and not report["retrained"]:
         lines.append("their features may have reached the parameters through neighbors that were trained on")
-    if report["older_versions"]:
-        older = ", ".join(map(str, report["older_versions"]))
-        lines.append(f"older versions ({older}) still hold them; --purge drops those")
-    return "\n".join(lines)
+    return "\n".join(lines + _older(report))
+
+
+def _older(report: dict[str, Any]) -> list[str]:
+    older = ", ".join(map(str, report["older_versions"]))
+    return [f"older versions ({older}) still hold them; --purge drops those"] if older else []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import replace
 from typing import Any
 
 from ergnn.commands.folder_options import add_command
 from ergnn.commands.options import add_method_options, add_options, given, method_option_names
+from ergnn.config import TASK_UNKNOWN
 from ergnn.signatures import dataclass_options
 
 FIXED = ("learner", "head")
@@ -17,6 +19,7 @@ FIXED = ("learner", "head")
 def add(commands: Any) -> None:
     parser = add_command(commands, "init", init_command, "create a folder for a learner whose graph grows")
     own = [*dataclass_options("ergnn.folder.settings", "Settings"), *dataclass_options("ergnn.config", "LearnerConfig")]
+    own = [replace(o, default=TASK_UNKNOWN[o.name]) if o.name in TASK_UNKNOWN else o for o in own]
     add_options(parser, own, FIXED)
     add_method_options(parser, {option.name for option in own})
 

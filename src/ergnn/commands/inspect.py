@@ -88,7 +88,14 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
     rest = len(found["per_class"]) - len(classes)
     lines += [f"… and {rest:,} more; --all lists them"] if rest else []
     rows = [
-        [r["id"], r["class"], str(r["update"]), str(r["rank"]), f"{r['score']:.4g}"] for r in found["buffer"][:most]
+        [
+            r["id"],
+            r["class"],
+            str(r["update"]),
+            str(r["rank"] or ""),
+            "" if r["score"] is None else f"{r['score']:.4g}",
+        ]
+        for r in found["buffer"][:most]
     ]
     header = ["remembered", "class", "update", "rank", "score"]
     lines += ["", Table(header, rows, align="llrrr").to_text()] if rows else []

@@ -1,4 +1,4 @@
-"""Graph in, tasks out."""
+"""Graphs, data sets, splits and task streams."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ergnn.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ergnn.data.datasets import DATASETS, LoadedGraph, PublicSplitUnavailable, describe_datasets, load_graph
-    from ergnn.data.graph import UNLABELLED, Graph, Split
+    from ergnn.data.graph import UNLABELED, Graph, Split
     from ergnn.data.presets import PresetStream, make_stream
     from ergnn.data.stream import Task, TaskStream
 
 __all__ = [
     "DATASETS",
-    "UNLABELLED",
+    "UNLABELED",
     "Graph",
     "LoadedGraph",
     "PresetStream",
@@ -31,7 +31,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "ergnn.data.datasets": ("DATASETS", "LoadedGraph", "PublicSplitUnavailable", "describe_datasets", "load_graph"),
-        "ergnn.data.graph": ("UNLABELLED", "Graph", "Split"),
+        "ergnn.data.graph": ("UNLABELED", "Graph", "Split"),
         "ergnn.data.presets": ("PresetStream", "make_stream"),
         "ergnn.data.stream": ("Task", "TaskStream"),
     },

@@ -1,4 +1,4 @@
-"""A graph's edges as lists of in-neighbours, for graphs whose ``edge_index`` is better never laid out."""
+"""Edges in CSR form (lists of in-neighbors), for graphs whose dense ``edge_index`` would be too large."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 CHUNK = 1 << 24
-"""Edges looked at at a time where all of them are."""
+"""Edges per chunk when all edges are visited."""
 
 
 class CsrEdges(Tensor):
     """An ``edge_index`` in CSR form: the sources of edges into ``v`` are ``col[rowptr[v]:rowptr[v + 1]]``.
 
-    Its shape, type and device are known without laying it out, and it moves to a device as it is. Any other operation
-    reads it as the tensor ``[2, edges]`` that it stands for, made anew: 16 bytes an edge in place of 4.
+    Shape, dtype, device and moves between devices need no dense copy. Any other operation first converts it to the
+    dense tensor ``[2, edges]``: 16 bytes per edge instead of 4.
 
     Args:
         rowptr: ``[n + 1]``, int64.
         col: ``[edges]``, int32 or int64.
-        undirected: whether each edge is there in both directions; None is not known yet.
+        undirected: whether each edge is present in both directions; None if not known yet.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -37,8 +37,8 @@ class CsrEdges(Tensor):
     def __init__(self, rowptr: Tensor, col: Tensor, undirected: bool | None = None) -> None:
         self.rowptr, self.col, self.undirected = rowptr, col, undirected
 
-    def laid_out(self) -> Tensor:
-        """The edges as a plain tensor ``[2, edges]``, by target."""
+    def materialize(self) -> Tensor:
+        """The edges as a dense tensor ``[2, edges]``, sorted by target."""
         return torch.stack([self.col.long(), targets(self.rowptr)])
 
     @classmethod
@@ -49,11 +49,11 @@ class CsrEdges(Tensor):
             return cls(edges.rowptr.to(kwargs["device"]), edges.col.to(kwargs["device"]), edges.undirected)
         if func is torch.ops.aten.clone.default:
             return cls(args[0].rowptr.clone(), args[0].col.clone(), args[0].undirected)
-        args, kwargs = tree_map_only(CsrEdges, CsrEdges.laid_out, (args, kwargs))
+        args, kwargs = tree_map_only(CsrEdges, CsrEdges.materialize, (args, kwargs))
         return func(*args, **kwargs)
 
     def numpy(self, *, force: bool = False) -> Any:
-        return self.laid_out().numpy(force=force)
+        return self.materialize().numpy(force=force)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return CsrEdges, (self.rowptr, self.col, self.undirected)
@@ -69,7 +69,7 @@ def targets(rowptr: Tensor) -> Tensor:
 
 
 def row_chunks(rowptr: Tensor, most: int = CHUNK) -> Iterator[tuple[int, int, int, int]]:
-    """Cut rows into runs of about ``most`` entries: first row, last row, first entry, last entry (ends excluded)."""
+    """Split rows into chunks of about ``most`` entries: first and last row, first and last entry (end exclusive)."""
     ends = rowptr.cpu()
     rows, row = ends.numel() - 1, 0
     while row < rows:
@@ -80,10 +80,10 @@ def row_chunks(rowptr: Tensor, most: int = CHUNK) -> Iterator[tuple[int, int, in
 
 
 def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
-    """Whether the edges are the same with ends exchanged, counted with their repetitions.
+    """Whether the multiset of edges stays the same when every edge is reversed.
 
     Compares the sum of a 64-bit hash of (source, target) over all edges with that of (target, source): equal sets
-    have equal sums, and others do with a chance of 2⁻⁶⁴.
+    have equal sums, and different ones collide with probability 2⁻⁶⁴.
     """
     there = back = torch.zeros((), dtype=torch.long, device=col.device)
     for row, stop, first, last in row_chunks(rowptr):
@@ -94,7 +94,7 @@ def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
 
 
 def pair_hash(a: Tensor, b: Tensor) -> Tensor:
-    """SplitMix64's finaliser of a pair."""
+    """SplitMix64's finalizer applied to a pair."""
     x = a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15

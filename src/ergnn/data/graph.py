@@ -1,4 +1,4 @@
-"""A graph with node attributes and labels: what tasks are cut from."""
+"""A graph with node features and labels, the source of all tasks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ergnn.errors import InputError
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-UNLABELLED = -1
+UNLABELED = -1
 CHECKED = 1 << 24
-"""Attributes checked at a time."""
+"""Feature values per chunk of a check."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +33,16 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Attributes, edges and labels of one graph. Nobody writes to it.
+    """Features, edges and labels of one graph. Immutable by convention.
 
     Args:
-        x: attributes, ``[n, f]``; a dense tensor or a sparse CSR one.
-        edge_index: directed edges, ``[2, m]``, sources in row 0 and targets in row 1 (PyG's convention); of a graph
-            :meth:`from_csr`, laid out only where somebody reads it.
-        y: labels, ``[n]``, integers from 0; ``-1`` is a node without a label.
-        name: what the graph is called in messages and results.
-        public_split: the split that is published with the data set, where there is one.
-        class_names: one name a class.
+        x: node features, ``[n, f]``; a dense or sparse CSR tensor.
+        edge_index: directed edges, ``[2, m]``, sources in row 0 and targets in row 1 (PyG's convention). A graph
+            :meth:`from_csr` materializes it only when it is read.
+        y: labels, ``[n]``, integers from 0; ``-1`` marks an unlabeled node.
+        name: name of the graph in messages and results.
+        public_split: the split published with the data set, if any.
+        class_names: one name per class.
     """
 
     x: Tensor
@@ -80,7 +80,7 @@ class Graph:
                 raise InputError(f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}")
         values = self.x.values() if self.is_sparse else self.x
         parts = values.split(CHECKED if self.is_sparse else max(1, CHECKED // max(1, self.num_features)))
-        if not all(bool(torch.isfinite(part).all()) for part in parts):  # a mapped file need not fit in memory
+        if not all(bool(torch.isfinite(part).all()) for part in parts):  # a memory-mapped file may not fit in memory
             if self.is_sparse:
                 rows = torch.repeat_interleave(torch.arange(n, device=self.device), self.x.crow_indices().diff())
                 bad = rows[~torch.isfinite(values)]
@@ -90,7 +90,7 @@ class Graph:
                 f"{self.name}: NaN or infinite features on {bad.unique().numel()} node(s), "
                 f"the first is node {int(bad[0])}"
             )
-        if int(self.y.min()) < UNLABELLED:
+        if int(self.y.min()) < UNLABELED:
             raise InputError(
                 f"{self.name}: label {int(self.y.min())} is out of range; labels are 0, 1, 2, … or -1 for none"
             )
@@ -102,7 +102,7 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
-        """Read a PyG ``Data`` with ``x``, ``edge_index``, ``y`` and, where present, train/val/test masks."""
+        """Read a PyG ``Data`` with ``x``, ``edge_index``, ``y`` and, if present, train/val/test masks."""
         for key in ("x", "edge_index", "y"):
             if getattr(data, key, None) is None:
                 raise InputError(f"{name}: the PyG Data has no {key!r}; x, edge_index and y are needed")
@@ -116,12 +116,12 @@ class Graph:
     def from_csr(
         cls, x: Tensor, rowptr: Tensor, col: Tensor, y: Tensor, *, undirected: bool | None = None, **more: Any
     ) -> Graph:
-        """A graph from lists of in-neighbours, whose ``edge_index`` of 16 bytes an edge need never exist.
+        """Create a graph from CSR edges, without ever building an ``edge_index`` of 16 bytes per edge.
 
         Args:
             rowptr: ``[n + 1]``, int64: the sources of edges into ``v`` are ``col[rowptr[v]:rowptr[v + 1]]``.
-            col: ``[m]``, int32 or int64; quickest with each list ascending.
-            undirected: whether each edge is there in both directions; found out where it matters if not given.
+            col: ``[m]``, int32 or int64; fastest if each list is sorted.
+            undirected: whether each edge is present in both directions; computed when needed if not given.
             more: ``name``, ``public_split``, ``class_names``.
         """
         name = more.get("name", "graph")
@@ -137,13 +137,13 @@ class Graph:
         ends = [int(csr.rowptr[0]), int(csr.rowptr[-1])]
         if ends != [0, csr.col.numel()] or not bool((csr.rowptr.diff() >= 0).all()):
             raise InputError(
-                f"{self.name}: rowptr goes from {ends[0]} to {ends[1]}; it must rise from 0 to {csr.col.numel()}, "
+                f"{self.name}: rowptr goes from {ends[0]} to {ends[1]}; it must increase from 0 to {csr.col.numel()}, "
                 "the number of edges"
             )
 
     @property
     def csr(self) -> CsrEdges | None:
-        """The lists of in-neighbours, of a graph that was made from them."""
+        """The CSR edges, if the graph was created from them."""
         return self.edge_index if isinstance(self.edge_index, CsrEdges) else None
 
     @property
@@ -171,7 +171,7 @@ class Graph:
         return self.x.device
 
     def rows(self, nodes: Tensor) -> Tensor:
-        """Attributes of some nodes, dense."""
+        """Dense features of the given nodes."""
         if not self.is_sparse:
             return self.x[nodes]
         ptr, col, value = self.x.crow_indices(), self.x.col_indices(), self.x.values()
@@ -186,11 +186,11 @@ class Graph:
         return self.x.to_dense() if self.is_sparse else self.x
 
     def with_sparse_x(self) -> Graph:
-        """The same graph with attributes in CSR form."""
+        """The same graph with features in CSR form."""
         return self if self.is_sparse else replace(self, x=self.x.to_sparse_csr())
 
     def row_normalized(self) -> Graph:
-        """Attributes divided by their row sum (as GCN and GAT feed bags of words); empty rows stay empty."""
+        """Divide features by their row sum (as GCN and GAT do for bags of words); empty rows stay zero."""
         if not self.is_sparse:
             return replace(self, x=self.x / self.x.sum(1, keepdim=True).clamp(min=1e-12))
         ptr = self.x.crow_indices()

@@ -1,7 +1,7 @@
-"""Random numbers without a generator: the n-th number of a stream is a hash of n.
+"""Counter-based random numbers: the n-th number of a stream is a hash of n.
 
-SplitMix64 (Steele, Lea and Flood 2014) is a counter times a constant, then a mixer. It is integer arithmetic modulo
-2⁶⁴, so that a CPU and a GPU give the same bits, in blocks of any size and in any order.
+SplitMix64 (Steele, Lea and Flood 2014) multiplies a counter by a constant, then mixes its bits. It is integer
+arithmetic modulo 2⁶⁴, so that CPU and GPU give the same bits, in blocks of any size and in any order.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 LANE = 65536
-"""Values of one of the four 16-bit numbers in a hash."""
+"""Number of values of each of the four 16-bit numbers in a hash."""
 
 _GOLDEN, _M1, _M2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
 
 
 def stream_key(*parts: int) -> int:
-    """One key for a stream that is named by numbers, e.g. (seed, purpose)."""
+    """Key of the stream identified by numbers, e.g. (seed, purpose)."""
     key = 0
     for part in parts:
         key = _mix_int(key + _GOLDEN * ((part & _MASK) + 1))
@@ -33,12 +33,12 @@ def hashes(key: int, counter: Tensor) -> Tensor:
 
 
 def below(key: int, counter: Tensor, bound: Tensor | int) -> Tensor:
-    """Whole numbers from 0 to ``bound`` − 1, evenly but for a bias below bound / 2⁶³."""
+    """Uniform integers from 0 to ``bound`` − 1, with a bias below bound / 2⁶³."""
     return hashes(key, counter).bitwise_and_(2**63 - 1).remainder_(bound)
 
 
 def lane_sums(key: int, counter: Tensor) -> Tensor:
-    """Sum of a hash's four 16-bit numbers less its mean: bell-shaped, −131,070 … 131,070, mean 0."""
+    """Sum of a hash's four 16-bit numbers minus its mean: bell-shaped, −131,070 … 131,070, mean 0."""
     bits = hashes(key, counter)
     total = bits & (LANE - 1)
     for shift in (16, 32, 48):
@@ -55,7 +55,7 @@ def arange(start: int, end: int, device: torch.device | str) -> Tensor:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """A logical shift to the right (``>>`` on int64 copies the sign)."""
+    """Logical right shift (``>>`` on int64 copies the sign)."""
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Arrays that stay in their file."""
+"""Memory-mapped arrays."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch import Tensor
 from ergnn.errors import InputError
 
 _ARRAYS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
-"""The arrays behind mapped tensors, which keep them alive, by address."""
+"""Arrays behind mapped tensors, by address; the tensors keep them alive."""
 
 
 def mapped(path: str | Path) -> Tensor:
-    """A ``.npy`` file as a tensor of which only what is used comes into memory; nobody may write to it.
+    """Map a ``.npy`` file as a read-only tensor; only the parts that are used are loaded into memory.
 
-    As a graph's ``x`` it may be larger than memory: ``Graph.from_csr(mapped("x.npy"), rowptr, col, y)``.
+    A graph's ``x`` may thus be larger than memory: ``Graph.from_csr(mapped("x.npy"), rowptr, col, y)``.
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not an array file that can be mapped ({error})") from error
+        raise InputError(f"{path}: not an array file that can be memory-mapped ({error})") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path}: holds several arrays; one .npy file holds one")
     with warnings.catch_warnings():
@@ -39,10 +39,10 @@ def mapped(path: str | Path) -> Tensor:
 
 
 def release(tensor: Tensor) -> None:
-    """Drop the pages of a mapped file from this process; they are read again when they are needed.
+    """Drop the pages of a mapped file from this process; they are read again when needed.
 
-    Pages that were read count as memory of the process until the system needs them for something else. For a tensor
-    that is not of a mapped file, nothing happens.
+    Pages that were read count as memory of the process until the system reclaims them. Does nothing for tensors that
+    are not memory-mapped.
     """
     array = _ARRAYS.get(tensor.untyped_storage().data_ptr())
     pages = getattr(array, "_mmap", None)

@@ -1,4 +1,4 @@
-"""From a data set's name to its stream of tasks, with the settings the data set is known by."""
+"""Task streams of data sets by name, with the usual settings of each data set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ergnn.errors import InputError
 
 
 class PresetStream(NamedTuple):
-    """A stream, the split it really uses (``public``, ``seeded`` or fractions), and notes to show with results."""
+    """A stream, the split it actually uses (``public``, ``seeded`` or fractions), and notes to print with results."""
 
     stream: TaskStream
     split: str
@@ -36,31 +36,31 @@ def make_stream(
     root: str | Path | None = None,
     dataset_options: dict[str, Any] | None = None,
 ) -> PresetStream:
-    """The stream of a data set by name.
+    """Create the task stream of a data set.
 
     Args:
         dataset: a name that ``ergnn datasets`` lists.
-        split: ``auto`` (the public split, or a seeded one and a note where it cannot be had), ``public`` (or
-            an error), ``seeded`` (for Planetoid's graphs 20 training nodes a class, 500 validation and
-            1,000 test nodes; for others 20 and 30 a class and the rest), or fractions of each class, as in
-            ``0.1/0.1/0.8``, drawn by ``split_seed`` as well. For a split of your own, give
-            :func:`load_graph`'s graph to :meth:`TaskStream.from_classes`.
-        split_seed: of the seeded split.
+        split: ``auto`` (the public split, or a seeded one with a note if it is unavailable), ``public`` (or an
+            error), ``seeded`` (for Planetoid's graphs 20 training nodes per class, 500 validation and 1,000 test
+            nodes; for others 20 training and 30 validation nodes per class, the rest for test), or fractions of each
+            class such as ``0.1/0.1/0.8``, also drawn with ``split_seed``. For a custom split, pass the graph of
+            :func:`load_graph` to :meth:`TaskStream.from_classes`.
+        split_seed: seed of the split.
         class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
-        classes_per_task: by default the data set's own (Cora and Citeseer 2, Reddit 5).
-        normalize: divide attributes by their row sum; by default where they are bags of words.
-        root: where raw files lie, by default ``ERGNN_DATA``.
-        dataset_options: for the data set, e.g. ``train=500`` images a task for ``permuted-mnist``.
+        classes_per_task: by default that of the data set (Cora and Citeseer 2, Reddit 5).
+        normalize: divide features by their row sum; by default only bags of words.
+        root: folder with the raw files, by default ``ERGNN_DATA``.
+        dataset_options: options of the data set, e.g. ``train=500`` images per task for ``permuted-mnist``.
     """
     spec = DATASETS.create(dataset, **(dataset_options or {}))
     if isinstance(spec, StreamDataset):
         if class_order != "natural" or classes_per_task is not None or normalize is not None:
             raise InputError(
-                f"class_order, classes_per_task and normalize are for graphs cut into tasks by class; {spec.name}'s "
-                "tasks are not"
+                "class_order, classes_per_task and normalize apply to graphs split into tasks by class; the tasks of "
+                f"{spec.name} are not"
             )
         if split == "public" or "/" in split:
-            raise PublicSplitUnavailable(f"{spec.name}: its tasks are drawn by seed; use split='seeded'")
+            raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
         stream, notes = spec.stream(split_seed, num_tasks, None if root is None else Path(root))
         return PresetStream(stream, "seeded", notes)
     shares = splits.parse_fractions(split)

@@ -1,7 +1,7 @@
-"""Seeded splits of a graph's labelled nodes into training, validation and test.
+"""Seeded splits of a graph's labeled nodes into training, validation and test.
 
-Every function draws from its own ``torch.Generator``, so the same seed gives the same nodes whatever else
-draws random numbers, and the nodes of one class do not depend on how large the other classes are drawn.
+Every function draws from its own ``torch.Generator``, so that the same seed always gives the same nodes, and the nodes
+of one class do not depend on the sizes of the other classes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.data.graph import UNLABELLED, Split
+from ergnn.data.graph import UNLABELED, Split
 from ergnn.errors import InputError
 
 
@@ -26,19 +26,19 @@ def planetoid_like(
     classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
-    """Planetoid's sizes: ``per_class`` training nodes a class, then 500 and 1,000 of what is left.
+    """Planetoid's sizes: ``per_class`` training nodes per class, then 500 validation and 1,000 test nodes.
 
-    Validation and test nodes come from *all* labelled nodes, as Planetoid's do: a class has as many of them
-    as its share of the graph, and classes that no task uses have some too.
+    Validation and test nodes are drawn from *all* labeled nodes, as in Planetoid: in proportion to class sizes, and
+    also from classes that no task uses.
 
     Args:
         y: labels, ``-1`` for none.
-        per_class: training nodes a class.
-        num_val: validation nodes in all.
-        num_test: test nodes in all.
-        seed: of the draw.
-        classes: the classes that get training nodes; by default every class that has a node.
-        nodes: the nodes that may be drawn; by default every labelled one.
+        per_class: number of training nodes per class.
+        num_val: total number of validation nodes.
+        num_test: total number of test nodes.
+        seed: seed of the draw.
+        classes: the classes that get training nodes; by default every class with a node.
+        nodes: the nodes to draw from; by default all labeled nodes.
     """
     _at_least("per_class", per_class, 1)
     _at_least("num_val", num_val, 0)
@@ -50,15 +50,15 @@ def planetoid_like(
     for c in _classes(y, classes):
         drawn = _shuffled((left & (y == c)).nonzero().flatten(), generator)
         if drawn.numel() < per_class:
-            raise InputError(f"class {c} has {drawn.numel()} labelled nodes; {per_class} are asked for training")
+            raise InputError(f"class {c} has {drawn.numel()} labeled nodes; {per_class} are required for training")
         train.append(drawn[:per_class])
     for part in train:
         left[part] = False
     rest = _shuffled(left.nonzero().flatten(), generator)
     if rest.numel() < num_val + num_test:
         raise InputError(
-            f"{rest.numel()} labelled nodes are left after training nodes are drawn; "
-            f"{num_val} for validation and {num_test} for test are asked for"
+            f"{rest.numel()} labeled nodes are left after training nodes are drawn; "
+            f"{num_val} for validation and {num_test} for test are required"
         )
     return _split(train, [rest[:num_val]], [rest[num_val : num_val + num_test]])
 
@@ -73,7 +73,7 @@ def per_class(
     classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
-    """A fixed number of nodes a class in every part; ``test=None`` takes all the rest.
+    """A fixed number of nodes per class in every part; ``test=None`` takes all remaining nodes.
 
     The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation".
     """
@@ -89,8 +89,8 @@ def per_class(
         needed = train + val + (1 if test is None else test)
         if drawn.numel() < needed:
             raise InputError(
-                f"class {c} has {drawn.numel()} labelled nodes; {train} for training, {val} for validation "
-                f"and {'at least 1' if test is None else test} for test are asked for"
+                f"class {c} has {drawn.numel()} labeled nodes; {train} for training, {val} for validation "
+                f"and {'at least 1' if test is None else test} for test are required"
             )
         end = drawn.numel() if test is None else needed
         for part, piece in zip(
@@ -111,9 +111,9 @@ def fractions(
     classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
-    """Fractions of the labelled nodes, of each class on its own where ``stratified``.
+    """Fractions of the labeled nodes, per class if ``stratified``.
 
-    Sizes are rounded at the cumulated fractions, so that fractions that add up to 1 use every node.
+    Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node.
     """
     for key, value in (("train", train), ("val", val), ("test", test)):
         if not 0 <= value <= 1:
@@ -135,7 +135,7 @@ def fractions(
         ends = [0, *(round(drawn.numel() * end) for end in (train, train + val, train + val + test))]
         for part, wanted, first, last in zip(parts, (train, val, test), ends[:-1], ends[1:], strict=True):
             if wanted > 0 and first == last:
-                raise InputError(f"{name} has {drawn.numel()} labelled nodes, too few for a fraction of {wanted}")
+                raise InputError(f"{name} has {drawn.numel()} labeled nodes, too few for a fraction of {wanted}")
             part.append(drawn[first:last])
     return _split(*parts)
 
@@ -166,7 +166,7 @@ def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
 
 
 def parse_fractions(text: str) -> tuple[float, float, float] | None:
-    """Read ``train/val/test`` fractions such as ``0.1/0.1/0.8`` for :func:`fractions`; None for any other word."""
+    """Parse ``train/val/test`` fractions such as ``0.1/0.1/0.8`` for :func:`fractions`; None for any other text."""
     if "/" not in text:
         return None
     try:
@@ -177,12 +177,12 @@ def parse_fractions(text: str) -> tuple[float, float, float] | None:
 
 
 def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:
-    """A split from your own node ids or boolean masks (tensors, arrays or lists), checked."""
+    """Create a checked split from node ids or boolean masks (tensors, arrays or lists)."""
     return check_split(Split(*(_ids(part, num_nodes) for part in (train, val, test))), num_nodes)
 
 
 def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
-    """Node ids in range, none twice, and no node in two parts."""
+    """Check that node ids are in range and unique, and that parts are disjoint."""
     owner: dict[str, Tensor] = {}
     for part, ids in (("train", split.train), ("val", split.val), ("test", split.test)):
         if ids.dtype != torch.long or ids.dim() != 1:
@@ -222,15 +222,15 @@ def _ids(part: Any, num_nodes: int) -> Tensor:
 def _classes(y: Tensor, classes: Sequence[int] | None) -> list[int]:
     if classes is not None:
         return sorted(int(c) for c in classes)
-    return [int(c) for c in y.unique() if int(c) != UNLABELLED]
+    return [int(c) for c in y.unique() if int(c) != UNLABELED]
 
 
 def _candidates(y: Tensor, nodes: Tensor | None) -> Tensor:
-    """Labelled nodes in ascending order, so that a draw does not depend on the order they were listed in."""
+    """Labeled nodes in ascending order, so that a draw does not depend on the order of ``nodes``."""
     if nodes is None:
-        return (y != UNLABELLED).nonzero().flatten()
+        return (y != UNLABELED).nonzero().flatten()
     nodes = nodes.unique()
-    return nodes[y[nodes] != UNLABELLED]
+    return nodes[y[nodes] != UNLABELED]
 
 
 def _shuffled(nodes: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,7 +1,7 @@
-"""Tasks in the order in which they are learnt, cut from one graph.
+"""Streams of tasks, split from one graph.
 
-A task is indices into a graph: node ids are the graph's own in every task, attributes and labels are shared
-tensors, and a *view* only says which edges are there while a task is learnt.
+A task holds indices into a graph. Node ids are the same in every task, and features and labels are shared tensors; a
+*view* only selects the edges that are visible while a task is learned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ergnn.config import EDGES, LEFTOVERS
 from ergnn.data import splits
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.errors import InputError
 
 METRICS = ("accuracy", "micro-f1")
@@ -28,14 +28,14 @@ class Task:
     """One task of a stream.
 
     Args:
-        id: its place in the stream, from 0.
-        graph: what is visible when the task is learnt; the node ids are those of every other task (but see own_graph).
+        id: position in the stream, from 0.
+        graph: the graph visible while the task is learned; node ids are those of every other task (but see own_graph).
         train: training nodes; like ``val`` and ``test``, ids of nodes of this task's classes.
-        val: validation nodes; there may be none.
+        val: validation nodes; may be empty.
         test: test nodes.
-        classes: the task's global class ids, in the task's own order.
-        own_graph: whether node ids and attributes are this task's alone, as where tasks differ in their domain: it is
-            scored in its own graph at any time, and what is to be remembered of it must be stored.
+        classes: the task's global class ids, in the task's order.
+        own_graph: whether node ids and features belong to this task alone, as when tasks differ in their domain. The
+            task is then always scored in its own graph, and remembered nodes must be stored.
     """
 
     id: int
@@ -48,7 +48,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """For messages and tables, e.g. ``task 2 (classes 2, 3)``: tasks are counted from 1 for people."""
+        """Name for messages and tables, e.g. ``task 2 (classes 2, 3)``, counted from 1."""
         return f"task {self.id + 1} (classes {', '.join(_class_label(self.graph, c) for c in self.classes)})"
 
     @property
@@ -56,7 +56,7 @@ class Task:
         return len(self.classes)
 
     def targets(self, nodes: Tensor) -> Tensor:
-        """The nodes' labels as positions in ``classes``: what a head for this task alone predicts."""
+        """The nodes' labels as positions in ``classes``, the targets of a head for this task."""
         labels = self.graph.y[nodes]
         hit = labels.unsqueeze(1) == torch.tensor(self.classes, device=labels.device)
         found = hit.any(dim=1)
@@ -67,13 +67,13 @@ class Task:
 
 
 class TaskStream(Sequence[Task]):
-    """Tasks in order, checked before anybody trains on them.
+    """A checked sequence of tasks.
 
     Args:
         tasks: the tasks; ``tasks[i].id`` must be ``i``.
-        name: what the stream is called in results.
-        metric: how a task is scored, ``accuracy`` or ``micro-f1``.
-        notes: what a reader of results should know, e.g. how nodes were split.
+        name: name of the stream in results.
+        metric: score of a task, ``accuracy`` or ``micro-f1``.
+        notes: notes for readers of results, e.g. how nodes were split.
     """
 
     def __init__(
@@ -104,30 +104,30 @@ class TaskStream(Sequence[Task]):
         leftover: str = "context",
         metric: str = "accuracy",
     ) -> TaskStream:
-        """Cut a graph into tasks of ``classes_per_task`` classes each.
+        """Split a graph into tasks of ``classes_per_task`` classes each.
 
         Args:
-            graph: the whole graph; every value of it is checked first.
-            classes_per_task: classes a task.
-            num_tasks: stop after so many tasks; by default as many as the classes fill.
-            class_order: ``natural`` (0, 1, 2, …), ``shuffled`` by ``order_seed``, or every class id once.
-            order_seed: of the shuffled order.
-            split: ``auto`` (public if there is one, otherwise seeded), ``public`` (the one that came with the graph),
-                ``seeded`` (drawn to fit the graph, see :func:`ergnn.data.splits.scaled`), or a :class:`Split`, e.g.
-                from :mod:`ergnn.data.splits`. The stream's ``notes`` say how a seeded split was drawn.
-            split_seed: of the seeded split.
+            graph: the whole graph; all its values are checked first.
+            classes_per_task: number of classes per task.
+            num_tasks: number of tasks; by default as many as the classes fill.
+            class_order: ``natural`` (0, 1, 2, …), ``shuffled`` by ``order_seed``, or a list with every class id once.
+            order_seed: seed of the shuffled order.
+            split: ``auto`` (public if there is one, otherwise seeded), ``public`` (the split of the graph), ``seeded``
+                (drawn to fit the graph, see :func:`ergnn.data.splits.scaled`), or a :class:`Split`, e.g. from
+                :mod:`ergnn.data.splits`. The stream's ``notes`` say how a seeded split was drawn.
+            split_seed: seed of the seeded split.
             edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
-                tasks (and unlabelled nodes); ``own``: edges within the classes of one task.
-            leftover: classes that fill no task stay as unlabelled ``context``, or ``drop`` their edges. Their
-                labels are hidden from the tasks' graphs in either case.
-            metric: how a task is scored.
+                tasks (and unlabeled nodes); ``own``: edges within the classes of one task.
+            leftover: classes that do not fill a task stay as unlabeled ``context``, or ``drop`` removes their edges;
+                their labels are hidden in either case. ``last`` adds them to the last task.
+            metric: score of a task.
         """
         graph.validate()
         _choice("edges", edges, EDGES)
         _choice("leftover", leftover, LEFTOVERS)
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
         order = _class_order(graph, num_classes, class_order, order_seed)
-        groups = _groups(graph, order, classes_per_task, num_tasks)
+        groups = _groups(graph, order, classes_per_task, num_tasks, leftover)
         parts, notes = _resolve_split(graph, split, split_seed)
 
         task_of_class = torch.full((num_classes + 1,), -1)  # the last entry is label -1: no task
@@ -135,8 +135,8 @@ class TaskStream(Sequence[Task]):
             task_of_class[list(group)] = i
         task_of_node = task_of_class.to(graph.y.device)[graph.y]
         in_task = task_of_node >= 0
-        dropped = (graph.y != UNLABELLED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
-        bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELLED), public_split=None)
+        dropped = (graph.y != UNLABELED) & ~in_task if leftover == "drop" else torch.zeros_like(in_task)
+        bare = replace(graph, y=torch.where(in_task, graph.y, UNLABELED), public_split=None)
         views = edge_views(bare, task_of_node, dropped, len(groups), edges)
 
         def of_task(nodes: Tensor, i: int) -> Tensor:
@@ -171,11 +171,11 @@ class TaskStream(Sequence[Task]):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Global class ids in the order in which the stream brings them."""
+        """Global class ids in the order of the stream."""
         return tuple(c for task in self for c in task.classes)
 
     def to(self, device: torch.device | str) -> TaskStream:
-        """The stream on a device; graphs and tensors that tasks share stay shared."""
+        """Move the stream to a device; graphs and tensors shared by tasks stay shared."""
         tensors: dict[int, Tensor] = {}
         graphs: dict[int, Graph] = {}
 
@@ -211,17 +211,17 @@ class TaskStream(Sequence[Task]):
 
 
 def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, edges: str) -> list[Graph]:
-    """One graph a task; the same object where the edges are the same."""
+    """One graph per task; the same object if the edges are the same."""
     if edges == "all" and not bool(dropped.any()):
         return [graph] * num_tasks
     source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
     kept = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
     if edges == "own":
-        # the tasks' own subgraphs have no node in common, so that one view holds them all
+        # the subgraphs of the tasks have no node in common, so that one view holds them all
         return [_with_edges(graph, kept & (source == target) & (source >= 0))] * num_tasks
     if edges == "all":
         return [_with_edges(graph, kept)] * num_tasks
-    newest = torch.maximum(source, target)  # context nodes are -1: there from the start
+    newest = torch.maximum(source, target)  # context nodes are -1: visible from the start
     return [_with_edges(graph, kept & (newest <= i)) for i in range(num_tasks)]
 
 
@@ -238,18 +238,20 @@ def _class_order(graph: Graph, num_classes: int, order: str | Sequence[int], see
     given = [int(c) for c in order]
     for c in given:
         if not 0 <= c < num_classes:
-            raise InputError(f"{graph.name}: class_order names class {c}; classes are 0 to {num_classes - 1}")
+            raise InputError(f"{graph.name}: class_order contains class {c}; classes are 0 to {num_classes - 1}")
         if given.count(c) > 1:
-            raise InputError(f"{graph.name}: class_order names class {c} more than once")
+            raise InputError(f"{graph.name}: class_order contains class {c} more than once")
     missing = sorted(set(range(num_classes)) - set(given))
     if missing:
         raise InputError(
-            f"{graph.name}: class_order leaves out class {missing[0]}; it must name all {num_classes} once"
+            f"{graph.name}: class_order lacks class {missing[0]}; it must contain all {num_classes} classes once"
         )
     return given
 
 
-def _groups(graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None) -> list[tuple[int, ...]]:
+def _groups(
+    graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None, leftover: str
+) -> list[tuple[int, ...]]:
     if not 1 <= classes_per_task <= len(order):
         raise InputError(
             f"{graph.name}: classes_per_task is {classes_per_task}; 1 to {len(order)} are possible, "
@@ -261,13 +263,16 @@ def _groups(graph: Graph, order: list[int], classes_per_task: int, num_tasks: in
         raise InputError(
             f"{graph.name}: num_tasks is {wanted}; {len(order)} classes make 1 to {most} tasks of {classes_per_task}"
         )
-    return [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
+    groups = [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
+    if leftover == "last" and wanted == most:
+        groups[-1] += tuple(order[most * classes_per_task :])
+    return groups
 
 
 def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, tuple[str, ...]]:
     """The nodes of each part, and notes on how they were drawn."""
     if isinstance(split, str):
-        _choice("split", split, ("auto", "public", "seeded"), " or a Split of your own")
+        _choice("split", split, ("auto", "public", "seeded"), " or a Split")
         if split == "seeded" or (split == "auto" and graph.public_split is None):
             drawn, words = splits.scaled(graph.y.cpu(), seed=seed)
             return drawn.to(graph.y.device), (f"split by seed {seed}: {words}",)
@@ -276,7 +281,7 @@ def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, 
         split = graph.public_split
     splits.check_split(split, graph.num_nodes, graph.name)
     for part, nodes in (("train", split.train), ("val", split.val), ("test", split.test)):
-        bare = nodes[graph.y[nodes] == UNLABELLED]
+        bare = nodes[graph.y[nodes] == UNLABELED]
         if bare.numel():
             raise InputError(f"{graph.name}: {part} names node {int(bare[0])}, which has no label")
     return split, ()
@@ -285,9 +290,9 @@ def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, 
 def _check_task(task: Task, position: int, stream: str) -> None:
     where = f"{stream}: {task.name}"
     if task.id != position:
-        raise InputError(f"{where} stands at place {position}; ids must count from 0 in order")
+        raise InputError(f"{where} is at position {position}; ids must count from 0 in order")
     if not task.classes or len(set(task.classes)) < len(task.classes):
-        raise InputError(f"{where} has classes {task.classes}; at least one, none twice")
+        raise InputError(f"{where} has classes {task.classes}; at least one class is required, each once")
     splits.check_split(Split(task.train, task.val, task.test), task.graph.num_nodes, where)
     for part, nodes in (("train", task.train), ("test", task.test)):
         if not nodes.numel():

@@ -1,11 +1,11 @@
-"""One run on several processes, GPUs or machines: each *rank* takes its share of every batch.
+"""One run on several processes, GPUs or machines: each *rank* computes its share of every batch.
 
-``torchrun --nproc-per-node 2 -m ergnn run …`` starts the ranks and tells each, by its environment, which one it is.
-All of them hold the graph and make the same steps; they differ only in which examples of a batch they compute.
-Gradients are added up over the ranks, so that a step is the one that a single process would have made.
+``torchrun --nproc-per-node 2 -m ergnn run …`` starts the ranks and identifies each by environment variables. All ranks
+hold the graph and take the same steps; they differ only in the examples of a batch that they compute. Gradients are
+summed over the ranks, so that a step is the same as in a single process.
 """
 
-from ergnn.distributed.agreement import add_up, check_agreement, digest, from_first
+from ergnn.distributed.agreement import broadcast, check_agreement, digest, sum_over_ranks
 from ergnn.distributed.ranks import Ranks, RanksError, current_ranks, joined, launched, launched_first
 from ergnn.distributed.sharing import ProcessGroup, SingleProcess, process_group
 
@@ -14,13 +14,13 @@ __all__ = [
     "Ranks",
     "RanksError",
     "SingleProcess",
-    "add_up",
+    "broadcast",
     "check_agreement",
     "current_ranks",
     "digest",
-    "from_first",
     "joined",
     "launched",
     "launched_first",
     "process_group",
+    "sum_over_ranks",
 ]

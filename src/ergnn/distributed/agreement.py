@@ -1,4 +1,4 @@
-"""That all ranks hold the same: told by the first, and compared by hash."""
+"""Consistency of ranks: broadcast from the first rank, sums, and comparison by hash."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ergnn.distributed.ranks import Ranks, RanksError
 T = TypeVar("T")
 
 
-def from_first(value: T) -> T:
-    """What rank 0 gave, on every rank; tensors come on the CPU."""
+def broadcast(value: T) -> T:
+    """Broadcast the value of rank 0 to all ranks; tensors arrive on the CPU."""
     told: list[Any] = [_on_cpu(value)]
     dist.broadcast_object_list(told, src=0)
     return told[0]
 
 
-def add_up(*tensors: Tensor) -> None:
-    """Replace each tensor by its sum over all ranks; the result is the same on each of them."""
+def sum_over_ranks(*tensors: Tensor) -> None:
+    """Replace each tensor by its sum over all ranks; the result is the same on every rank."""
     for tensor in tensors:
         whole = tensor.contiguous()
         dist.all_reduce(whole)
@@ -32,7 +32,7 @@ def add_up(*tensors: Tensor) -> None:
 
 
 def check_agreement(ranks: Ranks, what: str, value: Any) -> str:
-    """The hash of a value that must be the same on all ranks, bit for bit; else an error on each of them."""
+    """Check that a value is the same on all ranks, bit for bit, and return its hash; else raise an error on all."""
     own = digest(value)
     found: list[Any] = [None] * ranks.size
     dist.all_gather_object(found, own)
@@ -43,7 +43,7 @@ def check_agreement(ranks: Ranks, what: str, value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of tensors, numbers, texts, and lists and mappings of them.
+    """SHA-256 of tensors, numbers, strings, and lists and mappings of them.
 
     >>> digest({"a": torch.zeros(2), "b": [1, None]}) == digest({"b": [1, None], "a": torch.zeros(2)})
     True

@@ -1,4 +1,4 @@
-"""Which rank this process is, and the group it belongs to."""
+"""The rank of this process, and its process group."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import torch.distributed as dist
 from ergnn.errors import ErgnnError, InputError
 
 TIMEOUT = 600.0
-"""Seconds after which a rank that does not answer counts as lost (one that was killed is missed at once)."""
+"""Seconds after which an unresponsive rank counts as lost (a killed one is detected at once)."""
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out", "timed out", "timeout")
-"""What gloo says when another rank is gone."""
+"""Messages of gloo when another rank is lost."""
 
 
 class RanksError(ErgnnError, RuntimeError):
@@ -28,12 +28,12 @@ class RanksError(ErgnnError, RuntimeError):
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among its like.
+    """This process within its process group.
 
     Args:
-        rank: its number, from 0; rank 0 alone prints and writes.
-        size: how many there are.
-        device: where it computes.
+        rank: rank of this process, from 0; only rank 0 prints and writes.
+        size: number of ranks.
+        device: device of this rank.
     """
 
     rank: int
@@ -49,12 +49,12 @@ _current: Ranks | None = None
 
 
 def current_ranks() -> Ranks | None:
-    """The group that this process has joined; None where it works alone."""
+    """The process group that this process has joined; None for a single process."""
     return _current
 
 
 def launched() -> bool:
-    """Whether ``torchrun`` (or whoever sets its variables) started this process as one of several."""
+    """Whether ``torchrun`` (or something that sets its variables) started this process as one of several."""
     return _number("WORLD_SIZE", 1) > 1
 
 
@@ -65,20 +65,20 @@ def launched_first() -> bool:
 
 @contextmanager
 def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks | None]:
-    """Be one of the ranks that were launched together, as long as this lasts; None where there is only one.
+    """Context manager that joins the launched process group; yields None for a single process.
 
-    A rank that was lost, or that no longer answers, is a :class:`RanksError` in all others.
+    If a rank is lost or unresponsive, all others raise a :class:`RanksError`.
 
     Args:
-        device: ``cpu``, or ``cuda`` for one GPU a rank of a machine, in turn.
-        timeout: seconds to wait for a rank that does not answer.
+        device: ``cpu``, or ``cuda`` to assign the GPUs of a machine to its ranks in turn.
+        timeout: seconds to wait for an unresponsive rank.
     """
     global _current
     if not launched():
         yield None
         return
     if _current is not None:
-        raise InputError("this process is a rank already; a group is joined once")
+        raise InputError("this process is already a rank; a process group can be joined only once")
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     own, backend = _place(device)
     for name in ("MASTER_ADDR", "MASTER_PORT"):
@@ -95,15 +95,15 @@ def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks | No
 
 
 def _place(device: str) -> tuple[torch.device, str]:
-    """Where this rank computes, and how the ranks talk: by NCCL if each has a GPU of its own, else by gloo."""
+    """Device and backend of this rank: NCCL if each rank has its own GPU, else gloo."""
     wanted = torch.device(device)
     if wanted.type != "cuda":
         return wanted, "gloo"
     if wanted.index is not None:
-        raise InputError(f"device is {device!r}; the ranks of a machine take its GPUs in turn: use cuda")
+        raise InputError(f"device is {device!r}; the GPUs of a machine are assigned to its ranks in turn: use cuda")
     count = torch.cuda.device_count()
     if count == 0:
-        raise InputError("device is 'cuda', and this machine has no GPU; cpu always can")
+        raise InputError("device is 'cuda', but this machine has no GPU; use cpu")
     own = torch.device("cuda", _number("LOCAL_RANK", 0) % count)
     torch.cuda.set_device(own)
     return own, "nccl" if _number("LOCAL_WORLD_SIZE", 1) <= count and dist.is_nccl_available() else "gloo"
@@ -111,7 +111,7 @@ def _place(device: str) -> tuple[torch.device, str]:
 
 @contextmanager
 def _lost(rank: int, size: int) -> Iterator[None]:
-    """Errors of the connection as one that says what happened."""
+    """Convert connection errors to a :class:`RanksError`."""
     try:
         yield
     except RuntimeError as error:
@@ -120,18 +120,18 @@ def _lost(rank: int, size: int) -> Iterator[None]:
         if isinstance(error, ErgnnError) or not (isinstance(error, dist.DistError) or reason):
             raise
         why = reason or text[:200]
-        raise RanksError(f"rank {rank} of {size}: another rank is gone or does not answer ({why})") from error
+        raise RanksError(f"rank {rank} of {size}: another rank is lost or does not respond ({why})") from error
 
 
 @contextmanager
 def _stopped(rank: int, size: int) -> Iterator[None]:
-    """torchrun asks the others to stop when it misses a rank: an error too, so that they say why they end."""
+    """torchrun stops the other ranks when it loses one: raise an error, so that they report the reason."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise RanksError(f"rank {rank} of {size} was asked to stop, as happens when another rank is lost")
+        raise RanksError(f"rank {rank} of {size} was terminated, as happens when another rank is lost")
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -1,12 +1,12 @@
-"""Each rank's share of a step, and the sum over all of them.
+"""Each rank's share of a step, and the sum over all ranks.
 
-Of a batch with examples 0, 1, …, n − 1 rank r of R takes r, r + R, r + 2R, …. With θ the same everywhere,
+Of a batch with examples 0, 1, …, n − 1, rank r of R takes r, r + R, r + 2R, …. With the same θ on all ranks,
 
     ∇ Σ_i w_i ℓ_i(θ) = Σ_r ∇ Σ_{i ∈ share r} w_i ℓ_i(θ):
 
-each rank's gradient is of its share alone, and their sum is the batch's, whatever the weights. DistributedDataParallel
-gives the mean over ranks, so that a share's loss counts R times. Parameters then are those of a single process up to
-rounding, but for dropout: each rank draws masks of its own.
+each rank computes the gradient of its share, and their sum is the gradient of the batch, for any weights.
+DistributedDataParallel averages over ranks, so that a share's loss is multiplied by R. Parameters then equal those of a
+single process up to rounding, except for dropout: each rank draws its own masks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MASK_STEP = 0x9E3779B9
 
 
 class SingleProcess:
-    """Training in one process: every share is the whole."""
+    """Training in one process, whose share is everything."""
 
     def parameters(self, objective: Objective) -> ParamDict:
-        """What is trained, as leaves that collect gradients."""
+        """The trained parameters, as leaf tensors."""
         return {name: value.requires_grad_() for name, value in objective.parameters().items()}
 
     def share(self, objective: Objective) -> Objective:
@@ -34,11 +34,11 @@ class SingleProcess:
         return objective
 
     def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of a batch, by positions and weights of its examples."""
+        """This rank's positions and weights of a batch."""
         return index, weights
 
     def loss(self, batch: Objective, params: ParamDict, keys: Tensor) -> Tensor:
-        """``Σ weight · loss`` of a share, per model ``[models]``; gradients of their sum are the batch's."""
+        """``Σ weight · loss`` of a share, per model ``[models]``; the gradient of its sum is that of the batch."""
         return batch.model_losses(params, keys)
 
 
@@ -62,7 +62,7 @@ class ProcessGroup(SingleProcess):
 
     def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         rank, size = self.ranks.rank, self.ranks.size
-        if index.numel() <= rank:  # nothing left for this rank, which must take part in the step all the same
+        if index.numel() <= rank:  # no example for this rank, which must still take part in the step
             return index[:1], torch.zeros_like(weights[:1])
         return index[rank::size], weights[rank::size]
 
@@ -73,13 +73,13 @@ class ProcessGroup(SingleProcess):
 
 
 def process_group() -> SingleProcess:
-    """How this process takes part in training: on its own, or as one of the ranks it has joined."""
+    """The process group of this process, or a single process."""
     ranks = current_ranks()
     return SingleProcess() if ranks is None else ProcessGroup(ranks)
 
 
 class _ShareLoss(nn.Module):
-    """A share's loss as a module of its parameters, which DistributedDataParallel needs."""
+    """The loss of a share as a module, for DistributedDataParallel."""
 
     def __init__(self, params: ParamDict, size: int) -> None:
         super().__init__()

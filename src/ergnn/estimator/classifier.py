@@ -18,14 +18,15 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from ergnn.callbacks import Callback
-from ergnn.config import LearnerConfig
-from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.config import TASK_UNKNOWN, LearnerConfig
+from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.estimator.inputs import as_graph, check_once, is_graph, is_matrix, labels_of, nodes_of, parts_of, to_torch
 from ergnn.estimator.labels import Labels
 from ergnn.learner import Learner
 from ergnn.methods import METHODS
+from ergnn.methods.analytic import Analytic
 
 OF_THE_CONFIG = tuple(f.name for f in fields(LearnerConfig) if f.name not in ("seed", "method_options"))
 """Parameters that are fields of :class:`LearnerConfig`."""
@@ -34,7 +35,10 @@ OF_THE_METHOD = ("selector", "per_class", "selector_options", "replay", "replay_
 
 
 class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
-    """A graph neural network that learns a few more nodes with every :meth:`partial_fit`, and replays old ones.
+    """Learns a few more nodes with every :meth:`partial_fit`, without forgetting earlier ones.
+
+    By default a ridge head on propagated features is solved in closed form from all labels so far; with
+    ``method="replay"`` a graph neural network is trained, which replays some earlier nodes.
 
     Where scikit-learn has a matrix ``X`` there may be
 
@@ -46,16 +50,18 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     - a plain matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
       ``partial_fit(X, y)``.
 
-    The graph may grow from call to call, as long as its nodes keep their numbers: remembered nodes are looked up in the
+    The graph may grow from call to call, as long as its nodes keep their numbers: earlier nodes are looked up in the
     new graph. Rows of a plain matrix are new ones in each call, so their features are stored.
 
     Args:
-        backbone, method, epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement, device,
-            backbone_options: see :class:`ergnn.LearnerConfig`, which has the same defaults.
+        method: ``analytic`` (see :class:`ergnn.methods.analytic.Analytic`), ``replay``, or another method's name.
+        backbone, epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement, device,
+            backbone_options: see :class:`ergnn.LearnerConfig`, which has the same defaults. Only
+            methods that train a network use them.
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared`` predictions need ``task``.
         selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
             see :class:`ergnn.methods.replay.Replay`; None is the method's default, except that ``replay`` is
-            ``isolated`` for plain matrices.
+            ``isolated`` for plain matrices. A method that does not have an option refuses it.
         method_options: other options of the method.
         callbacks: callbacks of each call, see :mod:`ergnn.callbacks`.
         random_state: seed of every random choice: a number, a numpy ``RandomState``, or None for another one each time.
@@ -75,8 +81,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         backbone: Any = LearnerConfig.backbone,
-        method: Any = LearnerConfig.method,
-        head: str = "growing",
+        method: Any = TASK_UNKNOWN["method"],
+        head: str = TASK_UNKNOWN["head"],
         epochs: int = LearnerConfig.epochs,
         lr: float | None = LearnerConfig.lr,
         weight_decay: float | None = LearnerConfig.weight_decay,
@@ -129,10 +135,10 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: a graph, a pair, or a matrix.
-            y: one label a node; for a graph with labels and no ``nodes``, the nodes (see above).
+            y: one label per node; for a graph with labels and no ``nodes``, the nodes (see above).
             nodes: node numbers or a mask; by default all nodes, of a graph with labels all that have one.
             classes: labels that may come later, where they are known. Other labels are refused in this call; those
-                that have not been learnt yet have probability 0.
+                that have not been learned yet have probability 0.
         """
         return self._learn(X, y, nodes, classes, "partial_fit", first=not hasattr(self, "learner_"))
 
@@ -162,7 +168,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     ) -> float:
         """Accuracy on some nodes; arguments as in :meth:`partial_fit` and :meth:`predict_proba`."""
         check_is_fitted(self, "learner_")
-        _, chosen, labels = self._read_labelled(X, y, nodes, "score", reset=False)
+        _, chosen, labels = self._read_labeled(X, y, nodes, "score", reset=False)
         return float(accuracy_score(labels, self.predict(X, chosen, task), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
@@ -171,7 +177,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _learn(self, X: Any, y: Any, nodes: Any, classes: Any, what: str, first: bool) -> ContinualNodeClassifier:
-        graph, chosen, given = self._read_labelled(X, y, nodes, what, reset=first)
+        graph, chosen, given = self._read_labeled(X, y, nodes, what, reset=first)
         check_classification_targets(given)
         allowed = given if classes is None else column_or_1d(classes)
         if not np.isin(given, allowed).all():
@@ -203,25 +209,25 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             )
         return X.validate() if isinstance(X, Graph) else as_graph(X.x, X.edge_index), y
 
-    def _read_labelled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
+    def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
         """The graph, the nodes in question, and a label for each."""
         own = labels_of(X)
         if own is not None and nodes is None:
             nodes, y = y, None
-        together = own is None and nodes is None  # one label a row, as scikit-learn has it
+        together = own is None and nodes is None  # one label per row, as in scikit-learn
         graph, checked = self._read(X, reset, y if together else "no_validation")
         if nodes is not None:
             chosen = nodes_of(nodes, graph.num_nodes, what)
         else:
             chosen = torch.arange(graph.num_nodes)
-            chosen = chosen if own is None else chosen[torch.from_numpy(own != UNLABELLED)]
+            chosen = chosen if own is None else chosen[torch.from_numpy(own != UNLABELED)]
         check_once(chosen, what)
         if y is None:
             if own is None:
-                raise InputError(f"{what}: X has no labels; give y, one label a node")
+                raise InputError(f"{what}: X has no labels; give y, one label per node")
             labels = own[chosen.numpy()]
-            if (labels == UNLABELLED).any():
-                raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELLED)][0])} has no label")
+            if (labels == UNLABELED).any():
+                raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELED)][0])} has no label")
         else:
             labels = checked if together else column_or_1d(y, warn=True)
         if len(labels) != chosen.numel():
@@ -243,18 +249,21 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
     @staticmethod
     def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
-        """The nodes as a task of the learner, in a graph where they and remembered ones are labelled, and no others."""
-        buffer = learner.method.buffer
-        y = torch.full((graph.num_nodes,), UNLABELLED)
-        if buffer is not None and buffer.replay == "live":
-            for part in buffer.experiences:
-                missing = part.nodes[part.nodes >= graph.num_nodes]
-                if missing.numel():
-                    raise InputError(
-                        f"node {int(missing[0])} is remembered, but the graph has {graph.num_nodes} nodes; a graph may "
-                        "grow, but its nodes must keep their numbers"
-                    )
-                y[part.nodes.cpu()] = part.labels.cpu()
+        """The nodes as a task of the learner, in a graph where they and remembered ones are labeled, and no others."""
+        method, remembered = learner.method, []
+        if isinstance(method, Analytic):
+            remembered = [(method.state.nodes, method.state.labels)]
+        elif method.buffer is not None and method.buffer.replay == "live":
+            remembered = [(part.nodes, part.labels) for part in method.buffer.experiences]
+        y = torch.full((graph.num_nodes,), UNLABELED)
+        for known, old in remembered:
+            missing = known[known >= graph.num_nodes]
+            if missing.numel():
+                raise InputError(
+                    f"node {int(missing[0])} is remembered, but the graph has {graph.num_nodes} nodes; a graph may "
+                    "grow, but its nodes must keep their numbers"
+                )
+            y[known.cpu()] = old.cpu()
         y[nodes] = labels.numbers(given)
         names = tuple(str(label) for label in labels.known)
         graph = replace(graph, y=y.to(graph.device), public_split=None, class_names=names)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.data.graph import UNLABELED, Graph
 from ergnn.errors import InputError
 
 
@@ -35,7 +35,7 @@ def as_graph(x: Tensor, edge_index: Tensor) -> Graph:
     """A graph without labels, with every value checked."""
     if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
         raise InputError(f"edge_index must hold node numbers; got {edge_index.dtype}")
-    y = torch.full((x.size(0),), UNLABELLED, device=x.device)
+    y = torch.full((x.size(0),), UNLABELED, device=x.device)
     return Graph(x, edge_index.to(x.device, torch.long), y).validate()
 
 

@@ -1,4 +1,4 @@
-"""Configurations of runs (``config``), running them (``run``), and what they give (``result``)."""
+"""Run configurations (``config``), their execution (``run``) and results (``result``)."""
 
 from __future__ import annotations
 

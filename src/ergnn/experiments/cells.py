@@ -1,4 +1,4 @@
-"""From the paper's tables and figures to configurations: one a row, data set and protocol."""
+"""Configurations of the paper's tables and figures: one per row, data set and protocol."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.walks.skipgram import SkipGram
 
 QUICK_SEEDS = 3
-QUICK_LEAVES_OUT = (2, 10)
-"""Values of e that a quick figure 3 does without."""
+QUICK_OMITS = (2, 10)
+"""Values of e that a quick figure 3 omits."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What ``ergnn reproduce`` takes.
+    """Options of ``ergnn reproduce``.
 
     Args:
-        seeds: how many; by default 10, or 3 in a quick run.
-        class_orders: more than one are shuffled, each crossed with the seeds, on seeded splits; by default 1 (the
-            natural order) under the paper's protocol and 10 under the clean one, or 1 in a quick run.
+        seeds: number of seeds; by default 10, or 3 in a quick run.
+        class_orders: number of class orders; more than one are shuffled and crossed with the seeds, on seeded splits.
+            By default 1 (the natural order) with the paper protocol and 10 with the clean one, or 1 in a quick run;
+            an experiment may have its own.
         first_seed: the first seed.
-        datasets: by default the experiment's own.
-        protocol: ``paper`` or ``clean``; by default the experiment's own.
+        datasets: by default those of the experiment.
+        protocol: ``paper`` or ``clean``; by default that of the experiment.
         split: ``auto``, ``public`` or ``seeded``; by default ``seeded`` with several class orders.
-        quick: few seeds and epochs, to see that all works; its numbers are not to be quoted.
-        device: where to compute.
+        quick: few seeds and epochs, as a smoke test; do not quote its numbers.
+        device: device to compute on.
     """
 
     seeds: int | None = None
@@ -49,7 +50,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Cell:
-    """A row on one data set under one protocol: a configuration, or the reason why there is none."""
+    """A row on one data set with one protocol: a configuration, or the reason why it is unavailable.
+
+    Attributes:
+        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
+    """
 
     experiment: str
     row: Row
@@ -58,17 +63,18 @@ class Cell:
     given: RunConfig | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
+    data: str = ""
 
     @property
     def config(self) -> RunConfig:
         """The resolved configuration of an available cell."""
         if self.given is None:
-            raise InputError(f"{self.row.label} on {self.dataset} is not available: {self.reason}")
+            raise InputError(f"{self.row.label} on {self.dataset} is unavailable: {self.reason}")
         return self.given.resolved()
 
     @property
     def command(self) -> str:
-        """The command that gives this cell alone."""
+        """The command that computes this cell alone."""
         return "" if self.given is None else command_of(self.given)
 
 
@@ -80,7 +86,7 @@ def cells(experiment: Experiment, options: Options) -> list[Cell]:
         if protocol not in PROTOCOLS:
             raise UnknownNameError("protocol", protocol, PROTOCOLS)
         for dataset in datasets_of(experiment, options):
-            splits: dict[str, tuple[str, tuple[str, ...]]] = {}
+            splits: dict[str, tuple[str, str, tuple[str, ...]]] = {}
             for row in _rows(experiment, options):
                 found.append(_cell(experiment, row, dataset, protocol, options, splits))
     return found
@@ -92,52 +98,50 @@ def _cell(
     dataset: str,
     protocol: str,
     options: Options,
-    splits: dict[str, tuple[str, tuple[str, ...]]],
+    splits: dict[str, tuple[str, str, tuple[str, ...]]],
 ) -> Cell:
-    settings = {**experiment.common, **row.settings, **_members(protocol, dataset, options)}
+    settings = {**experiment.common, **experiment.by_dataset.get(dataset, {}), **row.settings}
+    settings |= _members(experiment, protocol, dataset, options)
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
     given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
     try:
         config = given.resolved()
         if config.split not in splits:
-            splits[config.split] = _split_to_be_had(config)
-        split, notes = splits[config.split]
+            stream, split, notes = make_config_stream(config, 0, 0)
+            splits[config.split] = (stream.name, split, notes)
+        data, split, notes = splits[config.split]
         make_learner(config, 0)
         if config.input != "features":
-            SkipGram()  # says so if gensim is not there
+            SkipGram()  # raises an error if gensim is missing
     except (ErgnnError, ImportError) as error:
         return Cell(experiment.name, row, dataset, protocol, reason=str(error))
-    return Cell(experiment.name, row, dataset, protocol, replace(given, split=split), notes=notes)
-
-
-def _split_to_be_had(config: RunConfig) -> tuple[str, tuple[str, ...]]:
-    """The split that is really used (a store must not take one for the other) and what to know about it."""
-    stream = make_config_stream(config, 0, 0)
-    return stream.split, stream.notes
+    # the split actually used: stored runs on a public and on a seeded split must not be confused
+    return Cell(experiment.name, row, dataset, protocol, replace(given, split=split), notes=notes, data=data)
 
 
 def _rows(experiment: Experiment, options: Options) -> Iterator[Row]:
-    """All rows; a quick figure 3 has fewer points on its lines."""
+    """All rows; a quick figure 3 has fewer points."""
     for row in experiment.rows:
-        if not (options.quick and row.settings.get("per_class") in QUICK_LEAVES_OUT):
+        if not (options.quick and row.settings.get("per_class") in QUICK_OMITS):
             yield row
 
 
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
-    """Those asked for that the experiment is about; a data set of a user's own counts as a graph."""
+    """The requested data sets that belong to the experiment; a third-party data set counts as a graph."""
     if options.datasets is None:
-        return experiment.datasets
+        return experiment.quick_datasets if options.quick and experiment.quick_datasets else experiment.datasets
     named = [DATASETS.resolve(name) for name in options.datasets]
     images = experiment is not TABLE_4
     return [name for name in named if (name in TABLE_4.datasets) != images]
 
 
-def _members(protocol: str, dataset: str, options: Options) -> dict[str, Any]:
+def _members(experiment: Experiment, protocol: str, dataset: str, options: Options) -> dict[str, Any]:
     orders = options.class_orders
     if orders is None:
-        orders = 10 if protocol == "clean" and not options.quick else 1
-    if dataset in TABLE_4.datasets:  # its tasks are permutations, drawn by the seed
+        many = protocol == "clean" and not options.quick and "class_order" not in experiment.common
+        orders = 10 if many else 1
+    if dataset in TABLE_4.datasets:  # its tasks are permutations, which depend on the seed
         orders = 1
     seeds = options.seeds if options.seeds is not None else (QUICK_SEEDS if options.quick else 10)
     members: dict[str, Any] = {"seeds": seeds, "first_seed": options.first_seed}
@@ -149,7 +153,7 @@ def _members(protocol: str, dataset: str, options: Options) -> dict[str, Any]:
 
 
 def command_of(config: RunConfig) -> str:
-    """``ergnn run …`` with the options that are not at their default; the same text for equal configurations."""
+    """``ergnn run …`` with all non-default options; the same text for equal configurations."""
     words = ["ergnn", "run", config.dataset]
     places = {name: place for place, name in enumerate(DEFAULTS)}
     for name, value in sorted(config.flat().items(), key=lambda item: (places.get(item[0], len(places)), item[0])):
@@ -159,5 +163,5 @@ def command_of(config: RunConfig) -> str:
             value = ",".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in value.items())
         elif isinstance(value, tuple):
             value = ",".join(map(str, value))
-        words += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
+        words += ["--" + name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
     return shlex.join(words)

@@ -1,6 +1,6 @@
-"""The configuration of a run: what the command line, a TOML file and Python all fill in.
+"""The configuration of a run, shared by the command line, TOML files and Python.
 
-Nothing here imports torch until a configuration is resolved, so that errors of usage cost no time.
+Nothing here imports torch until a configuration is resolved, so that usage errors appear at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ WALK_CLASSIFIER: dict[str, Any] = {
     "lr": 0.1,
     "weight_decay": 5e-3,
 }
-"""On vectors from random walks ``mlp`` is softmax regression with an L2 term, in either protocol, unless the user says
-otherwise: the classifier of both papers. (Learning rate and L2 factor were chosen on validation nodes.)
+"""On embeddings from random walks, ``mlp`` defaults to softmax regression with an L2 term, the classifier of both
+papers, with either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
 INPUTS = ("features", "deepwalk", "node2vec")
@@ -32,10 +32,10 @@ DENOMINATORS = ("M-1", "M")
 
 @dataclass(frozen=True, init=False)
 class RunConfig:
-    """Everything that decides the numbers of a run: a stream, its seeds, and a :class:`LearnerConfig`.
+    """All settings that determine the results of a run: a stream, its seeds, and a :class:`LearnerConfig`.
 
-    Settings of the learner are given flat: ``RunConfig("cora", backbone="gcn", per_class=5, epochs=100)``. Those not
-    given are the protocol's, then the defaults of :class:`LearnerConfig` and of the method's constructor.
+    Settings of the learner are given flat: ``RunConfig("cora", backbone="gcn", per_class=5, epochs=100)``. Missing ones
+    default to the protocol, then to :class:`LearnerConfig` and the method's constructor.
 
     Args:
         dataset: a name that ``ergnn datasets`` lists.
@@ -44,10 +44,11 @@ class RunConfig:
         first_seed: the first seed.
         split: auto (public, or seeded where no public split is available), public, seeded (drawn by each seed), or
             fractions of each class for training, validation and test, as in 0.1/0.1/0.8 (drawn by each seed).
-        class_order: natural, shuffled (by order number), or every class once, as in 3,1,0,2.
+        class_order: natural, shuffled (by order number), seeded (shuffled by each seed), or every class once, as in
+            3,1,0,2.
         orders: number of shuffled class orders, crossed with the seeds.
         edges: edges visible while a task is learned: all, seen or own; by default the protocol's.
-        leftover: classes that do not fill a task: context or drop.
+        leftover: classes that do not fill a task: context, drop or last (they join the last task).
         classes_per_task: classes per task; by default the data set's own.
         input: input of the network: features, or vectors of random walks on the graph so far: deepwalk or node2vec.
         denominator: denominator of the forgetting mean, M-1 or M.
@@ -82,7 +83,7 @@ class RunConfig:
 
     @property
     def learner(self) -> LearnerConfig:
-        """The learner's configuration: what is given, then the protocol, then the defaults."""
+        """The learner's configuration: given settings, then the protocol, then the defaults."""
         given = {k: v for k, v in self.settings.items() if (k, v) != ("backbone", "auto")}
         if self.input != "features" and str(given.get("backbone", "mlp")).lower() == "mlp":
             options = {**WALK_CLASSIFIER["backbone_options"], **(given.get("backbone_options") or {})}
@@ -90,7 +91,7 @@ class RunConfig:
         return LearnerConfig.from_protocol(self.protocol, **given)
 
     def resolved(self) -> RunConfig:
-        """The same run with every name in full, every default filled in, and every value checked."""
+        """The same run with full names, all defaults filled in, and all values checked."""
         learner = self.check()
         from ergnn.data.datasets import DATASETS
         from ergnn.data.splits import parse_fractions
@@ -98,8 +99,8 @@ class RunConfig:
         from ergnn.walks import walk_settings
 
         full = resolve(learner)
-        method = make_method(full)  # refuses wrong options
-        parse_fractions(self.split)  # refuses wrong fractions
+        method = make_method(full)  # checks its options
+        parse_fractions(self.split)  # checks the fractions
         if not method.trains and learner.backbone not in ("auto", method.backbone):
             raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; leave it out")
         if self.input != "features":
@@ -121,7 +122,7 @@ class RunConfig:
         return {**own, **self.settings}
 
     def check(self) -> LearnerConfig:
-        """Refuse what can be told wrong without loading anything; the learner's configuration otherwise."""
+        """Check everything that can be checked without loading data; return the learner's configuration."""
         learner = self.learner
         for name, choices in (
             ("leftover", LEFTOVERS),
@@ -131,7 +132,7 @@ class RunConfig:
         ):
             if getattr(self, name) not in choices:
                 check_choice(name, getattr(self, name), tuple(choice for choice in choices if choice))
-        if "/" not in self.split:  # fractions are read along with the data
+        if "/" not in self.split:  # fractions are parsed later, with the data
             check_choice("split", self.split, SPLITS)
         for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0)):
             value = getattr(self, name)
@@ -150,13 +151,13 @@ class RunConfig:
 
     def parsed_class_order(self) -> str | list[int]:
         """``class_order`` as :meth:`TaskStream.from_classes` takes it."""
-        if self.class_order in ("natural", "shuffled"):
-            return self.class_order
+        if self.class_order in ("natural", "shuffled", "seeded"):
+            return "natural" if self.class_order == "natural" else "shuffled"
         try:
             return [int(c) for c in self.class_order.split(",")]
         except ValueError:
             raise InputError(
-                f"class_order is {self.class_order!r}; choose natural, shuffled, or class numbers as in 3,1,0,2"
+                f"class_order is {self.class_order!r}; choose natural, shuffled, seeded, or class numbers as in 3,1,0,2"
             ) from None
 
 
@@ -166,10 +167,10 @@ def default_of(f: Field[Any]) -> Any:
 
 RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name != "settings")
 LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
-"""Settings of the learner that a run has; its seeds are the run's."""
+"""Settings of the learner that a run has; the seeds belong to the run."""
 
 DEFAULTS = {f.name: default_of(f) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
-"""Flat settings and their defaults, but for options of methods, whose constructors hold them."""
+"""Flat settings and their defaults, except options of methods, whose constructors define them."""
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Flat settings with known names and values of the right type, or an error that names the source."""
+    """Check names and types of flat settings; errors name the source."""
     from ergnn.signatures import method_options
 
     kinds = {f.name: str(f.type) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
@@ -198,7 +199,7 @@ def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
         if key in kinds:
             checked[key] = _typed(value, kinds[key], name, source)
         elif key in (known := {option.name for options in method_options().values() for option in options}):
-            checked[key] = value  # checked where the method is built
+            checked[key] = value  # checked when the method is built
         else:
             raise InputError(f"{source}: unknown key {name!r}; choose among: {', '.join(sorted({*kinds, *known}))}")
     return checked

@@ -26,10 +26,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "UPDATE runs SET data = CASE WHEN notes LIKE '%NOT MNIST%' THEN 'permuted-digits' ELSE dataset END",
     ),
 )
-"""Entry i holds the statements that take a store from schema i + 1 to i + 2, on SQLite and PostgreSQL alike."""
+"""Entry i migrates a store from schema i + 1 to i + 2, on both SQLite and PostgreSQL."""
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 BUSY_SECONDS = 60.0
-"""How long SQLite waits for the write of another process."""
+"""How long SQLite waits for another process to finish writing."""
 LOCK = 0x6572676E6E
 """PostgreSQL advisory lock under which tables are created and migrated."""
 
@@ -112,7 +112,7 @@ class RunTable:
         scheme = text.partition("://")[0]
         if scheme not in ("postgresql", "postgresql+psycopg"):
             raise InputError(
-                f"a run store cannot be at {scheme}://…; use a file, or a URL that begins with postgresql://"
+                f"a run store cannot be at {scheme}://…; use a file, or a URL that starts with postgresql://"
             )
         try:
             url = self._sql.make_url(text).set(drivername="postgresql+psycopg")
@@ -144,7 +144,7 @@ class RunTable:
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
-        """One transaction; SQLite takes its write lock at once, since a lock taken later is not waited for."""
+        """One transaction; SQLite takes its write lock at the start, since it does not wait for a later upgrade."""
         with self._errors(), self._engine.begin() as connection:
             if self._is_sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -176,7 +176,7 @@ def _configure_sqlite(connection: Any, _: object) -> None:
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
     deadline = time.monotonic() + BUSY_SECONDS
-    while True:  # switching to the log does not obey the timeout
+    while True:  # switching to WAL ignores the timeout
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             break

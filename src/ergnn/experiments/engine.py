@@ -39,7 +39,7 @@ def make_engine(
     task_cpus: float | None = None,
     task_gpus: float | None = None,
 ) -> Engine:
-    """Create an engine by name, see :class:`LocalEngine` and :class:`RayEngine`; options of the other are refused."""
+    """Create an engine by name (see :class:`LocalEngine`, :class:`RayEngine`); options of the other are an error."""
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
     if name == "ray":
@@ -66,7 +66,7 @@ def run_units(
         jobs: number of units at a time, in processes of this machine.
         on_done: called with each finished unit.
         engine: used instead of those processes.
-        accept: returns why results must not be stored, or an empty string.
+        accept: returns the reason why results must not be stored, or an empty string.
     """
     outcomes = []
     with RunStore(store_path) as store, closing((engine or LocalEngine(jobs))(units)) as stream:

@@ -1,7 +1,7 @@
-"""The paper's tables and figures as data: which configurations each of them stands on.
+"""The paper's tables and figures as data: the configurations of each.
 
 A :class:`Row` overrides fields of :class:`RunConfig`; an :class:`Experiment` is a list of rows, the data sets they run
-on and what they have in common. :func:`ergnn.experiments.cells.cells` turns one into configurations.
+on and their common settings. :func:`ergnn.experiments.cells.cells` turns one into configurations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 GRAPHS = ("cora", "citeseer", "reddit")
 PaperKey = tuple[str, str, str | None]
-"""Backbone, method and selector, as :mod:`ergnn.experiments.paper` has them."""
+"""Backbone, method and selector, as in :mod:`ergnn.experiments.paper`."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Row:
     """One line of a table or a figure.
 
     Args:
-        label: as it is shown.
+        label: displayed label.
         settings: fields of :class:`RunConfig`.
-        paper: where the paper has the same line.
-        block: ``paper`` (its own lines), ``control``, ``ours`` (selectors it does not have) or ``bounds``.
+        paper: key of the same line in the paper, if any.
+        block: ``paper`` (lines of the paper), ``control``, ``ours`` (selectors not in the paper) or ``bounds``.
         quick: further settings of a quick run.
     """
 
@@ -39,14 +39,16 @@ class Experiment:
     """A table or a figure.
 
     Args:
-        name: as ``ergnn reproduce`` takes it.
-        title: as it is shown.
+        name: name for ``ergnn reproduce``.
+        title: displayed title.
         rows: its lines.
-        datasets: by default.
-        common: settings of every row that has no other.
-        protocols: by default; each is a table of its own.
-        baselines: labels of rows that the others are tested against.
+        datasets: default data sets.
+        common: default settings of all rows.
+        by_dataset: further settings of all rows on a data set.
+        protocols: default protocols; each gets its own table.
+        baselines: labels of the rows that the others are tested against.
         quick: further settings of a quick run.
+        quick_datasets: data sets of a quick run; by default all.
     """
 
     name: str
@@ -54,9 +56,11 @@ class Experiment:
     rows: Sequence[Row]
     datasets: Sequence[str] = GRAPHS
     common: Mapping[str, Any] = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     protocols: Sequence[str] = ("paper",)
     baselines: Sequence[str] = ()
     quick: Mapping[str, Any] = field(default_factory=dict)
+    quick_datasets: Sequence[str] | None = None
 
 
 def _finetune(label: str, backbone: str) -> Row:
@@ -86,7 +90,7 @@ LITERAL_IM = (
     _replay("ER-GAT IM, test target", "im", selector_options={"target": "test"}),
     _replay("ER-GAT IM, largest value", "im", selector_options={"sign": "harmful"}),
 )
-"""The paper sums influence over test nodes, and its "larger" influence is, to the letter, the largest value."""
+"""The paper sums influence over test nodes, and its "larger" influence is, literally, the largest value."""
 
 OURS = (
     _replay("ER-GAT RIM", "rim", block="ours"),
@@ -194,7 +198,48 @@ PAPER_TABLE_1 = {
     "citeseer": (3327, 3703, 6, 3, 2),
     "reddit": (232965, 602, 41, 8, 5),
 }
-"""Nodes, node attributes, classes, tasks and classes a task, as printed."""
+"""Nodes, node features, classes, tasks and classes per task, as printed."""
+
+PLANETOID = ("cora", "citeseer", "pubmed")
+LARGER = ("amazon-photo", "amazon-computers", "coauthor-cs", "cora-ml", "dblp", "citeseer-full")
+
+
+def _class_incremental() -> tuple[Row, ...]:
+    """Rows for edges ``all`` and ``seen``; joint training has the L2 factor of GCN and GAT."""
+    replay: dict[str, Any] = {"selector": "mf*", "backbone": "gcn", "block": "ours", "scarce": "keep"}
+    rows = (
+        Row("joint GCN", {"backbone": "gcn", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
+        Row("joint GAT", {"backbone": "gat", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
+        Row("nearest class mean", {"method": "nearest-mean", "distance": "cosine"}, block="bounds"),
+        _replay("ER-GCN MF*, e = 5, Eq. 3 alone", **replay, per_class=5, class_balance="none"),
+        *(_replay(f"ER-GCN MF*, e = {e}", **replay, per_class=e) for e in (5, 20)),
+        Row("analytic", {"method": "analytic"}, block="ours"),
+        Row("analytic, centroids", {"method": "analytic", "memory": "centroids"}, block="ours"),
+        Row("analytic, GCN student", {"method": "analytic", "backbone": "gcn", "student": True}, block="ours"),
+    )
+    return tuple(
+        Row(f"{row.label}, edges {edges}", {**row.settings, "edges": edges}, None, row.block)
+        for edges in ("all", "seen")
+        for row in rows
+    )
+
+
+CLASS_INCREMENTAL = Experiment(
+    "class-incremental",
+    "Class-incremental learning with the task unknown: all classes so far compete",
+    _class_incremental(),
+    datasets=(*PLANETOID, *LARGER),
+    common={"head": "growing", "class_order": "seeded", "leftover": "last"},
+    by_dataset={
+        **{name: {"split": "seeded"} for name in PLANETOID},
+        **{name: {"split": "0.1/0.1/0.8"} for name in LARGER},
+        "pubmed": {"split": "seeded", "classes_per_task": 1},
+    },
+    protocols=("clean",),
+    quick=FEW_EPOCHS,
+    quick_datasets=("cora", "citeseer"),
+)
 
 TABLE_1 = Experiment("table1", "Table 1. Data sets and task settings, counted from the data", ())
-EXPERIMENTS = {e.name: e for e in (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIGURE_2, FIGURE_3)}
+PAPER = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIGURE_2, FIGURE_3)
+EXPERIMENTS = {e.name: e for e in (*PAPER, CLASS_INCREMENTAL)}

@@ -1,4 +1,4 @@
-"""The settings that decide the numbers of a run, and the hash that identifies it in the store."""
+"""The settings that determine the results of a run, and the hash that identifies it in the store."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ergnn.errors import InputError
 from ergnn.experiments.config import DEFAULTS, RunConfig
 
 KEY_SCHEMA = 2
-"""Part of every key. Raise it when the meaning or default of an existing setting changes, or of an option of a method,
-selector or backbone (keys do not contain their defaults). Stores stay readable; their runs are not reused."""
+"""Part of every key. Increment it when the meaning or default of an existing setting or of an option of a method,
+selector or backbone changes (keys do not contain defaults). Stores stay readable; their runs are not reused."""
 
 WHICH_MEMBERS = ("seeds", "first_seed", "orders")
 NOT_DECIDING = ("denominator", "device")
@@ -22,14 +22,14 @@ ALWAYS = (
     *("dataset", "backbone", "method", "protocol", "split", "class_order", "head", "edges", "leftover"),
     *("classes_per_task", "epochs", "lr", "weight_decay", "optimizer", "backbone_options"),
 )
-"""Settings that are kept at their default, too, as protocols and backbones decide them."""
+"""Settings that are part of the key even at their default, because protocols and backbones set them."""
 
 
 def member_config(config: RunConfig) -> dict[str, Any]:
-    """Settings that decide the numbers of a resolved configuration, without seed and class order.
+    """The settings of a resolved configuration that determine its results, without seed and class order.
 
-    Options of the method and settings that are not :data:`ALWAYS` kept are left out at their default: a later version
-    of the package, with more of them, finds earlier runs again.
+    Options of the method and settings that are not in :data:`ALWAYS` are omitted at their default, so that later
+    versions of the package with more settings still find earlier runs.
     """
     return {
         name: value

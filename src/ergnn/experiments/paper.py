@@ -16,7 +16,7 @@ PER_CLASS = 1
 
 
 class PaperResult(TypedDict):
-    """One row of the paper as fractions, like our own results; ``pm`` is None where only FM is printed."""
+    """One row of the paper as fractions; ``pm`` is None if only FM is printed."""
 
     pm: float | None
     fm: float
@@ -80,7 +80,7 @@ def _fraction(percent: float) -> float:
 
 
 PAPER_RESULTS: dict[_Key, PaperResult] = dict(_results())
-"""Every printed result: (dataset, backbone, method, selector or None) to PM, FM and the table's number."""
+"""Every printed result: (dataset, backbone, method, selector or None) → PM, FM and number of the table."""
 
 
 def paper_result(
@@ -94,8 +94,8 @@ def paper_result(
     """The printed result of one setting, as fractions; None if there is none.
 
     Names are ours: the paper's GNN rows are ``method="finetune"``, its ER rows ``"replay"`` with a selector.
-    ``selector`` and ``per_class`` count for ``"replay"`` only. A growing head has to tell the classes of all tasks
-    apart, which is harder than what the paper measures, so it has no printed result.
+    ``selector`` and ``per_class`` matter for ``"replay"`` only. A growing head must distinguish the classes of all
+    tasks, which is harder than what the paper measures, so it has no printed result.
 
     >>> paper_result("cora", "gat", "replay", "im")
     {'pm': 0.9566, 'fm': 0.2114, 'table': 2}

@@ -1,4 +1,4 @@
-"""Which code gave a result, and on what machine."""
+"""Code version and machine of a result."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ergnn import __version__
 
 @cache
 def code_version() -> str:
-    """The version of the package, and the commit where it runs from a checkout of its own."""
+    """The version of the package, with the commit if it runs from its own checkout."""
     package = Path(__file__).resolve().parents[1]
     try:
         if Path(_git("rev-parse", "--show-toplevel", at=package)).resolve() / "src" / "ergnn" != package:
-            return __version__  # installed somewhere below a repository of something else
+            return __version__  # installed inside an unrelated repository
         return f"{__version__}+{_git('describe', '--always', '--dirty', at=package)}"
     except (OSError, subprocess.SubprocessError):
         return __version__
@@ -33,7 +33,7 @@ def _git(*args: str, at: Path) -> str:
 
 @cache
 def machine_facts(device: str = "cpu") -> dict[str, Any]:
-    """What a reader of times and memory needs to know."""
+    """Facts about the machine that are needed to interpret times and memory."""
     cuda = torch.device(device).type == "cuda"
     return {
         "host": platform.node(),

@@ -1,4 +1,4 @@
-"""What runs give: one result per seed and class order, and all of a configuration together."""
+"""Results of runs: one per seed and class order, and all results of a configuration."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SeedResult:
-    """What one seed and class order gave.
+    """The result of one seed and class order.
 
     Attributes:
         seconds: its share of the time of the batch that it ran in.
-        data: the data really used, e.g. ``permuted-digits`` in place of ``permuted-mnist``.
+        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
     """
 
     seed: int
@@ -44,16 +44,16 @@ class RunResult:
     """All seeds and class orders of one configuration.
 
     Attributes:
-        dataset: the data set, or the name of a stream of the user's own.
+        dataset: the data set, or the name of a custom stream.
         learner: the resolved configuration of the learner.
         members: one result per seed and class order.
-        seconds: the time it took.
-        peak_memory_mb: the most memory that the process (or the GPU) held.
+        seconds: total time.
+        peak_memory_mb: peak memory of the process (or the GPU).
         denominator: denominator of the forgetting mean.
-        input: what the network reads: ``features``, ``deepwalk`` or ``node2vec``.
-        protocol, edges, class_order: None for a stream of the user's own.
+        input: input of the network: ``features``, ``deepwalk`` or ``node2vec``.
+        protocol, edges, class_order: None for a custom stream.
         orders: number of class orders.
-        paper: the published result of the same configuration, where there is one.
+        paper: the published result of the same configuration, if any.
     """
 
     dataset: str
@@ -109,11 +109,13 @@ class RunResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the numbers should know."""
+        """Notes to print with the results."""
         notes = list(self.members[0].notes)
         if self.orders > 1 or self.class_order == "shuffled":
             seeds = len(self.seeds)
             notes.append(f"class orders: {self.orders} shuffled × {seeds} seed(s); tasks differ between orders")
+        elif self.class_order == "seeded":
+            notes.append("class orders: one shuffled per seed; tasks differ between seeds")
         selections = [record["selection"] for member in self.members for record in member.history]
         ties = [selection["tie_rate"] for selection in selections if "tie_rate" in selection]
         if any(ties):
@@ -122,9 +124,9 @@ class RunResult:
 
     @property
     def tasks(self) -> list[list[str]] | None:
-        """The class names of each task; None where tasks differ between class orders."""
+        """The class names of each task; None if tasks differ between class orders."""
         first = self.members[0]
-        if self.orders > 1:
+        if self.orders > 1 or self.class_order == "seeded":
             return None
         names = first.class_names
         return [[names[c] if names else f"class {c}" for c in classes] for classes in first.classes]
@@ -185,5 +187,5 @@ class RunResult:
 
 
 def name_of(part: Any) -> str | None:
-    """The name of a backbone, method or selector; of an object, that of its class."""
+    """The name of a backbone, method or selector; for an object, the name of its class."""
     return part if part is None or isinstance(part, str) else type(part).__name__

@@ -1,4 +1,4 @@
-"""A run that is kept after each task, and that several ranks may share (``torchrun … -m ergnn run …``)."""
+"""Runs with a checkpoint after each task, optionally on several ranks (``torchrun … -m ergnn run …``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
-from ergnn.distributed import Ranks, RanksError, check_agreement, from_first, joined
+from ergnn.distributed import Ranks, RanksError, broadcast, check_agreement, joined
 from ergnn.errors import InputError
 from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
@@ -31,15 +31,15 @@ def run_resumable(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> RunResult | None:
-    """What :func:`ergnn.experiments.run.run` gives, one member after another, and with the ranks launched with this.
+    """Like :func:`ergnn.experiments.run.run`, but one member at a time, resumable and on all launched ranks.
 
     Args:
-        checkpoint: a folder with one file a member, written after each task; what is there is not done again.
+        checkpoint: folder with one file per member, written after each task; finished tasks are not repeated.
         progress: as for ``run``; only the first rank reports.
-        say: told what the run goes on from.
+        say: called with messages about resumed work.
 
     Returns:
-        The summary; None on all ranks but the first.
+        The result; None on all ranks but the first.
     """
     config, start = config.resolved(), time.perf_counter()
     folder = None if checkpoint is None else Path(checkpoint)
@@ -47,8 +47,8 @@ def run_resumable(
         with joined(str(config.learner.device)) as ranks:
             first = ranks is None or ranks.is_first
             own = config if ranks is None else config.with_settings(device=str(ranks.device))
-            keeper = TaskKeeper(own, folder, ranks, say)
-            parts = run_members(own, None, progress if first else None, batch=1, learn=keeper.learn)
+            checkpointer = Checkpointer(own, folder, ranks, say)
+            parts = run_members(own, None, progress if first else None, batch=1, learn=checkpointer.learn)
             results = [result for part in parts for result in part]
             if not first:
                 return None
@@ -56,13 +56,15 @@ def run_resumable(
             return run_result(own, results, time.perf_counter() - start, memory)
     except RanksError as error:
         again = (
-            "with --checkpoint DIR a run could go on" if folder is None else f"the same command goes on from {folder}"
+            "use --checkpoint DIR to make a run resumable"
+            if folder is None
+            else f"the same command continues from {folder}"
         )
         raise RanksError(f"{error}; {again}") from error
 
 
-class TaskKeeper:
-    """Learns streams task by task, keeps what was learnt, and holds the ranks together."""
+class Checkpointer:
+    """Learns streams task by task, writes checkpoints, and keeps the ranks consistent."""
 
     def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
         self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
@@ -74,7 +76,7 @@ class TaskKeeper:
         streams: Sequence[TaskStream],
         progress: Progress | None,
     ) -> list[AccuracyMatrix]:
-        """Let each learner go through its stream, from where it was kept, and score it after each task."""
+        """Let each learner learn its stream, from its checkpoint if any, and score it after each task."""
         return [
             self._learn(member, learner, stream, progress)
             for member, learner, stream in zip(members, learners, streams, strict=True)
@@ -84,61 +86,61 @@ class TaskKeeper:
         self, member: tuple[int, int], learner: Learner, stream: TaskStream, progress: Progress | None
     ) -> AccuracyMatrix:
         path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
-        rows = self._go_on(path, member, learner, stream)
+        rows = self._resume(path, member, learner, stream)
         if progress is not None:
             progress(learner.training.epochs * len(rows))
         for i in range(len(rows), len(stream)):
             counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
             learner.observe(stream[i], callbacks=counter)
-            rows.append(self._settled(stream[i].name, learner, scores_so_far(learner, stream)))
+            rows.append(self._synchronized(stream[i].name, learner, scores_so_far(learner, stream)))
             if path is not None and (self.ranks is None or self.ranks.is_first):
                 _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
         return AccuracyMatrix(rows, stream.metric)
 
-    def _settled(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
-        """What was remembered and scored as rank 0 has it; then everything, parameters too, must be the same."""
+    def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
+        """Copy scores and remembered nodes from rank 0, then check that all ranks have the same state."""
         if self.ranks is None:
             return scores
         state = learner.state_dict()
         own: list[Any] = [{k: v for k, v in state.items() if k != "model"}, scores]
-        told, scores = from_first(own)
+        shared, scores = broadcast(own)
         if not self.ranks.is_first:
-            learner.load_state_dict({**told, "model": state["model"]}, learner.graph)
-        check_agreement(self.ranks, f"what was learnt in {name}", [learner.state_dict(), scores])
+            learner.load_state_dict({**shared, "model": state["model"]}, learner.graph)
+        check_agreement(self.ranks, f"what was learned in {name}", [learner.state_dict(), scores])
         return scores
 
-    def _go_on(
+    def _resume(
         self, path: Path | None, member: tuple[int, int], learner: Learner, stream: TaskStream
     ) -> list[list[float]]:
-        """The scores of tasks that are done, the learner being as it was after them."""
+        """Restore the learner from its checkpoint; return the scores of finished tasks."""
         first = self.ranks is None or self.ranks.is_first
         kept = _read(path) if first and path is not None else None
         if self.ranks is not None:
-            kept = from_first(kept)
+            kept = broadcast(kept)
         if kept is None:
             return []
         rows: list[list[float]] = kept["rows"]
         learner.load_state_dict(kept["learner"], stream[len(rows) - 1].graph)
         if first:
-            self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are done already")
+            self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are already done")
         return rows
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What was kept, or None; tensors, numbers and texts only are read."""
+    """Read a checkpoint, or None; only tensors, numbers and strings are read."""
     if not path.exists():
         return None
     try:
         kept = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged file brings about
-        raise InputError(f"{path}: cannot be read ({error}); remove it to begin this run afresh") from None
+    except Exception as error:  # whatever a damaged file raises
+        raise InputError(f"{path}: cannot be read ({error}); remove it to start this run again") from None
     if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
-        raise InputError(f"{path}: not a checkpoint that this version reads; remove it to begin this run afresh")
+        raise InputError(f"{path}: not a checkpoint that this version can read; remove it to start this run again")
     return kept
 
 
 def _write(path: Path, kept: dict[str, Any]) -> None:
-    """Whole or not at all: under another name first."""
+    """Write atomically: to a temporary file, then rename."""
     new = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

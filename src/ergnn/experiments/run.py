@@ -1,4 +1,4 @@
-"""One configuration, all its seeds: from a name to the numbers of a table."""
+"""Run all seeds and class orders of a configuration."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from ergnn.resolve import options_in_effect, resolve
 from ergnn.walks import walk_stream
 
 Progress = Callable[[int], None]
-"""Called with the number of training epochs that have gone by since the last call."""
+"""Called with the number of training epochs since the last call."""
 
 
 def members_of(config: RunConfig) -> list[tuple[int, int]]:
     """Seed and class order of every member of a run."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
+    if config.class_order == "seeded":
+        return [(seed, seed) for seed in seeds]
     return [(seed, order) for order in range(config.orders) for seed in seeds]
 
 
 def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[PresetStream]:
-    """The stream of each member; equal streams are one object."""
+    """The stream of each member; equal streams are the same object."""
     made: dict[tuple[int, int], PresetStream] = {}
     streams = []
     for seed, order in members:
@@ -70,7 +72,7 @@ def make_learner(config: RunConfig, seed: int) -> Learner:
 Learn = Callable[
     [Sequence[tuple[int, int]], Sequence[Learner], Sequence[TaskStream], Progress | None], list[AccuracyMatrix]
 ]
-"""Lets the learners of some members learn their streams, and scores them."""
+"""Lets the learners of the given members learn their streams, and scores them."""
 
 
 def learn_streams(
@@ -91,7 +93,7 @@ def run_members(
     batch: int = 10,
     learn: Learn = learn_streams,
 ) -> Iterator[list[SeedResult]]:
-    """Members of a resolved configuration (by default all), ``batch`` of them side by side, as they are done."""
+    """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``."""
     members = members_of(config) if members is None else members
     device = str(config.learner.device)
 
@@ -103,7 +105,7 @@ def run_members(
 
 
 def _stream_mover(device: str) -> Callable[[PresetStream, int], TaskStream]:
-    """Gives streams on a device, each moved once."""
+    """Return a function that moves streams to a device, each once."""
     moved: dict[int, TaskStream] = {}
 
     def stream_for(preset: PresetStream, _seed: int) -> TaskStream:
@@ -166,21 +168,21 @@ def run(
     denominator: str | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Run a configuration, or a learner on a stream of your own, with several seeds.
+    """Run a configuration, or a learner on a custom stream, with several seeds.
 
     ``run(RunConfig("cora", backbone="gcn", seeds=5))``, or ``run(stream, LearnerConfig("gcn"), seeds=5)``.
 
     Args:
-        what: a :class:`RunConfig`, which says everything, or a :class:`TaskStream`.
-        learner: for a stream: how it is learned; by default ``LearnerConfig()``.
-        seeds: for a stream: how many seeds from 0, by default 10, or which ones.
+        what: a complete :class:`RunConfig`, or a :class:`TaskStream`.
+        learner: for a stream: configuration of the learner; by default ``LearnerConfig()``.
+        seeds: for a stream: number of seeds from 0, by default 10, or a list of seeds.
         denominator: for a stream: denominator of the forgetting mean, ``M-1`` (default) or ``M``.
         progress: called with the number of epochs since the last call.
     """
     start = time.perf_counter()
     if isinstance(what, RunConfig):
         if (learner, seeds, denominator) != (None, None, None):
-            raise InputError("a RunConfig says learner, seeds and denominator itself; give them there")
+            raise InputError("a RunConfig already contains learner, seeds and denominator; set them there")
         config = what.resolved()
         results = [result for done in run_members(config, None, progress) for result in done]
         return run_result(config, results, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
@@ -201,9 +203,9 @@ def run(
 
 
 def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float, memory_mb: float) -> RunResult:
-    """All members of a resolved configuration together, in the order of :func:`members_of`."""
+    """The result of all members of a resolved configuration, in the order of :func:`members_of`."""
     learner = config.learner
-    published = None  # the paper's numbers stand only beside the protocol that comes near to its own
+    published = None  # the paper's numbers are comparable only with the protocol closest to its own
     if config.protocol == "paper":
         options = options_in_effect(learner)
         row = learner.backbone if config.input == "features" else config.input
@@ -226,11 +228,11 @@ def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float,
 
 
 def peak_memory_mb(device: str = "cpu") -> float:
-    """The most memory held so far: of the process, or of the GPU."""
+    """Peak memory so far, of the process or of the GPU."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     status = Path("/proc/self/status")
-    if status.exists():  # what getrusage says survives exec: a process would be charged with its parent's memory
+    if status.exists():  # getrusage survives exec and would include the memory of the parent process
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
     try:
         import resource

@@ -1,8 +1,8 @@
-"""Which differences between rows are real: paired tests over seeds and class orders.
+"""Paired significance tests over seeds and class orders.
 
-Two rows are compared on the same data set, protocol, seeds and class orders, so that what a lucky split or an easy
-order does to both cancels out. Each pair of rows gives a Wilcoxon signed-rank test; the tests that one table makes
-are a family, whose p-values are raised by Holm's method, which keeps the chance of even one false claim under α.
+Two rows are compared on the same data set, protocol, seeds and class orders, so that effects of the split and the order
+on both rows cancel out. Each pair of rows gives a Wilcoxon signed-rank test; the tests of one table are a family, whose
+p-values are adjusted by Holm's method, which bounds the probability of any false positive by α.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Member = tuple[int, int]
 
 
 def measure(name: str, matrix: AccuracyMatrix) -> float:
-    """PM, FM (over M−1), AA or AF of one run, by its short name."""
+    """PM, FM (over M−1), AA or AF of one run, by short name."""
     if name not in MEASURES:
         raise UnknownNameError("measure", name, MEASURES)
     return MEASURES[name](matrix)
@@ -42,9 +42,9 @@ def measure(name: str, matrix: AccuracyMatrix) -> float:
 def wilcoxon(differences: Sequence[float]) -> float:
     """Two-sided p-value of Wilcoxon's signed-rank test, exact for any ties.
 
-    Zeros are dropped, equal sizes share their mean rank. Under the null hypothesis every sign is a fair coin, so
+    Zeros are dropped, ties share their mean rank. Under the null hypothesis every sign is a fair coin, so that
     ``W = Σ ranks of positive differences`` has the generating function ``Π (1 + x^{r_i}) / 2^n``; doubled ranks are
-    whole numbers, so its coefficients are counted by adding one rank after another.
+    integers, so that its coefficients can be computed by adding one rank at a time.
 
     >>> wilcoxon([1.0, 2.0, 3.0, 4.0, 5.0])
     0.0625
@@ -54,7 +54,7 @@ def wilcoxon(differences: Sequence[float]) -> float:
     given = np.asarray(differences, dtype=np.float64)
     if given.ndim != 1 or not np.isfinite(given).all():
         raise InputError("a signed-rank test needs a list of finite differences")
-    given = given.round(12)  # what differs by rounding alone is a tie
+    given = given.round(12)  # differences due to rounding are ties
     given = given[given != 0]
     if not given.size:
         return 1.0
@@ -91,10 +91,10 @@ class PairedTest:
     """One row against the baseline on one data set.
 
     Attributes:
-        group: what both rows have in common, e.g. the data set.
-        difference: of the paired values, row minus baseline; a mean with its 95 % interval.
-        p: of the signed-rank test.
-        p_holm: the same, corrected for the family.
+        group: common settings of both rows, e.g. the data set.
+        difference: mean of the paired differences, row minus baseline, with its 95 % interval.
+        p: p-value of the signed-rank test.
+        p_holm: the p-value adjusted for the family.
     """
 
     group: str
@@ -119,17 +119,17 @@ class PairedTest:
         return self.significant and self.difference.mean > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, fit for JSON."""
+        """The fields as JSON-compatible values."""
         own = {"group": self.group, "row": self.row, "baseline": self.baseline, "p": self.p, "p_holm": self.p_holm}
         return {**own, "difference": self.difference.to_dict(), "significant": self.significant}
 
 
 def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], baseline: str) -> list[PairedTest]:
-    """Every row against a baseline row, on the members that both have; all of them are one family.
+    """Compare every row with a baseline row, on their common members; all tests are one family.
 
     Args:
-        samples: (group, row) to the values of its members.
-        baseline: the row that the others are compared with, within each group.
+        samples: (group, row) → values of its members.
+        baseline: the row to compare the others with, within each group.
     """
     found = []
     for (group, row), values in samples.items():
@@ -150,16 +150,16 @@ def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], base
 def compare(
     store: RunStore, baseline: str = "mf*", metric: str = "fm", selectors: Iterable[str] | None = None, **filters: Any
 ) -> list[PairedTest]:
-    """Replay with each selector against replay with ``baseline``, from stored runs.
+    """Compare replay with each selector to replay with ``baseline``, from stored runs.
 
     Only runs that differ in nothing but the selector (and its options) are paired: data set, protocol, backbone, e,
-    epochs, … are the same. The family is all that the filters leave.
+    epochs, … are the same. All runs that match the filters are one family.
 
     Args:
-        store: the runs.
-        baseline: a selector's name.
+        store: run store.
+        baseline: name of a selector.
         metric: ``pm``, ``fm``, ``aa`` or ``af``.
-        selectors: which to compare; by default all that the store has.
+        selectors: selectors to compare; by default all in the store.
         filters: see :meth:`RunStore.runs`.
     """
     runs = store.runs(method="replay", **filters)
@@ -174,12 +174,12 @@ def compare(
 
 
 def _shared_settings(run: StoredRun) -> str:
-    """All that is not the selector's."""
+    """All settings except those of the selector."""
     return canonical_json({k: v for k, v in run.config.items() if k not in ("selector", "selector_options")})
 
 
 def _group_names(runs: Sequence[StoredRun]) -> dict[str, str]:
-    """Shared settings in a few words, with a number where the words are not enough."""
+    """Short names of shared settings, with a number if they are not unique."""
     names: dict[str, str] = {}
     for run in runs:
         settings = _shared_settings(run)

@@ -1,7 +1,7 @@
-"""The run store: finished runs, so that none is repeated.
+"""The run store: finished runs, which are not repeated.
 
 A *member* is one seed and class order of a configuration: a row of the table ``runs``, in a SQLite file or on a
-PostgreSQL server. Its key is the SHA-256 of the canonical JSON of everything that decides its numbers (see
+PostgreSQL server. Its key is the SHA-256 of the canonical JSON of all settings that determine its results (see
 :func:`member_key`). Several processes may write at once; rows are written in transactions, so that a killed process
 loses only unfinished work.
 """
@@ -63,7 +63,7 @@ class RunStore:
         self.path = self._table.name
 
     def missing(self, config: RunConfig) -> list[tuple[int, int]]:
-        """Seed and class order of the members of a resolved configuration that are not finished."""
+        """Seed and class order of the unfinished members of a resolved configuration."""
         members = members_of(config)
         done = self._finished([member_key(config, *member) for member in members])
         return [member for member in members if member_key(config, *member) not in done]
@@ -71,7 +71,7 @@ class RunStore:
     def put(
         self, config: RunConfig, result: SeedResult, *, seconds: float | None = None, memory_mb: float | None = None
     ) -> bool:
-        """Store a finished member; return False, and change nothing, if it is stored already."""
+        """Store a finished member; return False, and change nothing, if it is already stored."""
         given = result if seconds is None else replace(result, seconds=seconds)
         return self.put_all(config, [given], memory_mb=memory_mb) == 1
 
@@ -85,8 +85,8 @@ class RunStore:
     ) -> int:
         """Store finished members in one transaction; return how many were new.
 
-        Members that were trained side by side are stored together, so that work that a killed program left is done
-        later in the same batches, with bitwise the same results.
+        Members that were trained side by side are stored together, so that an interrupted program is resumed with the
+        same batches and gives the same results bit for bit.
 
         Args:
             memory_mb: peak memory; by default that of this process.
@@ -208,4 +208,4 @@ def _plain(value: Any) -> Any:
     """Convert NumPy and torch values for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} cannot be stored as JSON")

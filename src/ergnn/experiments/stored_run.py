@@ -11,7 +11,7 @@ from ergnn.experiments.result import SeedResult
 from ergnn.metrics import AccuracyMatrix
 
 RENAMED = {"features": "input", "features_options": "input_options"}
-"""Settings that version 0.1 stored under another name."""
+"""Settings that version 0.1 stored under a different name."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class StoredRun:
 
     Attributes:
         key: SHA-256 of the configuration, seed and class order.
-        config: the fields of :class:`RunConfig` that decide the numbers, without seed and class order.
+        config: the fields of :class:`RunConfig` that determine the results, without seed and class order.
         selector, per_class: None if the method remembers no nodes.
         seed, order: seed and number of the class order.
         split: the split that was used, ``public`` or ``seeded``.
@@ -31,7 +31,7 @@ class StoredRun:
         history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
         machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
         finished_at: UTC, ISO 8601.
-        data: the data really used, e.g. ``permuted-digits`` in place of ``permuted-mnist``.
+        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
     """
 
     key: str
@@ -103,7 +103,7 @@ class StoredRun:
 
 
 COLUMNS = {{"order": "class_order"}.get(f.name, f.name): str(f.type) for f in fields(StoredRun)} | {"metric": "str"}
-"""Columns of the table and their types: those of :class:`StoredRun`; what is not a scalar is stored as JSON."""
+"""Columns of the table and their types: those of :class:`StoredRun`; other values than scalars are stored as JSON."""
 
 
 def scalar_type(kind: str) -> str | None:

@@ -19,8 +19,8 @@ from ergnn.folder.versions import get_blob
 def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False) -> list[Path]:
     """Write ``model.safetensors`` and ``model.json`` (and ``graph.npz``) into a folder, or beside a named file.
 
-    The JSON holds the backbone with its options, the class of each output and class names; the npz is in the layout of
-    gnn-benchmark (CSR of adjacency and features, labels), with the ids.
+    The JSON holds the backbone with its options or the feature map, the class of each output and class names; the npz
+    is in the layout of gnn-benchmark (CSR of adjacency and features, labels), with the ids.
     """
     if not snapshot.learner.num_tasks:
         raise InputError(f"{snapshot.root}: nothing has been learned yet; there is nothing to export")
@@ -41,16 +41,11 @@ def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False) ->
 
 
 def describe(snapshot: Snapshot) -> dict[str, Any]:
-    learner = snapshot.learner.learner
-    place, label = learner.heads.columns(None, learner.device)
     return {
         "ergnn": __version__,
-        "backbone": learner.backbone,
-        "backbone_options": learner.backbone_options,
+        **snapshot.learner.describe(snapshot.classes),
         "num_features": snapshot.version.state["num_features"],
-        "heads": list(getattr(learner.model, "head_widths", [])),
         "classes": snapshot.classes,
-        "outputs": [[int(p), snapshot.classes[int(c)]] for p, c in zip(place, label, strict=True)],
         "version": snapshot.version.number,
         "directed": snapshot.settings.directed,
     }

@@ -11,7 +11,6 @@ import numpy as np
 from ergnn.errors import InputError
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
 from ergnn.folder.prediction import find_all
-from ergnn.folder.replacement import replace_remembered
 from ergnn.folder.scoring import score_updates
 from ergnn.folder.snapshot import Record, Snapshot, make_learner, write_records, write_snapshot
 from ergnn.folder.updates import write_adjacency
@@ -31,9 +30,11 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
     label, split, update = base.graph.labels(nodes)
     trained = (label >= 0) & (split == SPLITS.index("train"))
     edges = _remove(base, nodes, number)
-    graph = StoredGraph(connection, number, base.graph.next_node, base.graph.num_features, base.graph.dense)
+    left = base.version.nodes - len(nodes)
+    graph = StoredGraph.of(connection, replace(base.version, number=number, nodes=left))
     records = [_without(record, split[update == record["update"]]) for record in base.records]
     remembered = int(np.isin(base.learner.buffer.nodes.cpu().numpy(), nodes).sum())
+    retrain = retrain and not base.learner.exact  # whose state is that of learning again
     after = replace(
         base, graph=graph, records=records, learner=make_learner(base.settings) if retrain else base.learner
     )
@@ -41,14 +42,14 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
         records[:] = [{**record, **after.learn(record["update"])} for record in records]
         replaced: list[list[Any]] = []
     else:
-        replaced = replace_remembered(after, nodes)
+        replaced = after.learner.forget(after, nodes)
     scores = score_updates(after, base.settings.eval_samples)
     if records:
         records[-1] = {**records[-1], "scores": scores, "remembered": len(after.learner.buffer)}
     write_snapshot(
         after,
         number,
-        nodes=base.version.nodes - len(nodes),
+        nodes=left,
         edges=base.version.edges - edges,
         labeled=base.version.labeled - int((label >= 0).sum()),
         state={"digest": ""},
@@ -64,7 +65,8 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
         "remembered": remembered,
         "replaced": replaced,
         "retrained": retrain,
-        "parameters_depend": bool(trained.any()) and not retrain,
+        "exact": base.learner.exact,
+        "parameters_depend": bool(trained.any()) and not (retrain or base.learner.exact),
         "scores": scores,
     }
 

@@ -34,22 +34,29 @@ class StoredGraph:
     Args:
         connection: of the database.
         version: which one.
+        num_nodes: how many there are.
         next_node: numbers are below this one.
         num_features: features per node.
         dense: whether features are stored and used as a dense matrix; otherwise in CSR form.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, version: int, next_node: int, num_features: int, dense: bool
+        self,
+        connection: sqlite3.Connection,
+        version: int,
+        num_nodes: int,
+        next_node: int,
+        num_features: int,
+        dense: bool,
     ) -> None:
-        self.connection, self.version, self.next_node = connection, version, next_node
+        self.connection, self.version, self.num_nodes, self.next_node = connection, version, num_nodes, next_node
         self.num_features, self.dense = num_features, dense
 
     @classmethod
     def of(cls, connection: sqlite3.Connection, version: Version) -> StoredGraph:
         with reading_values("the features"):
             width, dense = int(version.state["num_features"] or 0), bool(version.state["dense"])
-        return cls(connection, version.number, version.next_node, width, dense)
+        return cls(connection, version.number, version.nodes, version.next_node, width, dense)
 
     def find(self, ids: Sequence[str]) -> Array:
         """Node numbers; -1 for an id that is not there."""
@@ -142,6 +149,12 @@ class StoredGraph:
             raise damaged(f"the {split} nodes of update {number + 1}")
         return rows[:, 0], rows[:, 1]
 
+    def labeled(self) -> tuple[Array, Array, Array, Array]:
+        """All labeled nodes in their order, with class, split (place in ``SPLITS``) and update of the label."""
+        query = f"SELECT node, class, split, number, added, checksum FROM labels WHERE {VISIBLE} ORDER BY node"
+        node, label, split, number = np.ascontiguousarray(self._labels(query, {}).T)
+        return node, label, split, number
+
     def _labels(self, query: str, values: dict[str, Any]) -> Array:
         rows = self.connection.execute(query, {**values, "v": self.version}).fetchall()
         with reading_values("the labels"):
@@ -195,7 +208,8 @@ class ExtendedGraph(StoredGraph):
     """
 
     def __init__(self, base: StoredGraph, ids: Sequence[str], features: Any, edges: Array) -> None:
-        super().__init__(base.connection, base.version, base.next_node + len(ids), base.num_features, base.dense)
+        sizes = (base.num_nodes + len(ids), base.next_node + len(ids))
+        super().__init__(base.connection, base.version, *sizes, base.num_features, base.dense)
         self.base, self.extra = base, features
         self.places = {name: base.next_node + i for i, name in enumerate(ids)}
         self.edges = edges[:, np.lexsort(edges)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from typing import Any
 
@@ -57,7 +58,7 @@ def _bytes(snapshot: Snapshot) -> dict[str, int]:
 
 
 def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Remembered nodes: id, class, update, the selector's score, and rank among those of its class and update."""
+    """Remembered nodes: id, class, update, and the selector's score and rank, if any."""
     update_of = {record["task"]: record["update"] for record in snapshot.records if record["task"] is not None}
     rows = []
     for part in snapshot.learner.buffer.experiences:
@@ -65,8 +66,8 @@ def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
         columns = (part.labels.tolist(), part.scores.tolist(), part.ranks.tolist())
         for name, label, score, rank in zip(names, *columns, strict=True):
             update = update_of.get(part.task, part.task) + 1
-            entry = {"id": name, "class": snapshot.classes[label], "update": update, "score": score, "rank": rank + 1}
-            rows.append(entry)
+            scored = {"score": None, "rank": None} if math.isnan(score) else {"score": score, "rank": rank + 1}
+            rows.append({"id": name, "class": snapshot.classes[label], "update": update, **scored})
     return rows
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
 from ergnn.folder import database, versions
@@ -21,7 +21,15 @@ from ergnn.folder.learning import CHUNK, Checkpoints
 from ergnn.folder.prediction import predictions
 from ergnn.folder.scoring import HeldOut, Score, learn_offline, predict_held_out, score_updates
 from ergnn.folder.settings import Settings, read_settings, write_settings
-from ergnn.folder.snapshot import Record, Snapshot, make_learner, open_snapshot, write_records, write_snapshot
+from ergnn.folder.snapshot import (
+    Record,
+    Snapshot,
+    clear_class_names,
+    make_learner,
+    open_snapshot,
+    write_records,
+    write_snapshot,
+)
 from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
 from ergnn.folder.versions import Version
 
@@ -48,7 +56,7 @@ class LearnerFolder:
         state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
         with database.created(root) as connection:
             write_settings(connection, settings)
-            graph = StoredGraph(connection, 0, 0, 0, False)
+            graph = StoredGraph(connection, 0, 0, 0, 0, False)
             empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
             write_snapshot(Snapshot(root, settings, empty, [], [], graph, learner), 0)
         return cls(root)
@@ -122,7 +130,7 @@ class LearnerFolder:
             "name": name,
             "counts": counts,
             "members": {split: counts[split] for split in SPLITS},
-            "notes": [f"class {shown(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
+            "notes": [f"class {truncate(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
             "graph": {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]},
         }
         fields = {
@@ -257,6 +265,7 @@ class LearnerFolder:
                 dropped = [number for number in versions.kept_versions(connection) if number != current]
                 versions.drop_after(connection, current)
                 versions.drop_before(connection, current)
+                clear_class_names(open_snapshot(self.root, connection=connection))
             versions.scrub(connection, self.root)
             return dropped
 

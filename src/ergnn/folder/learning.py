@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ergnn.callbacks import Callback
 from ergnn.data.stream import Task
-from ergnn.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.errors import ErgnnError, InputError
 from ergnn.folder.database import MALFORMED, FolderError, checksum, from_json, insert, to_json, transaction
 from ergnn.folder.graph import Array, StoredGraph
 from ergnn.folder.local import LocalGraph, read_subgraph
@@ -28,10 +28,13 @@ from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.training import TaskProgress
 
+if TYPE_CHECKING:
+    from ergnn.folder.snapshot import Snapshot
+
 CHUNK = 2048
 """Nodes that are scored at a time."""
-METHODS = ("replay", "gem", "agem", "finetune", "ewc")
-"""Methods whose state holds no node numbers but those of the buffer."""
+NETWORK_METHODS = ("replay", "gem", "agem", "finetune", "ewc")
+"""Methods that train a network, and whose state holds no node numbers but those of the buffer."""
 
 
 class Checkpoints(Callback):
@@ -71,20 +74,62 @@ class Checkpoints(Callback):
             return None
 
 
+class FolderLearner(Protocol):
+    """What a folder asks of a learner.
+
+    Attributes:
+        exact: whether the model depends on the present graph only, so that nothing of a forgotten node is left in it.
+        all_at_once: whether many nodes are scored together rather than a chunk at a time.
+    """
+
+    exact: bool
+    all_at_once: bool
+
+    @property
+    def num_tasks(self) -> int: ...
+
+    @property
+    def buffer(self) -> ExperienceBuffer: ...
+
+    def classes(self) -> list[int]: ...
+
+    def learn(
+        self,
+        graph: StoredGraph,
+        update: int,
+        train: tuple[Array, Array],
+        val: tuple[Array, Array],
+        names: list[str],
+        checkpoints: Checkpoints | None = None,
+    ) -> dict[str, Any]: ...
+
+    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]: ...
+
+    def probabilities(
+        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+    ) -> Iterator[tuple[Array, Array]]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def describe(self, classes: list[str]) -> dict[str, Any]: ...
+
+    def write(self, connection: sqlite3.Connection, version: int) -> None: ...
+
+    def read(self, connection: sqlite3.Connection, version: Version) -> None: ...
+
+
 class NetworkLearner:
     """A graph neural network that learns update after update, and remembers nodes if its method does.
 
     Only what lies within reach of an update's own nodes and of the remembered ones is read.
     """
 
+    exact = False
+    all_at_once = False
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        if settings.learner.method not in METHODS:
-            raise UnknownNameError("method", settings.learner.method, METHODS)
-        try:
-            self.learner = Learner(settings.config)
-        except TypeError as error:
-            raise InputError(f"the settings cannot be used: {error}") from None
+        self.learner = Learner(settings.config)
         self.num_hops = self._num_hops()
         method = self.learner.method
         if method.buffer is not None and method.buffer.replay != "live":
@@ -116,6 +161,7 @@ class NetworkLearner:
     def learn(
         self,
         graph: StoredGraph,
+        update: int,
         train: tuple[Array, Array],
         val: tuple[Array, Array],
         names: list[str],
@@ -124,6 +170,7 @@ class NetworkLearner:
         """Learn an update; returns its task, classes, drift and the number of nodes that were read.
 
         Args:
+            update: its number.
             train: nodes and their classes; if there are none, nothing is learned.
             val: the same for nodes that a selector may look at.
             names: of all classes.
@@ -146,6 +193,12 @@ class NetworkLearner:
         self.learner.set_graph(None)
         drift = _drift(before, self._encoder())
         return {"task": task.id, "classes": [names[c] for c in classes], "drift": drift, "touched": len(local.nodes)}
+
+    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
+        """Take nodes out of the buffer; returns the nodes that take their place."""
+        from ergnn.folder.replacement import replace_remembered
+
+        return replace_remembered(snapshot, self, nodes)
 
     def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
         resume = None if checkpoints is None else checkpoints.read()
@@ -175,6 +228,16 @@ class NetworkLearner:
     def local(self, graph: StoredGraph, nodes: Array) -> LocalGraph:
         """What the outputs of some nodes depend on."""
         return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
+
+    def describe(self, classes: list[str]) -> dict[str, Any]:
+        """What the exported weights mean."""
+        place, label = self.learner.heads.columns(None, self.learner.device)
+        return {
+            "backbone": self.learner.backbone,
+            "backbone_options": self.learner.backbone_options,
+            "heads": list(getattr(self.learner.model, "head_widths", [])),
+            "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
+        }
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         write_learner(connection, self.learner, version)

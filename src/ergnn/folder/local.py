@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data.formats.limits import Limits
-from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.data.graph import UNLABELED, Graph
 from ergnn.folder.graph import Array, StoredGraph
 
 
@@ -26,10 +26,12 @@ class LocalGraph:
     Args:
         graph: the part; its last node is the empty one.
         nodes: the number in the whole graph of each of the others.
+        closed: whether no edge was cut off, so that every node sees what it sees in the whole graph.
     """
 
     graph: Graph
     nodes: Array
+    closed: bool
 
     def places(self, nodes: Array) -> Tensor:
         """Where nodes of the whole graph stand in the part."""
@@ -61,19 +63,19 @@ def read_subgraph(
         sources.append(source)
         frontier = np.setdiff1d(source, nodes)
         nodes = np.union1d(nodes, frontier)
-    empty = len(nodes)
+    empty, closed = len(nodes), not (sources and (sources[-1] < 0).any()) and hops > 0
     edges = np.empty((2, 0), np.int64)
     if sources:
         source, target = np.concatenate(sources), np.concatenate(targets)
         edges = np.stack([np.where(source < 0, empty, np.searchsorted(nodes, source)), np.searchsorted(nodes, target)])
         edges = edges[:, np.lexsort(edges)]
-    y = np.full(empty + 1, UNLABELLED, np.int64)
+    y = np.full(empty + 1, UNLABELED, np.int64)
     if labels is not None:
         y[np.searchsorted(nodes, labels[0])] = labels[1]
     if stored.dense:
         limits.check_bytes(4 * stored.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
     x = _with_empty_row(stored.features(nodes))
-    return LocalGraph(Graph(x, torch.from_numpy(edges), torch.from_numpy(y)), nodes)
+    return LocalGraph(Graph(x, torch.from_numpy(edges), torch.from_numpy(y)), nodes, closed)
 
 
 def _with_empty_row(features: Any) -> Tensor:

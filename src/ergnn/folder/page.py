@@ -150,7 +150,10 @@ def _tables(found: dict[str, Any]) -> list[dict[str, Any]]:
         [r["class"], r["nodes"], *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
         for r in found["per_class"]
     ]
-    buffer = [[r["id"], r["class"], r["update"], r["rank"], f"{r['score']:.4g}"] for r in found["buffer"]]
+    buffer = [
+        [r["id"], r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
+        for r in found["buffer"]
+    ]
     log = [[entry["time"].replace("T", " ")[:19], in_words(entry)] for entry in found["log"][-MOST_LOG_LINES:]]
     scores = ["recall %", "precision %", "F1 %"]
     counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]

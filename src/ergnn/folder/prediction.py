@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ergnn.data.formats.limits import shown
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import InputError
 from ergnn.folder.graph import Array, ExtendedGraph, StoredGraph
@@ -33,14 +33,16 @@ def predictions(
     numbers = find_all(snapshot.graph, wanted)
     columns = _columns(snapshot, classes)
     names = [snapshot.classes[c] for c in columns]
-    for start in range(0, len(wanted), chunk):
-        part = numbers[start : start + chunk]
+    step = len(wanted) if snapshot.learner.all_at_once else chunk
+    for start in range(0, len(wanted), max(step, 1)):
+        part = numbers[start : start + step]
         out = np.zeros((len(part), len(columns)))
         for places, found in snapshot.learner.probabilities(snapshot.graph, part, len(snapshot.classes), chunk):
             out[places] = found[:, columns]
         total = out.sum(1, keepdims=True)
         out = np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
-        yield wanted[start : start + chunk], names, out
+        for first in range(0, len(part), chunk):
+            yield wanted[start + first : start + first + chunk], names, out[first : first + chunk]
 
 
 def find_all(graph: StoredGraph, ids: Sequence[str]) -> Array:
@@ -48,7 +50,7 @@ def find_all(graph: StoredGraph, ids: Sequence[str]) -> Array:
     numbers = graph.find(ids)
     lost = np.flatnonzero(numbers < 0)
     if lost.size:
-        raise InputError(f"node {shown(ids[lost[0]])} is not in the graph ({lost.size} such id(s))")
+        raise InputError(f"node {truncate(ids[lost[0]])} is not in the graph ({lost.size} such id(s))")
     return numbers
 
 
@@ -59,7 +61,7 @@ def _columns(snapshot: Snapshot, classes: Sequence[str] | None) -> list[int]:
     names = [snapshot.classes[c] for c in known]
     for name in classes:
         if name not in names:
-            raise InputError(f"class {shown(name)} has not been learned; these have: {', '.join(names)[:300]}")
+            raise InputError(f"class {truncate(name)} has not been learned; these have: {', '.join(names)[:300]}")
     return [known[names.index(name)] for name in dict.fromkeys(classes)]
 
 
@@ -68,7 +70,7 @@ def _extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> 
     lost = np.flatnonzero(snapshot.graph.find(list(nodes.ids)) < 0)
     if len(lost) and not nodes.num_features and not nodes.is_sparse:
         raise InputError(
-            f"node {shown(nodes.ids[lost[0]])} is not in the graph, and has no features here ({len(lost)} such id(s))"
+            f"node {truncate(nodes.ids[lost[0]])} is not in the graph and has no features here ({len(lost)} such id(s))"
         )
     if not len(lost) and edges is None:
         return snapshot

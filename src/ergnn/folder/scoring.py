@@ -105,7 +105,7 @@ def learn_offline(snapshot: Snapshot) -> Snapshot:
         return snapshot
     settings = replace(settings, learner=replace(settings.learner, method="finetune", method_options={}))
     learner = make_learner(settings)
-    learner.learn(snapshot.graph, _all_members(snapshot, "train"), _all_members(snapshot, "val"), snapshot.classes)
+    learner.learn(snapshot.graph, 0, _all_members(snapshot, "train"), _all_members(snapshot, "val"), snapshot.classes)
     return replace(snapshot, learner=learner)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ergnn.config import LearnerConfig
+from ergnn.config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data.formats.limits import Limits
 from ergnn.errors import ErgnnError, InputError
 from ergnn.folder.database import FolderError, checksum, damaged, insert, reading_values, to_json
@@ -35,7 +35,7 @@ class Settings:
         max_megabytes: limit on the size of any file that is read.
     """
 
-    learner: LearnerConfig = field(default_factory=lambda: LearnerConfig(head="growing"))
+    learner: LearnerConfig = field(default_factory=lambda: LearnerConfig(**TASK_UNKNOWN))
     num_features: int | None = None
     val: float = 0.1
     test: float = 0.2

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ergnn.data.formats.limits import truncate
+from ergnn.errors import InputError, UnknownNameError
 from ergnn.folder import database, versions
+from ergnn.folder.analytic_learner import AnalyticLearner
 from ergnn.folder.database import VISIBLE, FolderError, checksum, damaged
 from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.learning import Checkpoints, NetworkLearner
+from ergnn.folder.learning import NETWORK_METHODS, Checkpoints, FolderLearner, NetworkLearner
 from ergnn.folder.settings import Settings, read_settings
 from ergnn.folder.versions import Version
 
@@ -37,7 +40,7 @@ class Snapshot:
     classes: list[str]
     records: list[Record]
     graph: StoredGraph
-    learner: NetworkLearner
+    learner: FolderLearner
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -51,17 +54,25 @@ class Snapshot:
 
     def members(self, update: int, split: str) -> tuple[Array, Array]:
         """The labeled nodes of an update's split, and their classes."""
-        return self.graph.members(update, split, self.records[update]["members"][split])
+        with database.reading_values("the updates"):
+            count = int(self.records[update]["members"][split])
+        return self.graph.members(update, split, count)
 
     def learn(self, update: int, checkpoints: Checkpoints | None = None) -> Record:
         """Let the learner learn an update that is in the graph; returns what is to be added to its record."""
         train, val = self.members(update, "train"), self.members(update, "val")
-        return self.learner.learn(self.graph, train, val, self.classes, checkpoints)
+        return self.learner.learn(self.graph, update, train, val, self.classes, checkpoints)
 
 
-def make_learner(settings: Settings) -> NetworkLearner:
+def make_learner(settings: Settings) -> FolderLearner:
     """A learner that has learned nothing yet, by the kind of its method."""
-    return NetworkLearner(settings)
+    method, known = settings.learner.method, ("analytic", *NETWORK_METHODS)
+    if method not in known:
+        raise UnknownNameError("method", method, known)
+    try:
+        return AnalyticLearner(settings) if method == "analytic" else NetworkLearner(settings)
+    except TypeError as error:
+        raise InputError(f"the settings cannot be used: {error}") from None
 
 
 def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Connection | None = None) -> Snapshot:
@@ -114,6 +125,26 @@ def write_records(connection: sqlite3.Connection, records: list[Record], version
         database.insert(
             connection, "updates", "number, added, name, record", [(number, version, name, database.to_json(rest))]
         )
+
+
+def clear_class_names(snapshot: Snapshot) -> None:
+    """Take the names from classes that no label has and that the model does not know; their numbers stay in use.
+
+    Call it in a transaction, with the only version that is kept.
+    """
+    connection, number = snapshot.connection, snapshot.version.number
+    used = {row[0] for row in connection.execute("SELECT DISTINCT class FROM labels")} | set(snapshot.learner.classes())
+    gone = {c: name for c, name in enumerate(snapshot.classes) if c not in used}
+    for c in gone:
+        connection.execute("DELETE FROM classes WHERE class = ?", (c,))
+        database.insert(connection, "classes", "class, name, added", [(c, f"(removed class {c})", number)])
+    names = set(gone.values())
+    for record in snapshot.records:
+        notes = [note for note in record["notes"] if not any(truncate(name) in note for name in names)]
+        kept = [name for name in record["classes"] if name not in names]
+        if (kept, notes) != (record["classes"], record["notes"]):
+            connection.execute("DELETE FROM updates WHERE number = ?", (record["update"],))
+            write_records(connection, [{**record, "classes": kept, "notes": notes}], number)
 
 
 def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import shown
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.formats.limits import truncate
+from ergnn.data.formats.tables import EdgeTable, NodeTable, align_features
 from ergnn.errors import InputError
 from ergnn.folder.database import insert, to_json
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
@@ -32,6 +32,7 @@ class Update:
         features: of the new nodes, dense or in CSR form.
         edges: ``[2, m]`` new sources and targets.
         labels: newly labeled nodes in ascending order, their classes and splits.
+        corrected: nodes that have another label now, in ascending order, and their classes.
         classes: names of the new classes, whose numbers follow the known ones.
         state: ``num_features``, ``dense`` and ``feature_names`` from now on.
     """
@@ -40,14 +41,16 @@ class Update:
     features: Any
     edges: Array
     labels: tuple[Array, Array, Array]
+    corrected: tuple[Array, Array]
     classes: list[str]
     state: dict[str, Any]
 
     @property
     def counts(self) -> dict[str, int]:
-        """New nodes and edges, and newly labeled nodes by split."""
+        """New nodes and edges, newly labeled nodes by split, and corrected labels."""
         splits = {split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)}
-        return {"nodes": len(self.ids), "edges": self.edges.shape[1], **splits}
+        counts = {"nodes": len(self.ids), "edges": self.edges.shape[1], **splits}
+        return {**counts, "corrected": len(self.corrected[0])}
 
 
 def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
@@ -84,7 +87,10 @@ def prepare_update(
     nodes = NodeTable(np.empty(0, object)) if nodes is None else nodes
     known = graph.find(list(nodes.ids))
     fresh = np.flatnonzero(known < 0)
-    nodes, names = _align(nodes, state.get("feature_names"))
+    names = state.get("feature_names")
+    nodes = align_features(nodes, names, "the update")
+    if names is None and nodes.feature_names is not None:
+        names = list(nodes.feature_names)
     width = _num_features(settings, state, nodes, len(fresh))
     features = scipy.sparse.csr_matrix(nodes.features)
     features.sort_indices()
@@ -96,27 +102,12 @@ def prepare_update(
     ids = [str(nodes.ids[i]) for i in fresh]
     pairs = _edges(graph, settings, ids, edges)
     settings.limits.check("edges", num_edges + pairs.shape[1], "the graph with this update")
-    new_classes, labels = _labels(graph, settings, classes, nodes, numbers)
+    new_classes, labels, corrected = _labels(graph, settings, classes, nodes, numbers)
     dense, rows = state["dense"], features[fresh]
     if dense is None and len(fresh):
         dense = bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
     after = {"num_features": width, "dense": dense, "feature_names": names}
-    return Update(ids, rows.toarray() if dense else rows, pairs, labels, new_classes, after)
-
-
-def _align(nodes: NodeTable, names: list[str] | None) -> tuple[NodeTable, list[str] | None]:
-    """The table with its features in the order of the first update that named them, and those names."""
-    found = None if nodes.feature_names is None else list(nodes.feature_names)
-    if names is None or found is None or found == names:
-        return nodes, found if names is None else names
-    for text, lost in (("missing", sorted(set(names) - set(found))), ("unknown", sorted(set(found) - set(names)))):
-        if lost:
-            raise InputError(
-                f"feature {shown(lost[0])} is {text} ({len(lost)} such feature(s)); this learner's features are "
-                f"{', '.join(names)[:300]}"
-            )
-    features = nodes.features[:, [found.index(name) for name in names]]
-    return replace(nodes, features=features, feature_names=tuple(names)), names
+    return Update(ids, rows.toarray() if dense else rows, pairs, labels, corrected, new_classes, after)
 
 
 def _num_features(settings: Settings, state: dict[str, Any], nodes: NodeTable, fresh: int) -> int:
@@ -143,7 +134,7 @@ def _check_known(graph: StoredGraph, nodes: NodeTable, known: Array, features: A
     changed = np.flatnonzero(np.diff((old != features[order]).tocsr().indptr))
     if changed.size:
         raise InputError(
-            f"node {shown(nodes.ids[order[changed[0]]])} is in the graph already, with other features; features of "
+            f"node {truncate(nodes.ids[order[changed[0]]])} is in the graph already, with other features; features of "
             f"known nodes cannot change ({changed.size} node(s))"
         )
 
@@ -158,7 +149,7 @@ def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTa
     if (found < 0).any():
         lost = others[int(np.flatnonzero(found < 0)[0])]
         raise InputError(
-            f"an edge names node {shown(lost)}, which is neither in the graph nor among the new nodes "
+            f"an edge names node {truncate(lost)}, which is neither in the graph nor among the new nodes "
             f"({int((found < 0).sum())} such id(s))"
         )
     number.update(zip(others, found.tolist(), strict=True))
@@ -177,25 +168,27 @@ def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTa
 
 def _labels(
     graph: StoredGraph, settings: Settings, classes: Sequence[str], nodes: NodeTable, numbers: Array
-) -> tuple[list[str], tuple[Array, Array, Array]]:
-    """New class names, and the newly labeled nodes in ascending order with class and split."""
+) -> tuple[list[str], tuple[Array, Array, Array], tuple[Array, Array]]:
+    """New class names, the newly labeled nodes in ascending order with class and split, and corrections with class."""
     rows = np.array([i for i, label in enumerate(nodes.labels) if label is not None], np.int64)
     old = rows[numbers[rows] < graph.next_node]
     before = np.full(len(nodes), -1, np.int64)
     before[old] = graph.labels(numbers[old])[0]
-    for i in rows[before[rows] >= 0]:
-        if classes[before[i]] != nodes.labels[i]:
-            raise InputError(
-                f"node {shown(nodes.ids[i])} has label {shown(classes[before[i]])} already; it cannot become "
-                f"{shown(nodes.labels[i])} (forget the node and observe it again)"
-            )
-    rows = rows[before[rows] < 0]
     rows = rows[np.argsort(numbers[rows])]
+    other = [i for i in rows if before[i] >= 0 and classes[before[i]] != nodes.labels[i]]
+    if other and settings.learner.method != "analytic":
+        i = other[0]
+        raise InputError(
+            f"node {truncate(nodes.ids[i])} has label {truncate(classes[before[i]])} already; it cannot become "
+            f"{truncate(nodes.labels[i])}, as a network has learned it (forget the node and observe it again)"
+        )
+    rows = rows[before[rows] < 0]
     place = {name: i for i, name in enumerate(classes)}
-    new = sorted({str(nodes.labels[i]) for i in rows} - set(place))
+    new = sorted({str(nodes.labels[i]) for i in (*rows, *other)} - set(place))
     place.update({name: len(place) + i for i, name in enumerate(new)})
-    labels = np.array([place[nodes.labels[i]] for i in rows], np.int64)
-    return new, (numbers[rows], labels, _splits(settings, nodes, rows, labels))
+    labels, corrected = (np.array([place[nodes.labels[i]] for i in part], np.int64) for part in (rows, other))
+    found = numbers[rows], labels, _splits(settings, nodes, rows, labels)
+    return new, found, (numbers[np.array(other, np.int64)], corrected)
 
 
 def _splits(settings: Settings, nodes: NodeTable, rows: Array, labels: Array) -> Array:
@@ -226,6 +219,15 @@ def write_update(connection: sqlite3.Connection, graph: StoredGraph, update: Upd
     insert(connection, "nodes", "node, id, added, columns, features", new_nodes)
     labels = zip(*(column.tolist() for column in update.labels), strict=True)
     insert(connection, "labels", "node, class, split, number, added", ((*row, number, version) for row in labels))
+    nodes, classes = update.corrected
+    if len(nodes):
+        _, split, first = graph.labels(nodes)
+        connection.execute(
+            "UPDATE labels SET removed = ? WHERE removed IS NULL AND node IN (SELECT value FROM json_each(?))",
+            (version, json_list(nodes)),
+        )
+        changed = zip(*(column.tolist() for column in (nodes, classes, split, first)), strict=True)
+        insert(connection, "labels", "node, class, split, number, added", ((*row, version) for row in changed))
     targets = np.unique(update.edges[1])
     old = targets[targets < graph.next_node]
     row, source = graph.neighbors(old)

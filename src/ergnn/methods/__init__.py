@@ -1,4 +1,4 @@
-"""How a learner resists forgetting: one file per method."""
+"""Methods against forgetting; one file per method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averaged gradient episodic memory (A-GEM): no step may raise the memory's mean loss."""
+"""Averaged gradient episodic memory (A-GEM): no step may increase the mean loss of the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ergnn.training import StepHook
 
 
 def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
-    """``g − (gᵀr / rᵀr) r`` where ``gᵀr < 0``, else g: the vector nearest to g with no negative product with r."""
+    """``g − (gᵀr / rᵀr) r`` where ``gᵀr < 0``, else g: the vector closest to g with a nonnegative product with r."""
     product = gradient @ reference
     if float(product) >= 0:
         return gradient
@@ -26,13 +26,13 @@ def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
 
 
 class AverageConstraint(StepHook):
-    """A-GEM's step.
+    """The projection of A-GEM.
 
     Args:
-        objective: that the task is learned with.
-        memory: the positions of all remembered examples in it.
-        sample: the number of them, drawn for each step, that the reference gradient is the mean over.
-        seed: of the draws; of neighbors too, where the task's own batches draw theirs.
+        objective: the objective of the task.
+        memory: positions of all remembered examples in it.
+        sample: number of remembered examples sampled per step for the reference gradient.
+        seed: seed of the samples, and of the neighbors if the task's batches sample theirs.
     """
 
     def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
@@ -66,13 +66,13 @@ class AverageConstraint(StepHook):
         return drawn.to(self.positions.device)
 
 
-@METHODS.register("agem", aliases=("a-gem",), help="no step may raise the memory's mean loss (averaged GEM)")
+@METHODS.register("agem", aliases=("a-gem",), help="no step may increase the memory's mean loss (averaged GEM)")
 class AGEM(EpisodicMemory):
-    """Averaged gradient episodic memory (Chaudhry et al., 2019): one constraint in place of one per task.
+    """Averaged gradient episodic memory (Chaudhry et al., 2019): one constraint instead of one per task.
 
     Args:
-        sample: the number of remembered nodes, drawn for each step, that the constraint is made of (256 as in the
-            paper's experiments); a smaller memory is used whole.
+        sample: number of remembered nodes sampled per step for the constraint (256 in the paper's experiments); a
+            smaller memory is used completely.
     """
 
     def __init__(

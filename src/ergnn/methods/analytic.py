@@ -1,4 +1,4 @@
-"""A ridge head on propagated features, solved in closed form: nothing is trained, and no order of tasks matters."""
+"""A ridge head on propagated features, solved in closed form: without training, and independent of task order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ergnn.registry import check_choice
 Memory = Literal["nodes", "centroids"]
 
 SKETCH_SIZE = 2048
-"""Columns of a sketch that is chosen automatically, for features that are wider."""
+"""Columns of an automatic sketch, for features with more columns."""
 
 FLOAT64_ENTRIES = 1 << 25
 """Graphs with more feature entries (nodes × features) are propagated in float32."""
@@ -47,17 +47,16 @@ class Analytic(Method):
     """Ridge regression on propagated features, from all labels seen so far.
 
     After each task the head is solved from the ids and labels of all training nodes so far, in the graph of that task.
-    It is the head that all labels at once would give, in whatever order they came. λ and the feature map have the
-    least leave-one-out error on the training nodes; no validation label is used. Which classes compete (the task's
-    own, or all so far) is decided by the learner's head. The backbone is not used, unless there is a student.
+    It equals the head from all labels at once, in any order. λ and the feature map minimize the leave-one-out error on
+    the training nodes; no validation label is used. The learner's head decides which classes compete (the task's own,
+    or all so far). The backbone is not used, unless there is a student.
 
     Args:
         feature_map: a name in :data:`ergnn.analytic.FEATURE_MAPS`, e.g. ``auto``, ``ppr`` or ``hops``.
         map_options: options of the feature map.
         lam: a fixed λ; by default the best of ``LAMBDAS`` by leave-one-out (0.3 with centroids).
         memory: ``nodes`` keeps ids and labels, and is exact; ``centroids`` keeps ``per_class`` k-means centroids of φ
-            for each class, and needs no earlier node. Of a task with a graph of its own, rows of φ are kept in place
-            of ids.
+            per class, and needs no earlier nodes. For a task with its own graph, rows of φ are kept instead of ids.
         per_class: centroids per class.
         sketch: number of columns to sketch the features to; ``auto`` sketches features of more than 2,048 columns
             to 2,048 once there are as many training nodes as columns; None never does.
@@ -96,9 +95,24 @@ class Analytic(Method):
         self._features: WeakKeyDictionary[Graph, tuple[int | None, dict[str, Features]]] = WeakKeyDictionary()
         self._scores: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without graphs and what can be computed from them."""
+        return {**vars(self), "_graph": None, "_features": None, "_scores": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
+
+    @property
+    def lambdas(self) -> tuple[float, ...]:
+        """The values of λ that compete."""
+        if self.lam is not None:
+            return (self.lam,)
+        return (DEFAULT_LAMBDA,) if self.memory == "centroids" else LAMBDAS
+
     @property
     def nbytes(self) -> int:
-        """Ids and labels, or the rows that stand for them."""
+        """Bytes of ids and labels, or of the rows kept instead."""
         return self.state.nbytes
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
@@ -110,7 +124,7 @@ class Analytic(Method):
         return own.weighted(1.0 / len(own))
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
-        """For a student: the labels of the task, and the head's probabilities for all nodes."""
+        """For a student: the labels of the task, and the head's probabilities on all nodes."""
         if not self.student:
             return [examples]
         place, classes = learner.heads.columns(None, examples.nodes.device)
@@ -157,10 +171,10 @@ class Analytic(Method):
         self.refresh(graph)
 
     def forget_nodes(self, nodes: Tensor) -> int:
-        """Remove labels, and the head; the next prediction solves it as if they had never been there.
+        """Remove labels and the head; the next prediction solves it as if the labels had never existed.
 
-        The features of a node stay in the φ of its neighbors as long as the graph has its edges. A student is not
-        changed until the next task.
+        The features of a node still contribute to φ of its neighbors as long as the graph has its edges. A student is
+        not changed until the next task.
         """
         if self.state.kept:
             raise InputError("kept rows and centroids cannot forget single nodes; use memory='nodes'")
@@ -178,16 +192,16 @@ class Analytic(Method):
         self.state, self._graph, self._scores = state, None, WeakKeyDictionary()
 
     def refresh(self, graph: Graph) -> None:
-        """Solve the head in ``graph``; of one with other edges or features, only rows in their reach are recomputed."""
+        """Solve the head in ``graph``; only rows of φ affected by changed edges or features are recomputed."""
         nodes = self.state.nodes
         if nodes.numel() and int(nodes[-1]) >= graph.num_nodes:
             raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
-        sketched = self._sketch_size(graph, nodes.numel())
+        sketched = self.sketch_size(graph.num_features, nodes.numel())
         if self._graph is None or sketched != self._sketched:
             self.state.forget_rows()
         elif graph is not self._graph:
             self.state.move(self._graph, graph, self.maps)
-            self._features = WeakKeyDictionary()  # a stream may hold its graphs for long
+            self._features = WeakKeyDictionary()  # a stream may keep its graphs for a long time
         self._graph, self._sketched = graph, sketched
         self._solve(graph)
 
@@ -208,22 +222,19 @@ class Analytic(Method):
         return torch.where(known[place] == classes, all_scores[nodes][:, place], NO_SCORE)
 
     def _solve(self, graph: Graph) -> None:
-        """Solve the head for each map and take the best."""
-        lambdas: tuple[float, ...] = LAMBDAS if self.lam is None else (self.lam,)
-        if self.memory == "centroids" and self.lam is None:
-            lambdas = (DEFAULT_LAMBDA,)
-        found = self.state.solve([self._features_of(graph, each) for each in self.maps], lambdas)
+        """Solve the head for each map and choose the best."""
+        found = self.state.solve([self._features_of(graph, each) for each in self.maps], self.lambdas)
         self._scores, self.solution = WeakKeyDictionary(), None
         if found is not None:
             self._chosen, best = found
             self.solution = replace(best, loo=best.loo[:0])
 
     def _keep(self, graph: Graph, nodes: Tensor, labels: Tensor, seed: int) -> None:
-        """Keep rows of φ, or their centroids, in place of ids, and solve the head."""
+        """Keep rows of φ, or their centroids, instead of ids, and solve the head."""
         kept = self.state.kept
         if self._graph is None and not kept:
-            self._sketched = self._sketch_size(graph, nodes.numel())
-        if self.memory == "centroids" and not kept:  # one map from here on, as its centroids are all that is kept
+            self._sketched = self.sketch_size(graph.num_features, nodes.numel())
+        if self.memory == "centroids" and not kept:  # one map from now on, as only its centroids are kept
             best, _ = choose([fit_ridge(self._features_of(graph, each).rows(nodes), labels) for each in self.maps])
             self.maps = self.maps[best : best + 1]
         for each in self.maps:
@@ -233,19 +244,19 @@ class Analytic(Method):
         self._graph = graph
         self._solve(graph)
 
-    def _sketch_size(self, graph: Graph, count: int) -> int | None:
-        """Columns to sketch to; while there are fewer rows than columns the dual system is small without it."""
+    def sketch_size(self, num_features: int, count: int) -> int | None:
+        """Columns to sketch to; with fewer rows than columns, the dual system is small without a sketch."""
         if self.state.kept:
             return self._sketched
         if self.sketch == "auto":
-            return SKETCH_SIZE if graph.num_features > SKETCH_SIZE and count >= graph.num_features else None
-        return None if self.sketch is None or int(self.sketch) >= graph.num_features else int(self.sketch)
+            return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
+        return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
     def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
-        """φ under a map in a graph; kept as long as the graph is."""
+        """φ of a map on a graph; cached as long as the graph exists."""
         sketched, made = self._features.get(graph, (self._sketched, {}))
         if not made or sketched != self._sketched:
-            dtype = torch.float32 if graph.num_nodes * graph.num_features > FLOAT64_ENTRIES else torch.float64
+            dtype = working_dtype(graph.num_nodes, graph.num_features)
             operator, inputs = NormalizedAdjacency(graph), Inputs(graph, self._sketched, dtype)
             made = {each.name: Features(each, operator, inputs) for each in self._candidates}
             self._features[graph] = self._sketched, made
@@ -286,3 +297,8 @@ class Analytic(Method):
         if solution is not None:
             self.solution = RidgeSolution(**solution, loo=solution["weight"][:0])
         self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
+
+
+def working_dtype(num_nodes: int, num_features: int) -> torch.dtype:
+    """What features of a graph of this size are propagated in."""
+    return torch.float32 if num_nodes * num_features > FLOAT64_ENTRIES else torch.float64

@@ -24,8 +24,8 @@ def shifted_cross_entropy(logits: Tensor, targets: Tensor, extras: Mapping[str, 
 def adjust_logits(examples: Examples, tau: float = 1.0) -> Examples:
     """Logit adjustment (Menon et al., 2021): cross-entropy of ``z + τ log π``.
 
-    π is each class's share of the examples' total weight. What the network has to learn is then the score of a class
-    apart from how often it is seen, and prediction with z favors no class.
+    π is each class's share of the examples' total weight. The network then learns scores that are independent of class
+    frequency, and prediction with z favors no class.
     """
     share = torch.zeros(int(examples.targets.max()) + 1, device=examples.nodes.device)
     share = share.index_add(0, examples.targets, examples.weights)

@@ -1,4 +1,4 @@
-"""Dark experience replay (DER++): remembered nodes keep their labels and the outputs they had."""
+"""Dark experience replay (DER++): the memory stores labels and earlier outputs of nodes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selector
 
 
-@METHODS.register("derpp", aliases=("der++",), help="remembered nodes with their labels and old outputs (DER++)")
+@METHODS.register("derpp", aliases=("der++",), help="replay nodes with their labels and earlier outputs (DER++)")
 class DERpp(MemoryMethod):
     """Dark experience replay with labels (Buzzega et al., 2020).
 
     The loss is ``mean_{v∈D} CE(z_v, y_v) + mean_{v∈B} [α ‖z_v − z'_v‖² / k + β CE(z_v, y_v)]`` for the task D and the
-    buffer B, where z' are the k outputs that v had after the task that it was stored in, without dropout.
+    buffer B, where z' are the k outputs of v right after its task was learned, without dropout.
 
     Args:
         alpha: α, the weight of stored outputs.
@@ -66,7 +66,7 @@ class DERpp(MemoryMethod):
 
     @staticmethod
     def _columns(learner: LearnerView, task: int) -> Tensor:
-        """The outputs whose values are stored, in an order that later tasks only append to."""
+        """The outputs whose values are stored; later tasks only append to them."""
         return learner.heads.columns(None if learner.heads.kind == "growing" else task, learner.device)[0]
 
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Elastic weight consolidation (EWC): a quadratic penalty on parameters that matter to earlier tasks."""
+"""Elastic weight consolidation (EWC): a quadratic penalty on parameters that are important for earlier tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
-    """``F = 1/n Σ_i (∇ℓ_i)²``: the empirical Fisher information's diagonal, with the true labels."""
+    """``F = 1/n Σ_i (∇ℓ_i)²``: the diagonal of the empirical Fisher information, with the true labels."""
     total = objective.squared_gradients(params)
     return {name: value.detach() / objective.targets.numel() for name, value in total.items()}
 
@@ -32,14 +32,14 @@ def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
 class EWCPenalty(StepHook):
     """The penalty ``λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` as an implicit (proximal) step after each step of the optimizer.
 
-    If the optimizer has reached θ with step sizes s, the step goes to the minimum of the penalty plus
-    ``Σ_j (θ'_j − θ_j)² / 2 s_j``, which is
+    If the optimizer has reached θ with step sizes s, the proximal step minimizes the penalty plus
+    ``Σ_j (θ'_j − θ_j)² / 2 s_j``, which gives
 
         θ' = (θ + s λ ΣF θ*) / (1 + s λ ΣF) .
 
     An explicit step, as with :meth:`Method.penalty`, diverges if ``s λ ΣF > 2``, which happens after a few tasks; this
-    one never does. With SGD s is the learning rate, with Adam each parameter's own, ``lr / (√v̂ + ε)``: the metric of
-    Adam's own steps.
+    one never diverges. With SGD, s is the learning rate; with Adam, it is ``lr / (√v̂ + ε)`` per parameter, the metric
+    of Adam's steps.
 
     Args:
         lam: λ.
@@ -59,7 +59,7 @@ class EWCPenalty(StepHook):
 
 
 def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float:
-    """The factor of a gradient in the optimizer's step: the learning rate, for Adam divided by ``√v̂ + ε``."""
+    """The factor of the gradient in the optimizer's step: the learning rate, divided by ``√v̂ + ε`` for Adam."""
     group = optimizer.param_groups[0]
     state = optimizer.state.get(value, {})
     if "exp_avg_sq" not in state:
@@ -68,16 +68,16 @@ def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float
     return group["lr"] / (debiased.sqrt() + group["eps"])
 
 
-@METHODS.register("ewc", help="a penalty holds parameters that matter to earlier tasks (elastic weight consolidation)")
+@METHODS.register("ewc", help="penalize changes of important parameters (elastic weight consolidation)")
 class EWC(Method):
     """Finetuning with a quadratic penalty on each parameter, weighted by its Fisher information in earlier tasks.
 
-    The sum of all tasks' penalties is kept as two vectors, ΣF and ΣFθ*, so that neither time nor memory grows with
-    the tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments).
+    The sum of the penalties of all tasks is stored as two vectors, ΣF and ΣFθ*, so that time and memory do not grow
+    with the number of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments).
 
     Args:
         lam: λ, the weight of the penalty; see :func:`search_lambda`.
-        fisher_samples: the number of a task's training nodes, drawn by seed, that F is the mean over; by default all.
+        fisher_samples: number of a task's training nodes, sampled by seed, to estimate F from; by default all.
     """
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
@@ -118,21 +118,21 @@ class EWC(Method):
 
 
 def _add(total: ParamDict, more: ParamDict) -> ParamDict:
-    """A new sum, entry by entry; an output layer that is new starts from 0."""
+    """Entry-wise sum; a new output layer starts from 0."""
     summed = {name: total[name] + value if name in total else value.clone() for name, value in more.items()}
     return {**total, **summed}
 
 
 @dataclass(frozen=True)
 class LambdaSearch:
-    """The λ with the highest mean validation accuracy at the end of the streams, and that of every λ tried."""
+    """The λ with the highest mean validation accuracy at the end of the streams, and the accuracy of every λ."""
 
     lam: float
     accuracy: dict[float, float]
 
 
 class Observer(LearnerView, Protocol):
-    """A learner that can be given tasks."""
+    """A learner that can observe tasks."""
 
     def observe(self, task: Task) -> Any: ...
 
@@ -140,11 +140,11 @@ class Observer(LearnerView, Protocol):
 def search_lambda(
     make_learner: Callable[[float], Observer], streams: Sequence[Iterable[Task]], lambdas: Sequence[float] = LAMBDAS
 ) -> LambdaSearch:
-    """Choose λ by the accuracy on all tasks' validation nodes after the last task; test nodes are not used.
+    """Choose λ by the accuracy on the validation nodes of all tasks after the last task; test nodes are not used.
 
     Args:
-        make_learner: makes a new learner with ``method="ewc"`` and the given λ.
-        streams: of one or several seeds; seeds that results are reported for should not be among them.
+        make_learner: creates a new learner with ``method="ewc"`` and the given λ.
+        streams: streams of one or several seeds, other than those that results are reported for.
         lambdas: the grid; ties go to the smaller λ.
     """
     accuracy = {}

@@ -1,4 +1,4 @@
-"""Finetune: learn each task from where the last one ended, and remember nothing. The lower bound."""
+"""Finetune: continue training on each task without any memory. The lower bound."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples
 
 
-@METHODS.register("finetune", help="each task from where the last one ended, nothing remembered")
+@METHODS.register("finetune", help="continue training on each task, without memory: the lower bound")
 class Finetune(Method):
-    """The mean loss of the task's own training nodes, nothing else."""
+    """Minimizes the mean loss of the task's training nodes, nothing else."""
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own = learner.examples(task.graph, task.train, task.id)

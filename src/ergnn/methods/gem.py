@@ -1,4 +1,4 @@
-"""Gradient episodic memory (GEM): no step may raise the loss of an earlier task's memory."""
+"""Gradient episodic memory (GEM): no step may increase the loss of an earlier task's memory."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def project(gradient: Tensor, memories: Tensor, margin: float = 0.0) -> Tensor:
-    """The vector nearest to ``gradient`` that has no negative product with any row of ``memories``.
+    """The vector closest to ``gradient`` with nonnegative products with all rows of ``memories``.
 
     With g the gradient and G the memories, the dual of ``min ½‖z − g‖² s.t. Gz ≥ 0`` has one variable per task:
 
         min_{v ≥ γ} ½ vᵀGGᵀv + gᵀGᵀv,    z = Gᵀv + g .
 
-    γ is the margin, a lower bound of v as in the authors' code: it pulls toward the memories' own descent, and
-    ``Gz ≥ 0`` still holds. A gradient that breaks no constraint is left as it is.
+    γ is the margin, a lower bound of v as in the authors' code: it adds descent on the memories, and ``Gz ≥ 0`` still
+    holds. A gradient that violates no constraint is not changed.
     """
     products = memories @ gradient
     if bool((products >= 0).all()):
@@ -85,7 +85,7 @@ def set_gradient(params: ParamDict, vector: Tensor) -> None:
 
 
 def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = None) -> Tensor:
-    """Of the mean loss of an objective's examples, in evaluation, as one vector (written to ``out`` where given)."""
+    """Gradient of the mean loss of an objective, in evaluation mode, as one vector (written to ``out`` if given)."""
     grads = torch.autograd.grad(objective.losses(params).mean(), list(params.values()), allow_unused=True)
     pairs = zip(grads, params.values(), strict=True)
     parts = [(torch.zeros_like(value) if grad is None else grad).flatten() for grad, value in pairs]
@@ -93,17 +93,17 @@ def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = 
 
 
 class EpisodicMemory(Method):
-    """Learns the task alone, and keeps some of its training nodes to compare gradients with.
+    """Trains on the task alone, and keeps some of its training nodes to compare gradients with.
 
-    Remembered nodes are among the examples with weight 0: nothing is learned from them, but the parameters of all
-    heads that score them are there to be stepped on.
+    Remembered nodes are among the examples with weight 0: they do not contribute to the loss, but the objective then
+    has the parameters of all heads that score them.
 
     Args:
-        per_class: e; the memory of a task is e times its number of classes, as large as replay's.
-        choose: e training nodes per class drawn by seed (``random``), as replay's selector of that name; or the
-            ``last`` training nodes of the task, whatever their classes, as in GEM's paper.
-        replay: how a remembered node is shown again: where it is in the graph (``live``), without edges
-            (``isolated``), or with the neighborhood it had when it was stored (``ego``).
+        per_class: e, the number of remembered nodes per class; the memory of a task is as large as that of replay.
+        choose: which nodes to remember: e training nodes per class, sampled by seed (``random``), or the ``last``
+            training nodes of the task, regardless of their classes, as in the GEM paper.
+        replay: how a remembered node is replayed: in the current graph (``live``), without edges (``isolated``), or
+            with the neighborhood it had when it was stored (``ego``).
         hops: radius of a stored neighborhood.
     """
 
@@ -152,13 +152,13 @@ class EpisodicMemory(Method):
 
 
 class GEMProjection(StepHook):
-    """GEM's step: the gradient is projected where it would raise the loss of a memory.
+    """The projection of GEM: the gradient is projected if it would increase the loss of a memory.
 
     Args:
-        objective: that the task is learned with.
-        memories: the positions of each earlier task's examples in it.
+        objective: the objective of the task.
+        memories: positions of each earlier task's examples in it.
         margin: γ.
-        seed: of the neighbors, which are drawn for each step where the task's own batches draw theirs.
+        seed: seed of the neighbors, which are sampled per step if the task's batches sample theirs.
     """
 
     def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
@@ -187,11 +187,11 @@ class GEMProjection(StepHook):
         return self.objective.batch(self.positions[i], key=stream_key(self.seed, self._step, i))
 
 
-@METHODS.register("gem", help="no step may raise the loss of an earlier task's memory (gradient episodic memory)")
+@METHODS.register("gem", help="no step may increase the loss of an earlier task's memory (gradient episodic memory)")
 class GEM(EpisodicMemory):
     """Gradient episodic memory (Lopez-Paz and Ranzato, 2017), its quadratic program solved exactly.
 
-    Each step costs one gradient per earlier task, and a program with as many variables.
+    Each step costs one gradient per earlier task, and a quadratic program with one variable per earlier task.
 
     Args:
         margin: γ, 0 or more; the paper's experiments use 0.5.

@@ -1,4 +1,4 @@
-"""Joint: learn all tasks seen so far from scratch, together. The upper bound that replay approximates."""
+"""Joint: train on all tasks so far together, from scratch. The upper bound that replay approximates."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples
 
 
-@METHODS.register("joint", help="all training nodes seen so far, from scratch at every task: the upper bound")
+@METHODS.register("joint", help="train on all nodes so far, from scratch at every task: the upper bound")
 class Joint(Method):
-    """The mean loss of every training node seen so far, from new parameters at every task."""
+    """Minimizes the mean loss of all training nodes so far, from new parameters at every task."""
 
     from_scratch = True
 
@@ -26,7 +26,7 @@ class Joint(Method):
 
     def check(self, task: Task) -> None:
         if task.own_graph:
-            raise InputError(f"{task.name} has a graph of its own; joint training needs all tasks in one graph")
+            raise InputError(f"{task.name} has its own graph; joint training needs all tasks in one graph")
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         parts = [(task.id, task.train), *self._seen]

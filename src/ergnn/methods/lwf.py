@@ -1,4 +1,4 @@
-"""Learning without forgetting (LwF): the outputs of earlier tasks stay what they were on the new task's nodes."""
+"""Learning without forgetting (LwF): distill the outputs for earlier tasks on the new task's nodes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples, cross_entropy
 
 
-@METHODS.register("lwf", help="the model before the task is the teacher of its own old outputs (distillation)")
+@METHODS.register("lwf", help="distill the outputs of the model before the task (learning without forgetting)")
 class LwF(Method):
-    """Learning without forgetting (Li and Hoiem, 2017): nothing is stored but the model.
+    """Learning without forgetting (Li and Hoiem, 2017): only the model is kept.
 
     The loss is ``mean_v [CE(z_v, y_v) + α T² CE(softmax(z_v / T), softmax(z'_v / T))]`` over the task's training nodes
-    v, where z are the outputs of the model, z' those of the model before the task, and the second term is taken over
-    the outputs of earlier tasks: the same head (shared), each earlier head (per-task), the earlier classes (growing).
+    v, where z are the outputs of the model and z' those of the model before the task. The second term uses the outputs
+    for earlier tasks: the same head (shared), each earlier head (per-task), or the earlier classes (growing).
 
     Args:
-        alpha: α, the weight of distillation; 0 is finetuning.
+        alpha: α, the weight of distillation; 0 equals finetuning.
         temperature: T; the paper's experiments use 2.
     """
 
@@ -42,7 +42,7 @@ class LwF(Method):
             return own.weighted(1.0 / len(own))
         taught = []
         for heads, (earlier, columns) in groups.items():
-            old = learner.logits(task.graph, task.train, earlier)  # no step has been made: the model before the task
+            old = learner.logits(task.graph, task.train, earlier)  # no step has been taken: the model before the task
             teacher = torch.full_like(old, MASKED)
             teacher[:, columns] = old[:, columns]
             scored_by = torch.tensor(heads, device=old.device).expand(len(own), -1)
@@ -54,7 +54,7 @@ class LwF(Method):
 
     @staticmethod
     def _earlier_outputs(learner: LearnerView, task: Task) -> dict[tuple[int, ...], tuple[int, list[int]]]:
-        """Heads → a task that they score, and the outputs of all earlier tasks that they score."""
+        """Heads → one task that they score, and the outputs of all earlier tasks that they score."""
         groups: dict[tuple[int, ...], tuple[int, list[int]]] = {}
         for earlier in range(task.id):
             heads = tuple(learner.heads.heads_of(earlier, 1, learner.device)[0].tolist())

@@ -1,4 +1,4 @@
-"""Methods that remember nodes: a buffer, what joins it after a task, and the examples that it gives."""
+"""Base class of methods that remember nodes in a buffer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scarce = Literal["error", "keep"]
 
 
 def check_at_least(least: float, **options: float | None) -> None:
-    """Refuse an option below ``least``; None is always allowed."""
+    """Raise an error if an option is below ``least``; None is always allowed."""
     for name, value in options.items():
         if value is not None and not least <= value < float("inf"):
             raise InputError(f"{name} is {value}; it must be {least:g} or more")
@@ -28,15 +28,15 @@ class MemoryMethod(Method):
     """Keeps e nodes per class of every task in a buffer.
 
     Args:
-        selector: which nodes are remembered; a registered name or a :class:`Selector`.
+        selector: selector of the nodes to remember; a registered name or a :class:`Selector`.
         per_class: e, the number of nodes remembered per class.
         selector_options: options of a selector given by name, e.g. ``target=test``.
-        replay: how a remembered node is shown again: where it is in the graph (``live``), without edges
-            (``isolated``), or with the neighborhood it had when it was stored (``ego``).
+        replay: how a remembered node is replayed: in the current graph (``live``), without edges (``isolated``), or
+            with the neighborhood it had when it was stored (``ego``).
         hops: radius of a stored neighborhood.
-        budget_nodes: the most nodes that are remembered over all classes.
-        budget_bytes: the most memory that the buffer takes.
-        scarce: what to do with a class of fewer than e training nodes: stop with an error, or keep all it has.
+        budget_nodes: maximum number of remembered nodes over all classes.
+        budget_bytes: maximum size of the buffer in bytes.
+        scarce: what to do with a class with fewer than e training nodes: raise an error, or keep all its nodes.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MemoryMethod(Method):
         if isinstance(selector, str):
             self.selector: Selector = SELECTORS.create(selector, **(selector_options or {}))
         elif selector_options:
-            raise InputError("selector_options need a selector's name; this selector is an instance already")
+            raise InputError("selector_options need the name of a selector; this selector is already an instance")
         else:
             self.selector = selector
         self.per_class, self.scarce = per_class, scarce
@@ -79,11 +79,11 @@ class MemoryMethod(Method):
         return [own, *(learner.examples(graph, nodes, part.task) for part, nodes in pairs)]
 
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
-        """The nodes of the task that join the buffer."""
+        """Select the nodes of the task to add to the buffer."""
         return self.selector.select(learner.selection_context(task, trained_on, self.per_class, self.selector.leaky))
 
     def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
-        """What is stored beside selected nodes, ``[n, …]`` each; by default nothing."""
+        """Further values to store per selected node, ``[n, …]`` each; by default none."""
         return {}
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Nearest class mean in S²X: nothing is trained, nothing is forgotten. The baseline for every comparison."""
+"""Nearest class mean in S²X: a baseline without training and without forgetting."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ergnn.registry import check_choice
 Distance = Literal["euclidean", "cosine"]
 
 
-@METHODS.register("nearest-mean", aliases=("ncm",), help="the nearest class mean in S²X, no training at all")
+@METHODS.register("nearest-mean", aliases=("ncm",), help="predict the nearest class mean in S²X, without training")
 class NearestMean(Method):
     """Predict the class whose mean is nearest.
 
     ``z_v`` is v's row of ``S^K X`` with ``S = D̃^−½ (A + I) D̃^−½``, and ``μ_c`` the mean of z over the training nodes of
-    class c, taken in the graph of c's task (where a class comes again, over all its tasks). The score of c is
-    ``−‖z_v − μ_c‖²``, or ``cos(z_v, μ_c)``; which classes compete (the task's own, or all so far) is up to
-    the head. The backbone is not used.
+    class c, computed in the graph of c's task (over all its tasks, if a class occurs in several). The score of c is
+    ``−‖z_v − μ_c‖²``, or ``cos(z_v, μ_c)``. The head decides which classes compete (the task's own, or all so far). The
+    backbone is not used.
 
     Args:
-        hops: K; 0 compares the features themselves.
-        distance: of a node to a class mean.
+        hops: K; 0 compares raw features.
+        distance: distance between a node and a class mean.
     """
 
     trains = False
@@ -44,6 +44,11 @@ class NearestMean(Method):
         self.hops, self.distance = hops, distance
         self._sums: dict[int, Tensor] = {}
         self._counts: dict[int, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Sums and counts of the classes so far."""
+        return sum(total.numel() * total.element_size() + 8 for total in self._sums.values())
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own = learner.examples(task.graph, task.train, task.id)
@@ -65,7 +70,7 @@ class NearestMean(Method):
         return -torch.cdist(z, means, compute_mode="donot_use_mm_for_euclid_dist").square()
 
     def _space(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """Rows of ``S^K X``, in double precision as means are compared."""
+        """Rows of ``S^K X``, in float64 because means are compared."""
         return propagate(graph, self.hops, nodes=nodes).double()
 
     def state_dict(self) -> dict[str, Any]:

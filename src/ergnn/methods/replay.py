@@ -1,4 +1,4 @@
-"""Experience node replay (ER-GNN), the paper's Algorithm 1."""
+"""Experience node replay (ER-GNN), Algorithm 1 of the paper."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selection, Selector
 
 MOST_ROUNDS = 16
-"""The most sets of remembered nodes that the epochs of one task go through in turn: to set one up takes about as long
-as an epoch, and all of them are held in memory."""
+"""Maximum number of sets of remembered nodes that the epochs of one task use in turn: setting one up takes about as
+long as an epoch, and all of them are kept in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
 ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
 GROWING_DEFAULT: ClassBalance = "memory"
-"""What ``auto`` means for a growing head: the most accurate on validation nodes of Cora, for e = 1 and 5."""
+"""Meaning of ``auto`` for a growing head: the most accurate on validation nodes of Cora, for e = 1 and 5."""
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
-    """What each example's loss is multiplied with: the task's own first, then the remembered ones.
+    """The weight of each example's loss: the task's own first, then the remembered ones.
 
-    Eq. 3 is ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)`` (Eq. 2). What L adds up matters:
+    Eq. 3 is ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)`` (Eq. 2). The scale of L matters:
 
     ``sum``
-        Eq. 1 as it stands, ``L(D) = Σ ℓ``. Both sets weigh the same in total, ``|D| |B| / (|D| + |B|)``, which grows
-        with the buffer: an L2 term counts for less from task to task.
+        Eq. 1 literally, ``L(D) = Σ ℓ``. Both sets have the same total weight, ``|D| |B| / (|D| + |B|)``, which grows
+        with the buffer: an L2 term matters less from task to task.
     ``balanced``
         The same divided by its total weight, ``½ mean(D) + ½ mean(B)`` for the β of Eq. 2.
     ``mean``
-        ``L(D) = mean ℓ``. The same β then leaves the current task with next to nothing.
+        ``L(D) = mean ℓ``. The same β then gives the current task almost no weight.
 
     Args:
         task_size: |D|.
-        buffer_size: |B|; with none the loss is the task's own mean (β = 0 would make it vanish).
+        buffer_size: |B|; if 0, the loss is the mean over the task (β = 0 would make it vanish).
         scale: ``sum``, ``balanced`` or ``mean``.
-        beta: a fixed β in place of Eq. 2.
+        beta: a fixed β instead of Eq. 2.
     """
     check_choice("loss_scale", scale, LossScale)
     if beta is not None and not 0.0 < beta < 1.0:
@@ -58,21 +58,21 @@ def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", b
     return weights / weights.sum() if scale == "balanced" else weights
 
 
-@METHODS.register("replay", aliases=("er",), help="a few remembered nodes per class are learned again (ER-GNN)")
+@METHODS.register("replay", aliases=("er",), help="replay a few remembered nodes per class (ER-GNN)")
 class Replay(MemoryMethod):
     """Train on the task and the buffer, then select, then remember (Zhou and Cao, 2021, Algorithm 1).
 
     Args:
-        loss_scale: how the losses of the task and of the buffer are added up before β mixes them.
-        beta: a fixed weight of the current task in place of |B| / (|D| + |B|).
-        replay_batch: the number of remembered nodes that an epoch replays; by default as many as the task has training
-            nodes, and 0 replays all. If the buffer has more, the epochs of a task go through several such sets in turn,
-            drawn by seed and task. (Mini-batches draw their own share of the buffer.)
-        class_balance: how a growing head is kept from favoring the current task's classes, from the second task on:
+        loss_scale: how the losses of the task and of the buffer are scaled before β combines them.
+        beta: a fixed weight of the current task instead of |B| / (|D| + |B|).
+        replay_batch: number of remembered nodes to replay per epoch; by default as many as the task has training
+            nodes, 0 for all. If the buffer has more, the epochs of a task use several such sets in turn, sampled by
+            seed and task. (Mini-batches sample their own share of the buffer.)
+        class_balance: how to keep a growing head from favoring the current task's classes, from the second task on:
             ``logit-adjustment``, ``ace`` (the task's own nodes compete among its own classes only), or ``memory``
-            (from new parameters, on the buffer and the e nodes per class of the task that join it, selected before
-            training); ``none`` trains with Eq. 3 alone, and other heads always do. ``auto`` is ``none`` for a task that
-            brings earlier classes again.
+            (train from new parameters, on the buffer and e nodes per class of the task, selected before training);
+            ``none`` trains with Eq. 3 alone, as other heads always do. ``auto`` is ``none`` for a task that contains
+            earlier classes.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Replay(MemoryMethod):
         self._chosen: Selection | None = None
 
     def balance(self, learner: LearnerView, task: Task) -> ClassBalance:
-        """How a task is balanced; there is nothing to balance unless the head grows and nodes are remembered."""
+        """The balancing of a task; ``none`` unless the head grows and nodes are remembered."""
         grows = learner.heads.kind == "growing"
         if not grows and self.class_balance not in ("auto", "none"):
             raise InputError(
-                f"class_balance is {self.class_balance!r}, which is for head 'growing'; the head is "
+                f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
                 f"{learner.heads.kind!r}: choose auto or none"
             )
         if not grows or not len(self.buffer):

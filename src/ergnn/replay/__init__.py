@@ -1,4 +1,4 @@
-"""Experience replay: which nodes are remembered, and how they are shown again."""
+"""Experience replay: selection of the remembered nodes, and the buffer that stores and replays them."""
 
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector

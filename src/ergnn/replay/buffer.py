@@ -1,4 +1,4 @@
-"""The experience buffer: what is remembered of past tasks, and how it is shown to the model again."""
+"""The experience buffer: nodes of past tasks, and how they are replayed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ergnn.data.graph import UNLABELLED, Graph
+from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
@@ -28,12 +28,12 @@ class Experience:
     """Nodes remembered from one task.
 
     Args:
-        task: the task's number.
-        nodes: node ids, class by class.
+        task: id of the task.
+        nodes: node ids, grouped by class.
         labels: their classes.
-        scores: the selector's score of each (larger is better).
-        copy: what was stored beside the ids: features, and edges among them, with the remembered nodes first.
-        extras: further values per node, ``[n, …]`` each, e.g. the scores that a model gave it.
+        scores: the selector's score per node (larger is better).
+        copy: stored subgraph with features and edges, the remembered nodes first; None if only ids are stored.
+        extras: further values per node, ``[n, …]`` each, e.g. logits of a model.
     """
 
     task: int
@@ -56,14 +56,14 @@ class Experience:
         return sum(t.numel() * t.element_size() for t in tensors)
 
     def keep(self, mask: Tensor, hops: int) -> Experience:
-        """Only some of the nodes; of a stored neighborhood, what lies within ``hops`` of them."""
+        """The nodes in ``mask``, and the part of the stored neighborhood within ``hops`` of them."""
         copy = None if self.copy is None else _ego(self.copy, mask.nonzero().flatten(), hops)
         extras = {name: value[mask] for name, value in self.extras.items()}
         return Experience(self.task, self.nodes[mask], self.labels[mask], self.scores[mask], copy, extras)
 
     @property
     def ranks(self) -> Tensor:
-        """The place of each node among those of its class, the best being 0."""
+        """The rank of each node within its class; the best has rank 0."""
         order = torch.argsort(self.labels, stable=True)
         counts = torch.unique_consecutive(self.labels[order], return_counts=True)[1]
         starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -74,11 +74,11 @@ class Experience:
 
 @dataclass
 class ExperienceBuffer:
-    """The experience buffer 𝔹 of Algorithm 1: it grows by e nodes per class, unless it is kept within a budget.
+    """The experience buffer 𝔹 of Algorithm 1: it grows by e nodes per class, unless a budget limits it.
 
     Args:
-        replay: how a remembered node is shown again: ``live``, where it is in the graph, with its present neighbors;
-            ``isolated``, its features alone; ``ego``, with the neighborhood it had when it was stored.
+        replay: how a remembered node is replayed: ``live``, in the graph with its current neighbors; ``isolated``, by
+            its features alone; ``ego``, with the neighborhood it had when it was stored.
         hops: radius of a stored neighborhood.
     """
 
@@ -99,17 +99,17 @@ class ExperienceBuffer:
         return sum(part.nbytes for part in self.experiences)
 
     def check(self, task: Task) -> None:
-        """Refuse a task whose nodes could not be replayed."""
+        """Raise an error if the nodes of a task could not be replayed."""
         if task.own_graph and self.replay == "live":
             raise InputError(
-                f"{task.name} has a graph of its own, which later tasks do not see; replay is 'live', but its nodes "
+                f"{task.name} has its own graph, which later tasks do not see; replay is 'live', but its nodes "
                 "must be stored: use 'isolated' or 'ego'"
             )
 
     def add(
         self, graph: Graph, task: int, nodes: Tensor, scores: Tensor, extras: Mapping[str, Tensor] | None = None
     ) -> None:
-        """𝔹 ← 𝔹 ∪ ℰ; each node once, but if copies are stored another task's graph may have the same ids."""
+        """𝔹 ← 𝔹 ∪ ℰ; each node once, but if copies are stored, graphs of different tasks may share ids."""
         rivals = [part.nodes for part in self.experiences if self.replay == "live" or part.task == task]
         again = nodes[torch.isin(nodes, torch.cat(rivals))] if rivals else nodes[:0]
         if again.numel() or nodes.unique().numel() < nodes.numel():
@@ -121,7 +121,7 @@ class ExperienceBuffer:
         self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], kept, copy, dict(extras or {})))
 
     def insert(self, task: int, nodes: Tensor, labels: Tensor, scores: Tensor) -> None:
-        """Put nodes of an earlier task behind those of their class (of a ``live`` buffer without extras)."""
+        """Insert nodes of an earlier task after those of their class (``live`` buffers without extras only)."""
         new = Experience(task, nodes, labels, scores)
         for i, part in enumerate(self.experiences):
             if part.task == task:
@@ -132,11 +132,11 @@ class ExperienceBuffer:
         self.experiences.append(new)
 
     def remap(self, mapping: Callable[[Tensor], Tensor]) -> None:
-        """Give the remembered nodes other ids."""
+        """Replace the ids of the remembered nodes."""
         self.experiences = [replace(part, nodes=mapping(part.nodes)) for part in self.experiences]
 
     def remove(self, nodes: Tensor, task: int | None = None) -> int:
-        """Forget nodes by id (if copies are stored, of one task, as ids may repeat); returns how many there were."""
+        """Remove nodes by id (of one task if copies are stored, as ids may repeat); return how many were removed."""
         before = len(self)
         gone = [torch.isin(part.nodes, nodes.to(part.nodes.device)) for part in self.experiences]
         self._keep(
@@ -148,16 +148,17 @@ class ExperienceBuffer:
         return before - len(self)
 
     def trim(self, budget_nodes: int | None = None, budget_bytes: int | None = None) -> int:
-        """Forget as few nodes as bring the buffer within a budget; returns how many.
+        """Evict as few nodes as needed to meet the budget; return how many.
 
-        Evicted first is a node of the class with the most nodes, in it of the task with the most, there the one with
-        the lowest rank. A hash of node and task breaks ties, so that no age is favored (as in reservoir sampling).
+        The next node to evict comes from the class with the most nodes, within it from the task with the most nodes,
+        and is the worst-ranked one there. A hash of node and task breaks ties, so that no age is favored (as in
+        reservoir sampling).
         """
         before = len(self)
         least = 0 if budget_nodes is None else max(0, before - budget_nodes)
         if least or (budget_bytes is not None and self.nbytes > budget_bytes):
             order = self._eviction_order()
-            if budget_bytes is not None:  # bytes never grow with the number of evicted nodes
+            if budget_bytes is not None:  # bytes decrease monotonically with the number of evicted nodes
                 least = bisect_left(
                     range(before + 1),
                     True,
@@ -168,7 +169,7 @@ class ExperienceBuffer:
         return before - len(self)
 
     def _without(self, places: list[tuple[int, int]]) -> ExperienceBuffer:
-        """A copy without some nodes, given by experience and position."""
+        """A copy without the given nodes (pairs of experience and position)."""
         masks = [torch.ones(len(part), dtype=torch.bool) for part in self.experiences]
         for i, place in places:
             masks[i][place] = False
@@ -181,10 +182,10 @@ class ExperienceBuffer:
         self.experiences = [part if bool(mask.all()) else part.keep(mask, self._radius) for part, mask in pairs]
 
     def _eviction_order(self) -> list[tuple[int, int]]:
-        """Experience and position of every node, in the order in which a shrinking budget evicts them.
+        """Experience and position of every node, in order of eviction.
 
-        A heap has one entry per class and task, for its next node. Counts only fall, and so do the keys: an entry
-        whose key is out of date goes back with the present one.
+        A heap has one entry per class and task, for its next node. Counts only decrease, and so do the keys: an entry
+        with an outdated key is pushed back with the current one.
         """
         stacks: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
         for i, part in enumerate(self.experiences):
@@ -226,9 +227,9 @@ class ExperienceBuffer:
         return torch.cat([part.nodes for part in self.experiences]) if self.experiences else torch.empty(0).long()
 
     def attach(self, graph: Graph) -> tuple[Graph, list[Tensor]]:
-        """The graph to train on, and in it the ids of each experience's nodes.
+        """The graph to train on, and the ids of each experience's nodes in it.
 
-        ``live`` leaves the graph as it is; the other modes append what was stored as further nodes.
+        ``live`` returns the graph unchanged; the other modes append the stored nodes.
         """
         if self.replay == "live":
             return graph, [part.nodes for part in self.experiences]
@@ -252,7 +253,7 @@ class ExperienceBuffer:
 
 
 def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
-    """A copy of the nodes (first) and of what lies within ``hops`` of them, with the edges among those."""
+    """The subgraph induced by the nodes (which come first) and all nodes within ``hops`` of them."""
     adj = adjacency_of(graph)
     inside = nodes
     for _ in range(hops):
@@ -264,7 +265,7 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     edges = place[graph.edge_index]
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
     x = graph.rows(kept)
-    y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELLED)])  # neighbors' labels are not stored
+    y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELED)])  # neighbors' labels are not stored
     return replace(
         graph,
         x=x.to_sparse_csr() if graph.is_sparse else x,
@@ -275,7 +276,7 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
 
 
 def _append(graph: Graph, others: list[Graph]) -> Graph:
-    """One graph with the others as further components."""
+    """The graph with the others as additional components."""
     if not others:
         return graph
     parts = [graph, *others]

@@ -208,7 +208,11 @@ def _pages(
 def _notes(rows: Sequence[Filled]) -> list[str]:
     done = [(f.cell, f.row) for f in rows if f.row]
     config, first = done[0][0].config, done[0][1].runs[0]
-    orders = f"{config.orders} shuffled class orders" if config.class_order == "shuffled" else "the natural class order"
+    orders = {
+        "shuffled": f"{config.orders} shuffled class orders",
+        "seeded": "a class order shuffled by each",
+        "natural": "the natural class order",
+    }.get(config.class_order, f"class order {config.class_order}")
     where = "tasks drawn by seed" if config.dataset in TABLE_4.datasets else f"{orders}; {first.split} split"
     notes = [f"Mean ± 95 % interval over {config.seeds} seed(s), {where}."]
     notes += list(dict.fromkeys(note for cell, row in done for note in (*cell.notes, *row.runs[0].notes)))

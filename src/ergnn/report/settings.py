@@ -59,7 +59,7 @@ def _label(row: Row) -> str:
     parts = [
         f"{row.runs[0].protocol} protocol",
         f"{' and '.join(sorted({run.split for run in row.runs}))} split",
-        "shuffled class orders" if order == "shuffled" else f"{order} class order",
+        "shuffled class orders" if order in ("shuffled", "seeded") else f"{order} class order",
     ]
     parts += [
         f"{name.replace('_', ' ')} "

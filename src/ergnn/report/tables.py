@@ -19,7 +19,7 @@ MOST_TASKS = 8
 
 
 def accuracy_table(result: Mapping[str, Any]) -> Table:
-    """The scores of one run: a row after each task, a column for each task learnt so far.
+    """The scores of one run: a row after each task, a column for each task learned so far.
 
     ``result["matrix"]`` is the mean matrix, or one matrix for each seed, which are averaged here.
     """

@@ -1,12 +1,11 @@
-"""The contract suite: what every selector, backbone, method and data set promises, as checks that anybody can run.
+"""The contract suite: checks of the rules that every selector, backbone, method and data set must satisfy.
 
 >>> from ergnn.testing import check_selector
 >>> check_selector("mf")
 
-A check takes a registered name, a class, any function that makes an instance, or (but for backbones) an instance,
-and options for its constructor. It raises an :class:`AssertionError` that names the broken rule. For one test a
-rule, :func:`checks` lists them. All graphs are small, synthetic and seeded; nothing is downloaded, and pytest is not
-needed.
+A check takes a registered name, a class, a factory function or (except for backbones) an instance, and options for the
+constructor. It raises an :class:`AssertionError` that names the broken rule. :func:`checks` lists the rules, for one
+test per rule. All graphs are small, synthetic and seeded; nothing is downloaded, and pytest is not required.
 """
 
 from ergnn.testing.backbones import check_backbone

@@ -1,4 +1,4 @@
-"""What every backbone promises."""
+"""Rules for backbones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
 from ergnn.testing.examples import EPOCHS, FEATURES, example_graph, example_stream
 from ergnn.testing.rules import Subject, rule, run
-from ergnn.testing.watching import random_state, require, same, through_a_file, unchanged
+from ergnn.testing.watching import random_state, require, same, saved_and_loaded, unchanged
 
 
 def check_backbone(backbone: str | Callable[..., Backbone], **options: Any) -> None:
-    """Run every rule for backbones: a name, or what makes one from ``in_channels``, ``out_channels`` and options."""
+    """Check all rules for a backbone: a name, or a factory that takes ``in_channels``, ``out_channels`` and options."""
     run("backbone", backbone, options)
 
 
@@ -44,10 +44,12 @@ def _backbone_shapes(subject: Subject) -> None:
     for head, width in enumerate(model.head_widths):
         shape = tuple(model(graph.x, graph.edge_index, head).shape)
         require(shape == (n, width), f"forward(x, adj, {head}) has shape {shape}, not {(n, width)}.")
-    require(torch.equal(model(graph.x, graph.edge_index), model(graph.x, graph.edge_index, 0)), "Head 0 is no default.")
+    require(
+        torch.equal(model(graph.x, graph.edge_index), model(graph.x, graph.edge_index, 0)), "Head 0 is not the default."
+    )
     shape = tuple(model.embed(graph.x, graph.edge_index).shape)
     require(shape == (n, model.embedding_size), f"embed() has shape {shape}; embedding_size is {model.embedding_size}.")
-    require(_backbone(subject, out_channels=None).head_widths == [], "Without out_channels it starts with a head.")
+    require(_backbone(subject, out_channels=None).head_widths == [], "It has a head without out_channels.")
     require(model.lr > 0 and model.weight_decay >= 0, f"lr is {model.lr}, weight_decay {model.weight_decay}.")
 
 
@@ -66,18 +68,18 @@ def _backbone_edges(subject: Subject) -> None:
         require(bool(torch.isfinite(model(graph.x, edges)).all()), f"With {case} a score is not finite.")
 
 
-@rule("is drawn by torch's seed alone, and its state_dict restores it", "backbone")
+@rule("depends on torch's seed alone, and its state_dict restores it", "backbone")
 def _backbone_state(subject: Subject) -> None:
     model, graph = _backbone(subject), example_graph()
     twin = _backbone(subject)
-    require(same(dict(model.state_dict()), dict(twin.state_dict())), "The same seed gave other parameters.")
+    require(same(dict(model.state_dict()), dict(twin.state_dict())), "The same seed gave different parameters.")
     other = _backbone(subject, seed=1)
-    other.load_state_dict(through_a_file(dict(model.state_dict())))
+    other.load_state_dict(saved_and_loaded(dict(model.state_dict())))
     a, b = (each(graph.x, graph.edge_index) for each in (model, other))
-    require(torch.equal(a, b), "After load_state_dict(state_dict()) the scores are others.")
+    require(torch.equal(a, b), "After load_state_dict(state_dict()) the scores differ.")
 
 
-@rule("is deterministic in evaluation, and a forward pass changes nothing in it", "backbone")
+@rule("is deterministic in evaluation, and a forward pass does not modify it", "backbone")
 def _backbone_pure(subject: Subject) -> None:
     model, graph = _backbone(subject), example_graph()
     with unchanged("In evaluation the state of a global random generator", random_state):
@@ -85,7 +87,7 @@ def _backbone_pure(subject: Subject) -> None:
     require(torch.equal(first, model(graph.x, graph.edge_index)), "Two passes gave different scores.")
     with (
         unchanged("In training, parameters or buffers", lambda: dict(model.state_dict())),
-        unchanged("The attributes", lambda: graph.x),
+        unchanged("The features", lambda: graph.x),
     ):
         model.train()(graph.x, graph.edge_index)
 
@@ -96,17 +98,17 @@ def _backbone_gradients(subject: Subject) -> None:
     scores = model(graph.x, graph.edge_index)
     (scores * torch.randn_like(scores)).sum().backward()
     for name, value in model.named_parameters():
-        require(value.grad is not None and bool(value.grad.abs().sum() > 0), f"{name} gets none.")
-        require(bool(torch.isfinite(value.grad).all()), f"{name}'s is not finite.")  # type: ignore[arg-type]
+        require(value.grad is not None and bool(value.grad.abs().sum() > 0), f"{name} gets no gradient.")
+        require(bool(torch.isfinite(value.grad).all()), f"The gradient of {name} is not finite.")  # type: ignore[arg-type]
 
 
-@rule("does not depend on what nodes are numbered", "backbone")
-def _backbone_relabelling(subject: Subject) -> None:
+@rule("does not depend on the numbering of nodes", "backbone")
+def _backbone_relabeling(subject: Subject) -> None:
     model, graph = _backbone(subject).double(), example_graph()
     x, place = graph.x.double(), torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(3))
     for function in (model, model.embed):
         plain, moved = function(x, graph.edge_index), function(x[place.argsort()], place[graph.edge_index])
-        require(_close(moved[place], plain, 1e-6), "With nodes renumbered a node's scores or embedding are others.")
+        require(_close(moved[place], plain, 1e-6), "With nodes renumbered, scores or embeddings differ.")
 
 
 @rule("a node's scores depend only on its own component of the graph", "backbone")
@@ -121,7 +123,7 @@ def _backbone_locality(subject: Subject) -> None:
             torch.manual_seed(5)
             scores.append(model(torch.cat([one.x, other]), edges)[:n])
         mode = "training" if training else "evaluation"
-        require(_close(scores[0], scores[1], 1e-5), f"In {mode} they change with the attributes of another component.")
+        require(_close(scores[0], scores[1], 1e-5), f"In {mode} they change with the features of another component.")
 
 
 @rule("is the same function on receptive fields as on the whole graph", "backbone")
@@ -142,7 +144,7 @@ def _backbone_fields(subject: Subject) -> None:
 
 
 @rule(
-    "learns a stream with every head: all parameters train, and the same seed gives the same bits",
+    "learns a stream with every head: all parameters are trained, and the same seed gives the same bits",
     "backbone",
 )
 def _backbone_learns(subject: Subject) -> None:
@@ -161,4 +163,4 @@ def _backbone_learns(subject: Subject) -> None:
             states.append(dict(learner.model.state_dict()))
         for name, before in model.named_parameters():
             require(not same(before.detach(), states[0][name]), f"{name} was not trained (see runs_on_fields).")
-        require(same(*states), f"With head {head!r} the same seed gave other parameters.")
+        require(same(*states), f"With head {head!r} the same seed gave different parameters.")

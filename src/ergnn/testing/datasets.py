@@ -1,4 +1,4 @@
-"""What every data set promises."""
+"""Rules for data sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ergnn.data import UNLABELLED, Graph, Split, TaskStream, splits
+from ergnn.data import UNLABELED, Graph, Split, TaskStream, splits
 from ergnn.data.datasets import Dataset, DataUnavailable, PublicSplitUnavailable
 from ergnn.data.datasets.storage import OFFLINE_VARIABLE
 from ergnn.data.stream import METRICS
@@ -16,10 +16,10 @@ from ergnn.testing.watching import Broken, offline, random_state, require, same,
 
 
 def check_dataset(dataset: str | Dataset | Callable[..., Dataset], **options: Any) -> None:
-    """Run every rule for data sets, with downloads forbidden.
+    """Check all rules for a data set, with downloads forbidden.
 
     Raises:
-        Skipped: the files are not on disk, so that only the facts could be checked.
+        Skipped: the files are not on disk, so that only the metadata could be checked.
     """
     run("dataset", dataset, options)
 
@@ -31,7 +31,7 @@ def _dataset(subject: Subject) -> Dataset:
 
 
 def _load(dataset: Dataset, split: str) -> Graph:
-    """The graph, if its files are here."""
+    """Load the graph, if its files are on disk."""
     with offline() as attempts:
         try:
             return dataset.load(split)
@@ -45,11 +45,11 @@ def _check_nodes(split: Split, graph: Graph) -> None:
     splits.check_split(split, graph.num_nodes)
     for part in ("train", "val", "test"):
         nodes = getattr(split, part)
-        require(bool((graph.y[nodes] != UNLABELLED).all()), f"A {part} node has no label.")
+        require(bool((graph.y[nodes] != UNLABELED).all()), f"A {part} node has no label.")
         require(part == "val" or nodes.numel() > 0, f"There are no {part} nodes.")
 
 
-@rule("states its facts: names, counts, tasks and metric, without loading anything", "dataset")
+@rule("has metadata (names, counts, tasks and metric) without loading anything", "dataset")
 def _dataset_facts(subject: Subject) -> None:
     dataset = _dataset(subject)
     require(
@@ -66,11 +66,11 @@ def _dataset_facts(subject: Subject) -> None:
     require(1 <= per_task <= dataset.classes, f"classes_per_task is {per_task}; there are {dataset.classes} classes.")
     require(dataset.metric in METRICS, f"metric is {dataset.metric!r}; choose one of: {', '.join(METRICS)}.")
     with offline() as attempts:
-        require(bool(dataset.location().strip()), "location() says nothing.")
+        require(bool(dataset.location().strip()), "location() is empty.")
     require(not attempts, "location() tried to reach a host.")
 
 
-@rule("loads the graph that its facts describe, and splits it by seed into disjoint, labelled parts", "dataset")
+@rule("loads the graph that its metadata describe, and splits it by seed into disjoint, labeled parts", "dataset")
 def _dataset_graph(subject: Subject) -> None:
     dataset = _dataset(subject)
     graph = _load(dataset, "seeded").validate()
@@ -86,8 +86,8 @@ def _dataset_graph(subject: Subject) -> None:
     for fact, count in counts.items():
         require(count == getattr(dataset, fact), f"{fact} is {getattr(dataset, fact)}; the graph has {count}.")
     missing = set(range(dataset.classes)) - set(graph.y.unique().tolist())
-    require(not missing, f"No node is of class {min(missing, default=0)}.")
-    require(graph.name == dataset.name, f"The graph is called {graph.name!r}.")
+    require(not missing, f"Class {min(missing, default=0)} has no nodes.")
+    require(graph.name == dataset.name, f"The graph's name is {graph.name!r}.")
     _check_seeded_split(dataset, graph)
 
 
@@ -101,12 +101,14 @@ def _check_seeded_split(dataset: Dataset, graph: Graph) -> None:
     TaskStream.from_classes(graph, classes_per_task=dataset.classes_per_task, split=split, metric=dataset.metric)
 
 
-@rule("its public split is there and disjoint if it has one, and refused with PublicSplitUnavailable if not", "dataset")
+@rule("its public split is disjoint if it has one, and raises PublicSplitUnavailable if not", "dataset")
 def _dataset_public(subject: Subject) -> None:
     dataset = _dataset(subject)
     if dataset.public_split:
         graph = _load(dataset, "public")
-        require(graph.public_split is not None, "public_split is True, but load('public') gave a graph without one.")
+        require(
+            graph.public_split is not None, "public_split is True, but load('public') returned a graph without one."
+        )
         assert graph.public_split is not None
         _check_nodes(graph.public_split, graph)
         return
@@ -115,4 +117,4 @@ def _dataset_public(subject: Subject) -> None:
             dataset.load("public")
     except PublicSplitUnavailable:
         return
-    raise Broken("public_split is False, but load('public') did not refuse.")
+    raise Broken("public_split is False, but load('public') did not raise.")

@@ -1,4 +1,4 @@
-"""Small, synthetic, seeded inputs for checks."""
+"""Small synthetic, seeded inputs for checks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ EPOCHS = 5
 
 
 def example_graph(*, classes: int = 6, per_class: int = 15, sparse: bool = False, seed: int = 0) -> Graph:
-    """A random graph with self-loops and isolated nodes; class means are well apart.
+    """A random graph with self-loops and isolated nodes; class means are well separated.
 
     Args:
-        classes: how many, of ``per_class`` nodes each.
-        sparse: attributes as CSR, about half of them zeros.
-        seed: of everything.
+        classes: number of classes.
+        per_class: number of nodes per class.
+        sparse: store features as CSR, about half of them zeros.
+        seed: seed of everything.
     """
     generator = torch.Generator().manual_seed(seed)
     n = classes * per_class
@@ -37,7 +38,7 @@ def example_graph(*, classes: int = 6, per_class: int = 15, sparse: bool = False
 
 
 def example_stream(*, sparse: bool = False, classes_per_task: int = 2, seed: int = 0) -> TaskStream:
-    """:func:`example_graph`, cut into tasks: 6 training, 4 validation and 5 test nodes a class."""
+    """:func:`example_graph` split into tasks: 6 training, 4 validation and 5 test nodes per class."""
     graph = example_graph(sparse=sparse, seed=seed)
     split = splits.per_class(graph.y, train=6, val=4, seed=seed)
     return TaskStream.from_classes(graph, classes_per_task=classes_per_task, split=split)
@@ -52,7 +53,7 @@ def example_context(
     seed: int = 0,
     allow_test: bool = False,
 ) -> SelectionContext:
-    """What a selector is given after the second task of :func:`example_stream`, learnt by a small GCN."""
+    """The input of a selector after the second task of :func:`example_stream`, learned by a small GCN."""
     learner = Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
     for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
         learner.observe(task)
@@ -75,8 +76,8 @@ def in_graph(context: SelectionContext, graph: Graph) -> SelectionContext:
     )
 
 
-def relabelled(context: SelectionContext, place: Tensor) -> SelectionContext:
-    """Node v is called ``place[v]``; candidates are listed in the order they were."""
+def relabeled(context: SelectionContext, place: Tensor) -> SelectionContext:
+    """Renumber node v as ``place[v]``; the order of candidates stays the same."""
     order, graph, task = place.argsort(), context.graph, context.task
     moved = replace(graph, x=graph.x[order], y=graph.y[order], edge_index=place[graph.edge_index])
     task = replace(task, graph=moved, train=place[task.train], val=place[task.val], test=place[task.test])

@@ -1,4 +1,4 @@
-"""What every method promises."""
+"""Rules for methods."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ergnn.nn.heads import HEADS
 from ergnn.replay import ExperienceBuffer
 from ergnn.testing.examples import EPOCHS, example_stream, scrambled
 from ergnn.testing.rules import Subject, rule, run
-from ergnn.testing.watching import random_state, require, same, through_a_file, unchanged
+from ergnn.testing.watching import random_state, require, same, saved_and_loaded, unchanged
 
 
 def check_method(method: str | Method | Callable[..., Method], **options: Any) -> None:
-    """Run every rule for methods; ``options`` go to the constructor."""
+    """Check all rules for a method; ``options`` go to the constructor."""
     run("method", method, options)
 
 
@@ -45,7 +45,7 @@ def _learned(subject: Subject, stream: TaskStream, head: str = "per-task", seed:
 
 
 def _bits(learner: Learner) -> dict[str, Any]:
-    """All that learning has made, less the times."""
+    """The full state after learning, without times."""
     state = learner.state_dict()
     return {key: state[key] for key in ("model", "method", "classes")}
 
@@ -60,7 +60,7 @@ def _method_constructor(subject: Subject) -> None:
     require(buffer is None or isinstance(buffer, ExperienceBuffer), f"buffer is {type(buffer).__name__}.")
 
 
-@rule("learns from weighted training nodes: the task's own first, none unseen, no weight below 0", "method")
+@rule("trains on weighted training nodes: the task's own first, none of later tasks, no negative weight", "method")
 def _method_examples(subject: Subject) -> None:
     method, stream = _method(subject), example_stream()
     learner, given = _learner(method), method.examples
@@ -89,7 +89,7 @@ def _check_examples(examples: Examples, task: Task, allowed: Tensor) -> None:
     require(fit, f"{task.name}: weights must be finite, 0 or more, and not all 0; they are {weights.tolist()[:5]}….")
 
 
-@rule("its loss is one finite number per example, and needs no extras; a penalty is a scalar", "method")
+@rule("its loss is one finite value per example and needs no extras; a penalty is a scalar", "method")
 def _method_loss(subject: Subject) -> None:
     method, stream = _method(subject), example_stream()
     learner = _learner(method, "growing")
@@ -100,13 +100,15 @@ def _method_loss(subject: Subject) -> None:
     for examples in (method.examples(learner, task), learner.examples(task.graph, task.val, task.id)):
         objective = make_objective([learner.model], [examples])
         losses = objective.losses(objective.parameters())
-        require(losses.shape == examples.nodes.shape, f"loss gave {tuple(losses.shape)} for {len(examples)} examples.")
+        require(
+            losses.shape == examples.nodes.shape, f"loss returned {tuple(losses.shape)} for {len(examples)} examples."
+        )
         require(bool(torch.isfinite(losses).all()), "A loss is NaN or infinite.")
     term = method.penalty(objective.by_name(objective.parameters()))
-    require(term is None or term.dim() == 0, f"penalty gave {'None' if term is None else tuple(term.shape)}.")
+    require(term is None or term.dim() == 0, f"penalty returned {'None' if term is None else tuple(term.shape)}.")
 
 
-@rule("learns three tasks with every kind of head, on dense and on sparse attributes", "method")
+@rule("learns three tasks with every kind of head, on dense and on sparse features", "method")
 def _method_heads(subject: Subject) -> None:
     for sparse in (False, True):
         stream = example_stream(sparse=sparse)
@@ -118,14 +120,14 @@ def _method_heads(subject: Subject) -> None:
             json.dumps(learner.history)
 
 
-@rule("gives the same bits for the same seed, and leaves global random generators alone", "method")
+@rule("gives the same bits for the same seed, and does not touch global random generators", "method")
 def _method_deterministic(subject: Subject) -> None:
     stream = example_stream()
     torch.manual_seed(1)
     with unchanged("The state of a global random generator", random_state):
         first = _bits(_learned(subject, stream))
     torch.manual_seed(2)
-    require(same(first, _bits(_learned(subject, stream))), "A second run with the same seed ended otherwise.")
+    require(same(first, _bits(_learned(subject, stream))), "A second run with the same seed gave a different result.")
 
 
 @rule("shares nothing between learners, and does not change the tasks", "method")
@@ -141,11 +143,11 @@ def _method_apart(subject: Subject) -> None:
         for task in stream:
             two.observe(task)
             one.observe(task)
-    require(same(alone, _bits(one)), "A learner ended otherwise when another one learned beside it.")
+    require(same(alone, _bits(one)), "A learner gave a different result when another one learned at the same time.")
 
 
 @rule(
-    "its state_dict is a snapshot of tensors, numbers and strings from which learning goes on to the same bits",
+    "its state_dict is a snapshot of tensors, numbers and strings from which learning resumes to the same bits",
     "method",
 )
 def _method_resumes(subject: Subject) -> None:
@@ -155,20 +157,22 @@ def _method_resumes(subject: Subject) -> None:
         for task in stream[:2]:
             unbroken.observe(task)
         kept = unbroken.method.state_dict()
-        state = through_a_file(unbroken.state_dict())
+        state = saved_and_loaded(unbroken.state_dict())
         unbroken.observe(stream[2])
-        require(same(kept, state["method"]), "What state_dict() gave changed while learning went on.")
+        require(same(kept, state["method"]), "The value of state_dict() changed during later learning.")
         resumed = _learner(_method(subject))
         resumed.load_state_dict(state)
         require(same(resumed.method.state_dict(), state["method"]), "load_state_dict() did not restore the state.")
         resumed.observe(stream[2])
-        require(same(_bits(unbroken), _bits(resumed)), "A resumed run ended otherwise than an unbroken one.")
+        require(
+            same(_bits(unbroken), _bits(resumed)), "A resumed run gave a different result from an uninterrupted one."
+        )
 
 
-@rule("does not look at test labels unless it is leaky", "method")
+@rule("does not use test labels unless it is leaky", "method")
 def _method_leakage(subject: Subject) -> None:
     if _method(subject).leaky:
         return
     stream = example_stream()
     a, b = (_bits(_learned(subject, each)) for each in (stream, scrambled(stream)))
-    require(same(a, b), "With other test labels it ended otherwise.")
+    require(same(a, b), "Different test labels gave a different result.")

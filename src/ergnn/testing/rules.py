@@ -1,4 +1,4 @@
-"""What a rule is, how it is run, and the rules that hold for everything that is registered."""
+"""Definition and execution of rules, and the rules for everything that is registered."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ KINDS: dict[str, tuple[Registry[Any], type]] = {
     "method": (METHODS, Method),
     "dataset": (DATASETS, Dataset),
 }
-"""Kind → where its names are registered, and the class that its instances derive from."""
+"""Kind → its registry, and the base class of its instances."""
 
 
 class Skipped(SkipTest):
-    """A rule that cannot be checked here, and why; pytest and unittest show it as a skipped test."""
+    """The rule cannot be checked on this machine; pytest and unittest report a skipped test."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The thing under test: what to call it, how to make one, and the name it is registered by, if any."""
+    """The object under test: its label, its factory, and its registered name, if any."""
 
     label: str
     make: Callable[..., Any]
@@ -45,11 +45,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class Check:
-    """One rule of a contract. Call it with what :func:`check_selector` and its kin take.
+    """One rule of a contract. Call it with the arguments of :func:`check_selector` and its counterparts.
 
     Attributes:
         kind: ``selector``, ``backbone``, ``method`` or ``dataset``.
-        rule: what is promised; also how the check prints.
+        rule: text of the rule, also its string representation.
     """
 
     kind: str
@@ -83,9 +83,9 @@ def rule(rule: str, *kinds: str) -> Callable[[Callable[[Subject], None]], Callab
 
 
 def checks(kind: str) -> list[Check]:
-    """The rules of a kind, in an order in which the first one broken says most.
+    """The rules of a kind, ordered so that the first broken one is the most informative.
 
-    ``@pytest.mark.parametrize("check", checks("selector"), ids=str)`` makes one test of each.
+    ``@pytest.mark.parametrize("check", checks("selector"), ids=str)`` creates one test per rule.
     """
     if kind not in KINDS:
         raise InputError(f"unknown kind {kind!r}; choose one of: {', '.join(KINDS)}")
@@ -110,25 +110,25 @@ def make_subject(kind: str, thing: Any, options: dict[str, Any]) -> Subject:
         return Subject(f"{kind} {name!r}", partial(registry.create, name, **options), registry, name)
     if isinstance(thing, base) and kind != "backbone":
         if options:
-            raise InputError(f"option {min(options)!r} goes with a name or a class; this {kind} is already made")
+            raise InputError(f"option {min(options)!r} needs a name or a class; this {kind} is already an instance")
         return Subject(f"{kind} {type(thing).__name__}", lambda: deepcopy(thing), registry)
     if isinstance(thing, nn.Module) or not callable(thing):
-        raise InputError(f"check_{kind} got {type(thing).__name__}; give a name, a class or a function that makes one")
+        raise InputError(f"check_{kind} got {type(thing).__name__}; give a name, a class or a factory function")
     return Subject(f"{kind} {getattr(thing, '__name__', thing)}", partial(thing, **options), registry)
 
 
-@rule("is registered by a lower-case name, with a help text", *KINDS)
+@rule("is registered under a lower-case name, with a help text", *KINDS)
 def _registered(subject: Subject) -> None:
     if subject.name is None:
         return
     registry, name = subject.registry, subject.name
     for key in (name, *registry.aliases(name)):
         require(key == key.lower() and key.split() == [key], f"{key!r} is not one lower-case word.")
-        require(registry.resolve(key) == name, f"{key!r} stands for {registry.resolve(key)!r}.")
+        require(registry.resolve(key) == name, f"{key!r} resolves to {registry.resolve(key)!r}.")
     require(bool(registry.help(name).strip()), "help= is empty, and so is the docstring.")
 
 
-@rule("refuses an unknown option with an InputError that lists its options", *KINDS)
+@rule("rejects an unknown option with an InputError that lists its options", *KINDS)
 def _unknown_option(subject: Subject) -> None:
     if subject.name is None:
         return
@@ -137,4 +137,4 @@ def _unknown_option(subject: Subject) -> None:
     except InputError as error:
         require("no_such_option" in str(error), f"The message does not name the option: {error}")
     else:
-        raise Broken("It took no_such_option=1.")
+        raise Broken("It accepted no_such_option=1.")

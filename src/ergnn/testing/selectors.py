@@ -1,4 +1,4 @@
-"""What every selector promises."""
+"""Rules for selectors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 
 from ergnn.nn.heads import HEADS
 from ergnn.replay import Selection, SelectionContext, Selector
-from ergnn.testing.examples import example_context, example_stream, in_graph, relabelled, scrambled
+from ergnn.testing.examples import example_context, example_stream, in_graph, relabeled, scrambled
 from ergnn.testing.rules import Subject, rule, run
 from ergnn.testing.watching import random_state, require, same, unchanged
 
 
 def check_selector(selector: str | Selector | Callable[..., Selector], **options: Any) -> None:
-    """Run every rule for selectors; ``options`` go to the constructor."""
+    """Check all rules for a selector; ``options`` go to the constructor."""
     run("selector", selector, options)
 
 
@@ -39,7 +39,7 @@ def _selector_constructor(subject: Subject) -> None:
     require(isinstance(selector.leaky, bool), f"leaky is {selector.leaky!r}.")
 
 
-@rule("chooses e different training nodes of each class of the task, class by class", "selector")
+@rule("chooses e different training nodes of each class of the task, grouped by class", "selector")
 def _selector_choice(subject: Subject) -> None:
     for sparse in (False, True):
         for classes in (2, 3):
@@ -50,7 +50,7 @@ def _selector_choice(subject: Subject) -> None:
 
 def _check_choice(selection: Selection, context: SelectionContext) -> None:
     task, e = context.task, context.per_class
-    require(isinstance(selection, Selection), f"select() gave {type(selection).__name__}, not a Selection.")
+    require(isinstance(selection, Selection), f"select() returned {type(selection).__name__}, not a Selection.")
     nodes = selection.nodes
     require(nodes.dtype == torch.long and nodes.dim() == 1, f"nodes are {nodes.dtype} of shape {tuple(nodes.shape)}.")
     stray = nodes[~torch.isin(nodes, task.train)].tolist()
@@ -65,7 +65,7 @@ def _check_choice(selection: Selection, context: SelectionContext) -> None:
     json.dumps(selection.info)
 
 
-@rule("leaves the model, the graph, the task and global random generators as they were", "selector")
+@rule("does not modify the model, the graph, the task or global random generators", "selector")
 def _selector_pure(subject: Subject) -> None:
     context = example_context(per_class=2)
     task, graph = context.task, context.graph
@@ -78,43 +78,43 @@ def _selector_pure(subject: Subject) -> None:
         _select(subject, context)
 
 
-@rule("makes the same choice for the same seed, whatever it chose before", "selector")
+@rule("makes the same choice for the same seed, independent of earlier choices", "selector")
 def _selector_deterministic(subject: Subject) -> None:
     context = example_context(per_class=2)
     torch.manual_seed(1)
     first = _select(subject, context)
     torch.manual_seed(2)
-    require(same(first.nodes, _select(subject, context).nodes), "A second instance chose otherwise.")
+    require(same(first.nodes, _select(subject, context).nodes), "A second instance made a different choice.")
     used = _selector(subject)
     used.select(replace(example_context(classes_per_task=3), allow_test=used.leaky))
     again = used.select(replace(context, allow_test=used.leaky))
-    require(same(first.nodes, again.nodes), "After another selection the same instance chose otherwise.")
+    require(same(first.nodes, again.nodes), "After another selection, the same instance made a different choice.")
 
 
-@rule("does not look at test labels unless it is leaky", "selector")
+@rule("does not use test labels unless it is leaky", "selector")
 def _selector_leakage(subject: Subject) -> None:
     if _selector(subject).leaky:
         return
     context = example_context(per_class=2)
     other = in_graph(context, scrambled(example_stream())[context.task.id].graph)
     a, b = (_select(subject, replace(each, allow_test=False)) for each in (context, other))
-    require(same([a.nodes, a.scores], [b.nodes, b.scores]), "With other test labels it chose or scored otherwise.")
+    require(same([a.nodes, a.scores], [b.nodes, b.scores]), "Different test labels gave a different choice or score.")
 
 
-@rule("does not depend on what nodes are numbered", "selector")
-def _selector_relabelling(subject: Subject) -> None:
+@rule("does not depend on the numbering of nodes", "selector")
+def _selector_relabeling(subject: Subject) -> None:
     context = example_context(per_class=2)
     context.model.double()
     context = in_graph(context, replace(context.graph, x=context.graph.x.double()))
     place = torch.randperm(context.graph.num_nodes, generator=torch.Generator().manual_seed(3))
-    chosen, moved = _select(subject, context).nodes, _select(subject, relabelled(context, place)).nodes
-    require(same(place[chosen], moved), "With nodes renumbered (and candidates in the same order) it chose others.")
+    chosen, moved = _select(subject, context).nodes, _select(subject, relabeled(context, place)).nodes
+    require(same(place[chosen], moved), "With nodes renumbered (and candidates in the same order), the choice differs.")
 
 
-@rule("breaks ties by seed, never by the order of the nodes", "selector")
+@rule("breaks ties by seed, never by node order", "selector")
 def _selector_ties(subject: Subject) -> None:
     context = example_context()
     alike = replace(context.graph, x=torch.ones_like(context.graph.x), edge_index=context.graph.edge_index[:, :0])
     context = in_graph(context, alike)
     choices = {tuple(_select(subject, replace(context, seed=seed)).nodes.tolist()) for seed in range(8)}
-    require(len(choices) > 1, "Where all nodes are alike, eight seeds gave one choice; use context.generator().")
+    require(len(choices) > 1, "With identical nodes, eight seeds gave the same choice; use context.generator().")

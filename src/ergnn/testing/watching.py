@@ -1,4 +1,4 @@
-"""How a check compares, and how it sees what must not change."""
+"""Comparison of states, and detection of unwanted changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ergnn.data.datasets.storage import OFFLINE_VARIABLE
 
 
 class Broken(Exception):
-    """What was seen that breaks the rule being checked."""
+    """The observation that breaks the rule being checked."""
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -28,7 +28,7 @@ def require(holds: bool, otherwise: str) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal to the last bit, through dictionaries, lists and (sparse) tensors."""
+    """Whether nested dictionaries, lists and (sparse) tensors are equal bit for bit."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.layout != b.layout or a.dtype != b.dtype or a.shape != b.shape:
             return False
@@ -43,7 +43,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def through_a_file(state: Any) -> Any:
+def saved_and_loaded(state: Any) -> Any:
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -75,7 +75,7 @@ def unchanged(what: str, read: Callable[[], Any]) -> Iterator[None]:
 
 @contextmanager
 def offline() -> Iterator[list[str]]:
-    """Downloads forbidden as a user forbids them, and every attempt to reach a host noted and refused."""
+    """Forbid downloads through the environment variable, and record and reject every attempt to reach a host."""
     attempts: list[str] = []
 
     def refuse(*args: Any, **kwargs: Any) -> Any:

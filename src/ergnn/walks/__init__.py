@@ -1,4 +1,4 @@
-"""Node vectors from random walks and skip-gram: DeepWalk and Node2Vec, learnt along a stream of tasks."""
+"""Node embeddings from random walks and skip-gram: DeepWalk and Node2Vec, trained along a stream of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skip-gram with negative sampling on walks, by gensim, that goes on when new nodes arrive."""
+"""Incremental skip-gram with negative sampling on random walks, by gensim."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch import Tensor
 from ergnn.errors import InputError
 
 BLOCK = 4096
-"""Walks that are Python lists at a time."""
+"""Walks converted to Python lists per block."""
 
 
 class SkipGram:
-    """Vectors for nodes, so that nodes near each other on walks have a large inner product with each other's context.
+    """Node vectors whose inner products with each other's context vectors are large if the nodes are close on walks.
 
-    Each call of :meth:`train` goes on from the vectors (and context vectors) that are there; nodes that walks name for
-    the first time get new ones. The learning rate starts afresh with every call, as it does for a new corpus.
+    Each call of :meth:`train` continues from the current vectors (and context vectors); nodes that occur for the first
+    time get new ones. The learning rate starts again with every call, as for a new corpus.
 
-    Negative sampling, not the hierarchical softmax of the DeepWalk paper: the latter's tree depends on all counts, and
-    when nodes arrive a new tree would give old inner vectors a new meaning.
+    Negative sampling replaces the hierarchical softmax of the DeepWalk paper: the softmax tree depends on all counts,
+    and when nodes arrive a new tree would change the meaning of old inner vectors.
 
-    One worker, and nothing depends on how Python hashes names: the same seed and walks give the same bits.
+    There is one worker, and nothing depends on Python's string hashes: the same seed and walks give the same bits.
 
     Args:
-        dim: size of a vector.
-        window: nodes within this many steps are each other's context (gensim draws 1 to ``window`` for each node).
-        negative: noise nodes for each pair.
+        dim: vector size.
+        window: nodes within this many steps are each other's context (gensim draws 1 to ``window`` per node).
+        negative: noise nodes per pair.
         epochs: passes over the walks.
-        lr: first learning rate; it falls linearly to 0.0001 during each call of :meth:`train`.
-        seed: of the first vectors and the noise.
+        lr: initial learning rate; it falls linearly to 0.0001 during each call of :meth:`train`.
+        seed: seed of the initial vectors and the noise.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SkipGram:
         )
 
     def train(self, walks: Tensor) -> None:
-        """Learn from walks ``[w, length]``, where numbers below 0 mark the end of a walk."""
+        """Train on walks ``[w, length]``; negative numbers mark the end of a walk."""
         corpus = _Corpus(walks)
         if not corpus.counts:
             return
@@ -74,7 +74,7 @@ class SkipGram:
         )
 
     def vectors(self, num_nodes: int) -> Tensor:
-        """``[num_nodes, dim]``; zeros where no walk has been yet."""
+        """``[num_nodes, dim]``; zeros for nodes that no walk has visited yet."""
         out = torch.zeros(num_nodes, self._model.vector_size)
         if self._started:
             nodes = torch.tensor([int(name) for name in self._model.wv.index_to_key])
@@ -83,9 +83,9 @@ class SkipGram:
 
 
 class _Corpus:
-    """Walks as the sentences that gensim reads, pass after pass.
+    """Walks as the sentences that gensim reads in every epoch.
 
-    A node's word is its number as a string: gensim takes a number that it does not know for a place in its table.
+    A node's word is its number as a string: gensim treats unknown integers as positions in its table.
     """
 
     def __init__(self, walks: Tensor) -> None:

@@ -1,17 +1,17 @@
-"""A stream whose attributes are vectors from walks on what has been seen so far.
+"""A stream whose features are embeddings from random walks on the graph seen so far.
 
-What is retrained and what is kept, task by task:
+What is retrained and what is kept at each task:
 
-1. *The graph seen so far.* At task i walks are drawn on the task's own view of the graph, from (and among) all nodes
-   of the classes of tasks 0 … i and all nodes that edges of the view tie to those. So with ``own`` edges that is the
-   classes seen so far, each task's apart; with ``seen`` edges also the nodes without a task that they are linked to;
-   with ``all`` edges whatever is linked to them, future classes' nodes too, just as a GNN would see them there.
-2. *The vectors.* New walks of that graph, of old nodes as of new; skip-gram goes on from the vectors and context
-   vectors that it had. Old vectors thus move only by further training, and are never made anew; new nodes get new
-   vectors. Nodes not seen yet have zeros. Attributes and labels play no part (labels only say which nodes have come).
-3. *The classifier.* It is learnt on these vectors by the ordinary :class:`ergnn.learner.Learner`, from the training
-   nodes of the present task (and what its method remembers). Earlier tasks are scored with the vectors of the latest
-   one: what is forgotten is the classifier's forgetting, and the drift of the vectors under it.
+1. *The graph seen so far.* At task i, walks are sampled on the task's view of the graph, from and among all nodes of
+   the classes of tasks 0 … i and all nodes connected to them in the view. With ``own`` edges these are the classes
+   seen so far, each task separate; with ``seen`` edges also the connected nodes without a task; with ``all`` edges
+   every connected node, including those of future classes, as for a GNN.
+2. *The vectors.* New walks are sampled from old and new nodes; skip-gram continues from its vectors and context
+   vectors. So old vectors change only by further training and are never reset; new nodes get new vectors. Nodes not
+   seen yet have zeros. Features and labels are not used (labels only say which nodes have arrived).
+3. *The classifier.* The ordinary :class:`ergnn.learner.Learner` is trained on these vectors, with the training nodes
+   of the current task (and those that its method remembers). Earlier tasks are scored with the latest vectors: scores
+   drop by the classifier's forgetting and by the drift of the vectors.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.walks.skipgram import SkipGram
-from ergnn.walks.walkers import Neighbours, random_walks
+from ergnn.walks.walkers import Neighbors, random_walks
 
 
 @dataclass(frozen=True)
 class WalkSettings:
-    """Walks and skip-gram at each task.
+    """Settings of the walks and of skip-gram at each task.
 
     Args:
-        walks: walks from each node.
-        length: nodes of a walk.
+        walks: walks per node.
+        length: nodes per walk.
         p: return parameter of Node2Vec; ``p = q = 1`` is DeepWalk.
         q: in-out parameter of Node2Vec.
         dim, window, negative, epochs, lr: see :class:`SkipGram`.
-        normalize: give vectors of length 1; a raw vector's length tells how often its node has been trained on.
+        normalize: scale vectors to length 1; a raw vector's length reflects how often its node was trained on.
     """
 
     walks: int = 10
@@ -68,17 +68,17 @@ class WalkSettings:
 
 
 KINDS = {"deepwalk": WalkSettings(), "node2vec": WalkSettings(p=1.0, q=2.0)}
-"""Each kind with its settings.
+"""Default settings of each kind.
 
-Both papers have vectors of 128, windows of 10 and a learning rate of 0.025. DeepWalk's has 80 walks of 40 nodes from
-each node and a hierarchical softmax, Node2Vec's 10 walks of 80 and p, q searched in {0.25, 0.5, 1, 2, 4}. Here both
-have 10 walks of 40, at *every* task, and negative sampling (see :class:`SkipGram`); p and q are the pair, of seven
-with values from that set, that did best on validation nodes of Cora and Citeseer together (one seed).
+Both papers use vectors of size 128, windows of 10 and a learning rate of 0.025. DeepWalk uses 80 walks of 40 nodes per
+node and a hierarchical softmax; Node2Vec 10 walks of 80 nodes and p, q from a grid search in {0.25, 0.5, 1, 2, 4}. Here
+both use 10 walks of 40 nodes, at *every* task, and negative sampling (see :class:`SkipGram`); of seven pairs p, q with
+values from that set, the default was best on the validation nodes of Cora and Citeseer together (one seed).
 """
 
 
 def walk_settings(kind: str, **settings: Any) -> WalkSettings:
-    """The settings of ``deepwalk`` or ``node2vec``, some of them replaced."""
+    """The settings of ``deepwalk`` or ``node2vec``, with overrides."""
     if kind not in KINDS:
         raise UnknownNameError("walk kind", kind, KINDS)
     allowed = {f.name for f in fields(WalkSettings)} - ({"p", "q"} if kind == "deepwalk" else set())
@@ -89,13 +89,13 @@ def walk_settings(kind: str, **settings: Any) -> WalkSettings:
 
 
 def walk_stream(stream: TaskStream, kind: str = "deepwalk", seed: int = 0, **settings: Any) -> TaskStream:
-    """The same tasks with vectors from walks in place of attributes, ``[n, dim]``, as known at each task.
+    """The same tasks with embeddings from walks as features, ``[n, dim]``, as known at each task.
 
     Args:
-        stream: decides which nodes and edges are there at each task.
+        stream: decides which nodes and edges are visible at each task.
         kind: ``deepwalk`` (uniform walks) or ``node2vec`` (second-order walks).
-        seed: decides walks, first vectors and noise.
-        settings: fields of :class:`WalkSettings` that replace the kind's own.
+        seed: seed of walks, initial vectors and noise.
+        settings: fields of :class:`WalkSettings` that override the defaults of the kind.
     """
     chosen = walk_settings(kind, **settings)
     generator = torch.Generator().manual_seed(seed)
@@ -113,7 +113,7 @@ def walk_stream(stream: TaskStream, kind: str = "deepwalk", seed: int = 0, **set
 
 
 def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
-    """Nodes of these classes, and every node that a chain of edges (either way) ties to one of them; ascending."""
+    """Nodes of these classes, and every node in their (weakly) connected components; ascending."""
     n, (source, target) = graph.num_nodes, graph.edge_index.cpu().numpy()
     links = coo_matrix((np.ones(len(source), dtype=np.int8), (source, target)), shape=(n, n))
     part = connected_components(links, directed=False)[1]
@@ -122,7 +122,7 @@ def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
 
 
 def _walks(graph: Graph, nodes: Tensor, settings: WalkSettings, generator: torch.Generator) -> Tensor:
-    """``settings.walks`` rounds, each from every node once, in a new order."""
-    neighbours = Neighbours(graph.edge_index, graph.num_nodes)
+    """``settings.walks`` rounds; each starts once from every node, in random order."""
+    neighbors = Neighbors(graph.edge_index, graph.num_nodes)
     starts = [nodes[torch.randperm(nodes.numel(), generator=generator)] for _ in range(settings.walks)]
-    return random_walks(neighbours, torch.cat(starts), settings.length, generator, settings.p, settings.q)
+    return random_walks(neighbors, torch.cat(starts), settings.length, generator, settings.p, settings.q)

@@ -1,7 +1,7 @@
-"""Random walks along a graph's edges, all of them a step at a time.
+"""Random walks along a graph's edges, all walks in parallel, step by step.
 
-A walk goes from source to target of an edge (in an undirected graph both ways are edges) and ends early where no
-edge leads on; what is missing is filled with :data:`ENDED`.
+A walk goes from the source to the target of an edge and ends early at a node without outgoing edges; missing nodes are
+filled with :data:`ENDED`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from torch import Tensor
 from ergnn.errors import InputError
 
 ENDED = -1
-"""Stands for the nodes that a walk did not get to."""
+"""Placeholder for nodes after the end of a walk."""
 
 
-class Neighbours:
-    """The targets of every node's edges, in CSR form; an edge that is listed twice counts once.
+class Neighbors:
+    """The targets of every node's edges in CSR form; duplicate edges count once.
 
     Args:
         edge_index: ``[2, m]``, sources in row 0.
@@ -31,13 +31,13 @@ class Neighbours:
         self.start = self.degree.cumsum(0) - self.degree
 
     def pick(self, nodes: Tensor, generator: torch.Generator) -> Tensor:
-        """One neighbour of each node, all of a node's equally likely; every node must have one."""
+        """Draw one neighbor of each node uniformly; every node must have one."""
         degree = self.degree[nodes]
         at = (_uniform(nodes, generator) * degree).long()
         return self.targets[self.start[nodes] + torch.minimum(at, degree - 1)]  # the product may be rounded up
 
     def linked(self, sources: Tensor, targets: Tensor) -> Tensor:
-        """Whether there is an edge, pair by pair."""
+        """Whether each pair is connected by an edge."""
         if not self._keys.numel():
             return torch.zeros_like(sources, dtype=torch.bool)
         key = sources * self.num_nodes + targets
@@ -46,7 +46,7 @@ class Neighbours:
 
 
 def random_walks(
-    neighbours: Neighbours,
+    neighbors: Neighbors,
     starts: Tensor,
     length: int,
     generator: torch.Generator,
@@ -55,20 +55,20 @@ def random_walks(
 ) -> Tensor:
     """One walk of up to ``length`` nodes from each start, ``[starts, length]``.
 
-    From ``v``, having come from ``t``, the next node ``x`` is drawn among v's neighbours with probability
+    From ``v``, having come from ``t``, the next node ``x`` is drawn among v's neighbors with probability
     proportional to (Node2Vec, Eq. 2)::
 
         1/p  if x = t
         1    if t → x is an edge
         1/q  otherwise
 
-    and the first step is uniform. With ``p = q = 1`` so are all (DeepWalk).
+    The first step is uniform. With ``p = q = 1`` all steps are (DeepWalk).
 
-    The biased step draws a uniform neighbour and keeps it with probability ``weight / max(1, 1/p, 1/q)``, until all
-    are kept: exact, without a table an edge, and as fast at a hub as elsewhere.
+    The biased step uses rejection sampling: it draws a uniform neighbor and accepts it with probability
+    ``weight / max(1, 1/p, 1/q)``. This is exact, needs no table per edge, and is as fast at hubs as elsewhere.
 
     Args:
-        generator: decides all draws; on the same device as the graph.
+        generator: generator of all draws, on the same device as the graph.
         p: return parameter.
         q: in-out parameter.
     """
@@ -81,25 +81,25 @@ def random_walks(
     walks[:, 0] = starts
     for step in range(1, length):
         here = walks[:, step - 1]
-        going = ((here != ENDED) & (neighbours.degree[here] > 0)).nonzero().flatten()
+        going = ((here != ENDED) & (neighbors.degree[here] > 0)).nonzero().flatten()
         if not going.numel():
             break
         if step == 1 or p == q == 1.0:
-            walks[going, step] = neighbours.pick(here[going], generator)
+            walks[going, step] = neighbors.pick(here[going], generator)
         else:
-            walks[going, step] = _biased_step(neighbours, walks[going, step - 2], here[going], p, q, generator)
+            walks[going, step] = _biased_step(neighbors, walks[going, step - 2], here[going], p, q, generator)
     return walks
 
 
 def _biased_step(
-    neighbours: Neighbours, before: Tensor, here: Tensor, p: float, q: float, generator: torch.Generator
+    neighbors: Neighbors, before: Tensor, here: Tensor, p: float, q: float, generator: torch.Generator
 ) -> Tensor:
     largest = max(1.0, 1.0 / p, 1.0 / q)
     chosen = torch.empty_like(here)
     left = torch.arange(here.numel(), device=here.device)
     while left.numel():
-        x, t = neighbours.pick(here[left], generator), before[left]
-        near = torch.where(neighbours.linked(t, x), 1.0, 1.0 / q)
+        x, t = neighbors.pick(here[left], generator), before[left]
+        near = torch.where(neighbors.linked(t, x), 1.0, 1.0 / q)
         weight = torch.where(x == t, 1.0 / p, near)
         kept = _uniform(x, generator) * largest < weight
         chosen[left[kept]] = x[kept]

@@ -17,7 +17,6 @@ import io
 import json
 import os
 import random
-import re
 import resource
 import signal
 import sys
@@ -88,13 +87,13 @@ def seeds(folder: Path) -> dict[str, Path]:
         return out[name]
 
     write_nodes(nodes, made("columns.csv"))
-    write_nodes(nodes, made("list.csv"), features="list")
     write_nodes(nodes, made("columns.tsv.gz"))
     write_nodes(table(sparse=True), made("sparse.tsv"))
     write_nodes(table(sparse=False, n=400), made("columns.parquet"))
-    write_nodes(table(sparse=False, n=400), made("list.parquet"), features="list")
     write_nodes(table(sparse=True, n=400), made("sparse.parquet"))
-    plain = pq.read_table(out["list.parquet"])
+    many = table(sparse=False, n=400)
+    plain = pa.table({"id": many.ids, "label": many.labels, "time": many.time, "features": list(many.features)})
+    pq.write_table(plain, made("list.parquet"))
     pq.write_table(plain, made("paged.parquet"), data_page_version="2.0", compression="zstd", row_group_size=100)
     delta = {"id": "DELTA_BYTE_ARRAY", "time": "DELTA_BINARY_PACKED"}
     pq.write_table(plain, made("delta.parquet"), column_encoding=delta, use_dictionary=False, compression="none")
@@ -105,7 +104,6 @@ def seeds(folder: Path) -> dict[str, Path]:
     made("edges.csv").write_text(text.getvalue(), encoding="utf-8")
     edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs], "weight": rng.random(60)}
     pq.write_table(pa.table(edges), made("edges.parquet"))
-    made("list.edges").write_text("\n".join(f"n{i} n{i * 7 % 40} 1.5" for i in range(60)), encoding="utf-8")
 
     indptr, indices = np.arange(41, dtype=np.int32), rng.integers(0, 40, 40).astype(np.int32)
     shape = np.array([40, 40])
@@ -128,8 +126,7 @@ def seeds(folder: Path) -> dict[str, Path]:
         "train_mask": torch.arange(12) < 4,
     }
     torch.save(Data(**tensors), made("data.pt"))
-    torch.save({**tensors, "x": tensors["x"].clamp(min=0).to_sparse_csr()}, made("csr.pt"))
-    torch.save({**tensors, "x": tensors["x"].clamp(min=0).to_sparse_coo()}, made("coo.pt"))
+    torch.save(tensors, made("dict.pt"))
     save_file(tensors, made("tensors.safetensors"))
     return out
 
@@ -214,18 +211,17 @@ def truth(path: Path, name: str) -> list[str | None]:
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     if kind in ("csv", "tsv"):
-        rows = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter="\t" if kind == "tsv" else ",")
+        rows = csv.reader(
+            io.StringIO(data.decode("utf-8-sig", "surrogateescape"), newline=""),
+            delimiter="\t" if kind == "tsv" else ",",
+        )
         names, *body = [row for row in rows if row]
         place = [name.strip().lower() for name in names].index(column)
         return [canonical(row[place]) for row in body]
     if kind == "parquet":
-        found = pq.read_table(path)
-        names = [name.strip().lower() for name in found.column_names]
-        return [canonical(value) for value in found.column(names.index(column)).to_pylist()]
-    if kind == "edges":
-        words = [line.replace(",", " ").split() for line in re.split("[\r\n]", data.decode("utf-8-sig"))]
-        ends = [end for row in words if row and row[0][0] not in "#%" for end in row[:2]]
-        return list(dict.fromkeys(map(canonical, ends)))
+        names = pq.read_schema(path).names
+        name = names[[name.strip().lower() for name in names].index(column)]
+        return [canonical(value) for value in pq.read_table(path, columns=[name])[name].to_pylist()]
     if kind == "npz":
         return [str(i) for i in range(int(np.load(path)["adj_shape"][0]))]
     loaded = load_file(path) if kind == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
@@ -238,7 +234,6 @@ def check(nodes: NodeTable | None, edges: EdgeTable | None, path: Path, name: st
         assert edges is not None
         assert edges.source.tolist() == expected
         assert all(isinstance(v, str) and v for v in (*edges.source, *edges.target))
-        assert edges.weight is None or np.isfinite(edges.weight).all()
         return
     assert nodes.ids.tolist() == expected
     assert len(set(expected)) == len(expected) == len(nodes.labels) == nodes.features.shape[0]

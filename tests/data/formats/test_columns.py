@@ -19,7 +19,6 @@ from ergnn.data.formats import (
     FormatError,
     Limits,
     NodeTable,
-    align_features,
     as_edge_table,
     as_node_table,
     read_edges,
@@ -167,18 +166,6 @@ def test_frames_of_mixed_values_and_other_objects() -> None:
     assert as_edge_table(edges) is edges
     with pytest.raises(InputError, match="nodes: a list; a path, a pandas or polars DataFrame, or an Arrow table"):
         as_node_table([1, 2])
-
-
-def test_features_are_aligned_by_name() -> None:
-    table = NodeTable(ids=["a", "b"], features=np.array([[1, 2, 3], [4, 5, 6]]), feature_names=("u", "v", "w"))
-    aligned = align_features(table, ["w", "u", "v"], "later.csv")
-    assert (aligned.feature_names, aligned.features.tolist()) == (("w", "u", "v"), [[3, 1, 2], [6, 4, 5]])
-    with pytest.raises(FormatError, match=r"later\.csv: feature columns differ .*; missing: 'x'; unknown: 'v', 'w'"):
-        align_features(table, ["u", "x"], "later.csv")
-    bare = NodeTable(ids=["a"], features=np.ones((1, 2)))
-    assert align_features(bare, ["u", "v"], "later.csv") is bare
-    assert align_features(NodeTable(ids=["a"]), ["u"], "later.csv").num_features == 0
-    assert align_features(table, None, "later.csv") is table
 
 
 def test_commands_name_columns(tmp_path: Path) -> None:

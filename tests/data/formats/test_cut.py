@@ -1,26 +1,19 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
 
-from ergnn.data import UNLABELLED
+from ergnn.data import UNLABELED
 from ergnn.data.formats import (
     EdgeTable,
-    FormatError,
     NodeTable,
     cut,
-    cut_files,
     from_graph,
     to_graph,
-    write_edges,
-    write_nodes,
 )
 from ergnn.errors import InputError
-from ergnn.learner import Learner
 from graphs import random_graph
 
 
@@ -40,19 +33,18 @@ def tables(n: int = 60, sparse: bool = False, seed: int = 0, first: int = 0) -> 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("undirected", [False, True])
-@pytest.mark.parametrize("self_loops", [False, True])
-def test_a_graph_is_the_tables(sparse: bool, undirected: bool, self_loops: bool) -> None:
+def test_a_graph_is_the_tables(sparse: bool, undirected: bool) -> None:
     nodes, edges = tables(sparse=sparse)
-    graph, ids, names = to_graph(nodes, edges, undirected=undirected, self_loops=self_loops)
+    graph, ids, names = to_graph(nodes, edges, undirected=undirected)
     assert ids.tolist() == nodes.ids.tolist()
     assert names == ("a", "b", "c") == graph.class_names
-    assert [None if c == UNLABELLED else names[c] for c in graph.y.tolist()] == nodes.labels.tolist()
+    assert [None if c == UNLABELED else names[c] for c in graph.y.tolist()] == nodes.labels.tolist()
     assert graph.is_sparse == sparse
     dense = nodes.features.toarray() if sparse else nodes.features
     np.testing.assert_array_equal(graph.dense_x().numpy(), dense)
     wanted = set(zip(edges.source, edges.target, strict=True))
     wanted |= {(b, a) for a, b in wanted} if undirected else set()
-    wanted = {(a, b) for a, b in wanted if self_loops or a != b}
+    wanted = {(a, b) for a, b in wanted if a != b}
     found = [(ids[u], ids[v]) for u, v in graph.edge_index.T.tolist()]
     assert len(found) == len(set(found))
     assert set(found) == wanted
@@ -60,8 +52,8 @@ def test_a_graph_is_the_tables(sparse: bool, undirected: bool, self_loops: bool)
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_graph_becomes_tables_and_again_a_graph(sparse: bool) -> None:
-    graph = random_graph(sparse=sparse, unlabelled=3)
-    nodes, edges = from_graph(graph, time=range(40), domain=["x"] * 40)
+    graph = random_graph(sparse=sparse, unlabeled=3)
+    nodes, edges = from_graph(graph)
     again = to_graph(nodes, edges).graph
     assert torch.equal(again.dense_x(), graph.dense_x())
     assert torch.equal(again.edge_index, graph.edge_index)
@@ -69,7 +61,6 @@ def test_a_graph_becomes_tables_and_again_a_graph(sparse: bool) -> None:
     assert again.public_split is not None
     assert graph.public_split is not None
     assert torch.equal(again.public_split.test, graph.public_split.test)
-    assert (nodes.time.tolist(), set(nodes.domain)) == (list(range(40)), {"x"})
 
 
 def test_a_graph_says_what_does_not_fit() -> None:
@@ -80,7 +71,7 @@ def test_a_graph_says_what_does_not_fit() -> None:
         to_graph(nodes, None, classes=["y", "z"])
     with pytest.raises(InputError, match="class 'x' is named twice"):
         to_graph(nodes, None, classes=["x", "x"])
-    assert to_graph(nodes, None, classes=["w", "x"]).graph.y.tolist() == [1, UNLABELLED]
+    assert to_graph(nodes, None, classes=["w", "x"]).graph.y.tolist() == [1, UNLABELED]
     numbers = NodeTable(ids=[1, 2, 3], labels=["10", "9", "2"])
     assert to_graph(numbers, None).class_names == ("2", "9", "10")
 
@@ -130,11 +121,11 @@ def test_by_time_at_boundaries_and_dates() -> None:
     nodes, edges = tables(120)
     stream = cut(nodes, edges, by="time", boundaries=[30, 95])
     counts = [int(t.train.numel() + t.val.numel() + t.test.numel()) for t in stream]
-    labelled = [t for t, label in zip(nodes.time, nodes.labels, strict=True) if label is not None]
+    labeled = [t for t, label in zip(nodes.time, nodes.labels, strict=True) if label is not None]
     assert counts == [
-        sum(t < 30 for t in labelled),
-        sum(30 <= t < 95 for t in labelled),
-        sum(t >= 95 for t in labelled),
+        sum(t < 30 for t in labeled),
+        sum(30 <= t < 95 for t in labeled),
+        sum(t >= 95 for t in labeled),
     ]
     dated = NodeTable(ids=nodes.ids, labels=nodes.labels, time=nodes.time * 86400.0)
     again = cut(dated, edges, by="time", boundaries=["1970-01-31", "1970-04-06T00:00Z"])
@@ -148,7 +139,7 @@ def test_nodes_without_a_time_are_context() -> None:
     time[:10] = np.nan
     stream = cut(NodeTable(ids=nodes.ids, labels=nodes.labels, time=time), edges, by="time", num_tasks=2)
     for task in stream:
-        assert (task.graph.y[:10] == UNLABELLED).all()
+        assert (task.graph.y[:10] == UNLABELED).all()
         assert torch.cat([task.train, task.val, task.test]).min() >= 10
     first = stream[0].graph.edge_index
     assert (first < 10).any()
@@ -177,7 +168,7 @@ def test_a_class_that_cannot_be_trained_in_a_part_is_hidden_there() -> None:
     )
     stream = cut(nodes, None, by="domain")
     assert [task.classes for task in stream] == [(0,), (1,)]
-    assert stream[0].graph.y[10] == UNLABELLED
+    assert stream[0].graph.y[10] == UNLABELED
 
 
 def test_what_cannot_be_cut() -> None:
@@ -205,55 +196,3 @@ def test_what_cannot_be_cut() -> None:
         cut(nodes, edges, by="domain", num_tasks=9)
     with pytest.raises(InputError, match="unknown inter_task_edges 'some'"):
         cut(nodes, edges, inter_task_edges="some")
-
-
-def test_one_file_a_task_each_its_own_graph(tmp_path: Path) -> None:
-    files = []
-    for i in range(3):
-        nodes, edges = tables(40 + i, sparse=True, seed=i)
-        write_nodes(nodes, tmp_path / f"nodes{i}.tsv.gz")
-        write_edges(edges, tmp_path / f"edges{i}.csv")
-        files.append((tmp_path / f"nodes{i}.tsv.gz", tmp_path / f"edges{i}.csv"))
-    stream = cut_files(files, name="three")
-    assert [(task.graph.num_nodes, task.own_graph, task.classes) for task in stream] == [
-        (40 + i, True, (0, 1, 2)) for i in range(3)
-    ]
-    learner = Learner("gcn", method="replay", selector="random", per_class=1, epochs=2, replay="isolated")
-    for task in stream:
-        learner.observe(task)
-    assert 0 <= learner.evaluate(stream[0]) <= 1
-
-
-def test_one_file_a_task_of_a_graph_that_grows(tmp_path: Path) -> None:
-    first, among = tables(40)
-    later, between = tables(30, seed=1, first=40)
-    crossing = EdgeTable(
-        source=np.concatenate([between.source, ["n41"]]), target=np.concatenate([between.target, ["n2"]])
-    )
-    for i, (nodes, edges) in enumerate(((first, among), (later, crossing))):
-        write_nodes(nodes, tmp_path / f"nodes{i}.parquet")
-        write_edges(edges, tmp_path / f"edges{i}.parquet")
-    files = [(tmp_path / f"nodes{i}.parquet", tmp_path / f"edges{i}.parquet") for i in range(2)]
-    stream = cut_files(files, own_graphs=False)
-    assert [task.graph.num_nodes for task in stream] == [70, 70]
-    assert int(stream[0].graph.edge_index.max()) < 40
-    assert [41, 2] in stream[1].graph.edge_index.T.tolist()
-    assert int(stream[1].train.min()) >= 40
-    with pytest.raises(FormatError, match="id 'n0' occurs again"):
-        cut_files([files[0], files[0]], own_graphs=False)
-
-
-def test_files_must_have_the_same_features(tmp_path: Path) -> None:
-    for name, header in (("a", "id,label,u,v"), ("b", "id,label,v,w"), ("c", "id,label,u")):
-        (tmp_path / f"{name}.csv").write_text(f"{header}\n1,x" + ",0" * (header.count(",") - 1) + "\n")
-    (tmp_path / "e.csv").write_text("source,target\n1,1\n")
-
-    def pair(name: str) -> tuple[Path, Path]:
-        return tmp_path / f"{name}.csv", tmp_path / "e.csv"
-
-    with pytest.raises(FormatError, match=r"b\.csv: feature columns differ .*; missing: 'u'; unknown: 'w'"):
-        cut_files([pair("a"), pair("b")])
-    with pytest.raises(FormatError, match=r"c\.csv: feature columns differ .*; missing: 'v'"):
-        cut_files([pair("a"), pair("c")])
-    with pytest.raises(InputError, match="no files"):
-        cut_files([])

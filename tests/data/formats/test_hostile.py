@@ -176,7 +176,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
                 "edge_index": torch.zeros(2, 1).long(),
             }
         ),
-        "1,099,511,627,776 nodes; at most",
+        "x is not a dense tensor",
     ),
     # pickles
     "objects.npz": (npz(labels=np.array([Evil(), 1, 2], dtype=object)), "Python objects; these are pickles"),

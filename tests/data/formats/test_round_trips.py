@@ -81,7 +81,7 @@ def assert_same(found: NodeTable, table: NodeTable) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @QUICK
-@given(table=node_tables(), layout=st.sampled_from([None, "columns", "list", "sparse"]))
+@given(table=node_tables(), layout=st.sampled_from([None, "columns", "sparse"]))
 def test_nodes(kind: str, table: NodeTable, layout: str | None, tmp_path: Path) -> None:
     path = tmp_path / f"nodes.{kind}"
     write_nodes(table, path, features=layout)
@@ -92,26 +92,12 @@ def test_nodes(kind: str, table: NodeTable, layout: str | None, tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", KINDS)
 @QUICK
-@given(
-    pairs=st.lists(st.tuples(WORD, WORD), max_size=6),
-    weight=st.none() | st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=6, max_size=6),
-    time=st.none() | st.lists(st.integers(-(10**9), 10**9), min_size=6, max_size=6),
-)
-def test_edges(kind: str, pairs: list[tuple[str, str]], weight: Any, time: Any, tmp_path: Path) -> None:
-    m = len(pairs)
-    table = EdgeTable(
-        source=[a for a, _ in pairs],
-        target=[b for _, b in pairs],
-        weight=None if weight is None else weight[:m],
-        time=None if time is None else np.array(time[:m], dtype=np.int64),
-    )
+@given(pairs=st.lists(st.tuples(WORD, WORD), max_size=6))
+def test_edges(kind: str, pairs: list[tuple[str, str]], tmp_path: Path) -> None:
     path = tmp_path / f"edges.{kind}"
-    write_edges(table, path)
+    write_edges(EdgeTable(source=[a for a, _ in pairs], target=[b for _, b in pairs]), path)
     found = read_edges(path)
     assert list(zip(found.source, found.target, strict=True)) == pairs
-    for mine, given_ in ((found.weight, table.weight), (found.time, table.time)):
-        assert (mine is None) == (given_ is None)
-        assert mine is None or mine.tolist() == given_.tolist()
 
 
 @QUICK
@@ -134,8 +120,6 @@ def numbered_graphs(draw: st.DrawFn) -> dict[str, np.ndarray]:
     n, f = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     seed = np.random.default_rng(draw(st.integers(0, 10**6)))
     adjacency = scipy.sparse.random(n, n, 0.4, "csr", random_state=seed)
-    if draw(st.booleans()):
-        adjacency.data[:] = 1
     features = scipy.sparse.random(n, f, 0.5, "csr", dtype=np.float32, random_state=seed)
     out = {"labels": seed.integers(-1, 3, n)}
     for name, matrix in (("adj", adjacency), ("attr", features)):
@@ -159,11 +143,8 @@ def test_npz(save: Any, arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
         for part, m in zip(parts, ("adj", "attr"), strict=True)
     )
     np.testing.assert_array_equal(dense(nodes), features.toarray())
-    mine = np.zeros((n, n))
-    weights = np.ones(len(edges)) if edges.weight is None else edges.weight
-    for a, b, w in zip(edges.source, edges.target, weights, strict=True):
-        mine[int(a), int(b)] = w
-    np.testing.assert_array_equal(mine, adjacency.toarray())
+    mine = [(int(a), int(b)) for a, b in zip(edges.source, edges.target, strict=True)]
+    assert mine == list(zip(*adjacency.nonzero(), strict=True))
 
 
 def test_npz_with_dense_attributes_and_text_labels(tmp_path: Path) -> None:
@@ -192,24 +173,20 @@ def test_npz_in_another_order(tmp_path: Path) -> None:
     assert nodes.features.toarray().tolist() == [[2, 0, 4], [0, 0, 0]]
     assert nodes.labels.tolist() == ["5", "6"]
     assert (edges.source.tolist(), edges.target.tolist()) == (["0", "0"], ["1", "0"])
-    graph = to_graph(nodes, edges, self_loops=True).graph
-    assert graph.edge_index.T.tolist() == [[0, 0], [0, 1], [1, 0]]
+    graph = to_graph(nodes, edges).graph
+    assert graph.edge_index.T.tolist() == [[0, 1], [1, 0]]
 
 
-@pytest.mark.parametrize(
-    ("sparse", "kind"),
-    [(None, "safetensors"), *((sparse, kind) for sparse in (None, "coo", "csr") for kind in ("dict", "Data"))],
-)
-def test_tensors(sparse: str | None, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["safetensors", "dict", "Data"])
+def test_tensors(kind: str, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 3, generator=generator).clamp(min=0)
     tensors: dict[str, Any] = {
-        "x": x if sparse is None else x.to_sparse_csr() if sparse == "csr" else x.to_sparse_coo(),
+        "x": x,
         "edge_index": torch.tensor([[0, 1, 4], [1, 2, 0]]),
         "y": torch.tensor([0, -1, 2, 1, 1]),
         "train_mask": torch.tensor([1, 0, 0, 0, 1]).bool(),
         "test_mask": torch.tensor([0, 0, 1, 0, 0]).bool(),
-        "edge_weight": torch.tensor([0.5, 1.0, 2.0]),
         "time": torch.tensor([3, 1, 4, 1, 5]),
     }
     if kind == "safetensors":
@@ -226,10 +203,8 @@ def test_tensors(sparse: str | None, kind: str, tmp_path: Path) -> None:
     assert nodes.split is not None
     assert nodes.split.tolist() == ["train", None, "test", None, "train"]
     assert nodes.time.tolist() == [3, 1, 4, 1, 5]
-    assert nodes.is_sparse == (sparse is not None)
     np.testing.assert_array_equal(dense(nodes), x.numpy())
     assert (edges.source.tolist(), edges.target.tolist()) == (["0", "1", "4"], ["1", "2", "0"])
-    assert edges.weight.tolist() == [0.5, 1, 2]
 
 
 def networkx_graph() -> networkx.Graph:
@@ -237,8 +212,8 @@ def networkx_graph() -> networkx.Graph:
     graph.add_node("a b", label="x", feature_0=1, feature_1=0.5, time=3, split="train")
     graph.add_node("ü<&>", feature_0=0, feature_1=-2.25, time=4)
     graph.add_node("z", label="y", feature_0=7, feature_1=0, time=5)
-    graph.add_edge("a b", "z", weight=2.0)
-    graph.add_edge("z", "ü<&>", weight=0.5)
+    graph.add_edge("a b", "z")
+    graph.add_edge("z", "ü<&>")
     return graph
 
 
@@ -248,8 +223,8 @@ def check_networkx(nodes: NodeTable, edges: EdgeTable) -> None:
     assert nodes.time.tolist() == [3, 4, 5]
     assert nodes.split.tolist() == ["train", None, None]
     assert nodes.features.tolist() == [[1, 0.5], [0, -2.25], [7, 0]]
-    found = {frozenset(e[:2]): e[2] for e in zip(edges.source, edges.target, edges.weight, strict=True)}
-    assert found == {frozenset(("a b", "z")): 2, frozenset(("z", "ü<&>")): 0.5}
+    found = {frozenset(edge) for edge in zip(edges.source, edges.target, strict=True)}
+    assert found == {frozenset(("a b", "z")), frozenset(("z", "ü<&>"))}
 
 
 def test_networkx_and_its_files(tmp_path: Path) -> None:
@@ -274,7 +249,7 @@ def test_networkx_with_lists_of_features_and_no_attributes() -> None:
     graph.add_edge(1, 2)
     nodes, edges = from_networkx(graph)
     assert nodes.features.tolist() == [[1, 2], [3, 4]]
-    assert (edges.source.tolist(), edges.weight) == (["1", "1"], None)
+    assert (edges.source.tolist(), edges.target.tolist()) == (["1", "1"], ["2", "2"])
     nodes, _ = from_networkx(networkx.path_graph(3))
     assert nodes.features.shape == (3, 0)
 
@@ -293,12 +268,4 @@ def test_graphml_defaults(tmp_path: Path) -> None:
     nodes, edges = read_graph(tmp_path / "graph.graphml")
     assert nodes.labels.tolist() == ["plain", "rare"]
     assert nodes.features.tolist() == [[2], [3]]
-    assert edges.weight is None
-
-
-def test_edge_lists(tmp_path: Path) -> None:
-    with gzip.open(tmp_path / "graph.edges.gz", "wt") as file:
-        file.write("# from\tto\n7 3 0.5\n\n% more\n3,x,2\n")
-    nodes, edges = read_graph(tmp_path / "graph.edges.gz")
-    assert nodes.ids.tolist() == ["7", "3", "x"]
-    assert (edges.source.tolist(), edges.target.tolist(), edges.weight.tolist()) == (["7", "3"], ["3", "x"], [0.5, 2])
+    assert len(edges) == 1

@@ -1,4 +1,4 @@
-"""Data sets by name. One data set is one file here with one decorator; see :class:`~.base.Dataset`."""
+"""Data sets by name. Each data set is one file in this package with one decorator; see :class:`~.base.Dataset`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPLITS = ("auto", "public", "seeded")
 
 
 class LoadedGraph(NamedTuple):
-    """A graph, the kind of split it is meant for, and what a reader of the results should know about that."""
+    """A graph, the kind of split it was loaded for, and a note to print with the results."""
 
     graph: Graph
     split: str
@@ -42,11 +42,11 @@ def load_graph(
 
     Args:
         name: a name in ``DATASETS``.
-        split: ``public`` reads the data set with its published split, and raises
-            :class:`PublicSplitUnavailable` where that is unavailable; ``seeded`` needs none, so that a bundled
-            graph will do; ``auto`` takes the public one if it can, and says so in ``note`` if it cannot.
-        root: where the raw files lie; by default ``ERGNN_DATA``. It is never written to.
-        dataset_options: for the data set, e.g. ``nodes=100000`` for ``reddit-like``.
+        split: ``public`` requires the published split and raises :class:`PublicSplitUnavailable` if it is
+            unavailable; ``seeded`` does not need it, so that a bundled graph is enough; ``auto`` uses the public
+            split if available and explains in ``note`` if not.
+        root: folder with the raw files; by default ``ERGNN_DATA``. It is never written to.
+        dataset_options: options of the data set, e.g. ``nodes=100000`` for ``reddit-like``.
     """
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; choose one of: {', '.join(SPLITS)}")
@@ -58,14 +58,14 @@ def load_graph(
         return LoadedGraph(dataset.load("public", folder), "public", "")
     except PublicSplitUnavailable as error:
         reason = str(error)
-        if isinstance(error.__cause__, NotDownloaded):  # as bundled graphs do: one line will do
+        if isinstance(error.__cause__, NotDownloaded):  # expected with bundled graphs: one short line is enough
             reason = f"the public split of {dataset.title} is not on this machine (--download gets it)"
         return LoadedGraph(dataset.load("seeded", folder), "seeded", f"using a seeded split: {reason}")
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What ``ergnn datasets`` lists; ``edges`` are undirected, self-loops removed."""
+    """One row of ``ergnn datasets``; ``edges`` counts undirected edges without self-loops."""
 
     name: str
     title: str
@@ -81,7 +81,7 @@ class DatasetInfo:
 
 
 def describe_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
-    """Every data set by name and where it would come from, without loading any."""
+    """Describe every data set, and where it would be read from, without loading any."""
     folder = None if root is None else Path(root)
     return [_describe(name, DATASETS.get(name)(), folder) for name in DATASETS]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @DATASETS.register("amazon-computers", aliases=("computers",))
 class AmazonComputers(PygDataset):
-    """Goods bought together; words of their reviews, 10 categories."""
+    """Products bought together; bag of words of their reviews, 10 categories."""
 
     name = "amazon-computers"
     title = "Amazon Computers"
@@ -31,7 +31,7 @@ class AmazonComputers(PygDataset):
 
 @DATASETS.register("amazon-photo", aliases=("photo",))
 class AmazonPhoto(PygDataset):
-    """Goods bought together; words of their reviews, 8 categories."""
+    """Products bought together; bag of words of their reviews, 8 categories."""
 
     name = "amazon-photo"
     title = "Amazon Photo"

@@ -1,4 +1,4 @@
-"""What a data set says about itself, and how it is loaded."""
+"""Base classes of data sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data import splits
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.stream import TaskStream
 from ergnn.errors import InputError
 
@@ -21,28 +21,28 @@ Notes = tuple[str, ...]
 
 
 class DataUnavailable(InputError):
-    """A data set whose files are missing and cannot be downloaded."""
+    """The files of a data set are missing and cannot be downloaded."""
 
 
 class NotDownloaded(DataUnavailable):
-    """A data set whose files are missing, and whose download was not asked for."""
+    """The files of a data set are missing and downloads were not requested."""
 
 
 class PublicSplitUnavailable(DataUnavailable):
-    """A data set that is available, but not with a published split."""
+    """The data set is available, but its published split is not."""
 
 
 class Dataset(ABC):
-    """One data set: facts that can be listed without loading it, and ``load``.
+    """One data set: metadata that can be listed without loading it, and ``load``.
 
     Attributes:
-        name: as registered.
-        title: as people write it.
+        name: registered name.
+        title: display name.
         nodes, features, classes, edges: counts of the loaded graph; edges are undirected, without self-loops.
-        class_names: one name a class, where they are known.
-        bag_of_words: whether attributes are counts of words, which are row-normalised by default.
+        class_names: one name per class, if known.
+        bag_of_words: whether features are word counts, which are row-normalized by default.
         public_split: whether a split was published with the data.
-        classes_per_task, metric: the preset stream.
+        classes_per_task, metric: defaults of the preset stream.
     """
 
     name: ClassVar[str]
@@ -59,20 +59,20 @@ class Dataset(ABC):
 
     @abstractmethod
     def load(self, split: str, root: Path | None = None) -> Graph:
-        """The graph; with its ``public_split`` set where ``split`` is ``public``.
+        """Load the graph; its ``public_split`` is set if ``split`` is ``public``.
 
         Raises:
-            PublicSplitUnavailable: ``split`` is ``public`` and only a seeded split is available.
+            PublicSplitUnavailable: ``split`` is ``public``, but only a seeded split is available.
             DataUnavailable: the graph is unavailable.
         """
 
     @abstractmethod
     def location(self, root: Path | None = None) -> str:
-        """Where the files are, in words for a list."""
+        """Where the files are, as text for ``ergnn datasets``."""
 
     @property
     def num_tasks(self) -> int:
-        """Tasks of the preset stream."""
+        """Number of tasks of the preset stream."""
         return self.classes // self.classes_per_task
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
@@ -80,28 +80,28 @@ class Dataset(ABC):
 
         If a class has too few nodes for that, a split that fits: :func:`ergnn.data.splits.scaled`.
         """
-        allowed = self.labelled(graph)
+        allowed = self.labeled(graph)
         if int(graph.y[allowed].unique(return_counts=True)[1].min()) > 50:
             return splits.per_class(graph.y, train=20, val=30, seed=seed, nodes=allowed)
-        y = torch.full_like(graph.y, UNLABELLED)
+        y = torch.full_like(graph.y, UNLABELED)
         y[allowed] = graph.y[allowed]
         return splits.scaled(y, seed=seed)[0]
 
-    def labelled(self, graph: Graph) -> Tensor:
-        """The nodes that a seeded split may draw."""
-        return (graph.y != UNLABELLED).nonzero().flatten()
+    def labeled(self, graph: Graph) -> Tensor:
+        """The nodes that a seeded split may draw from."""
+        return (graph.y != UNLABELED).nonzero().flatten()
 
 
 class StreamDataset(Dataset):
-    """A data set whose stream is its own, not cut from one graph by class."""
+    """A data set that builds its own stream, instead of one graph split into tasks by class."""
 
     @abstractmethod
     def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
-        """The stream of a seed, with notes to show with results; ``num_tasks`` is by default :attr:`num_tasks`."""
+        """The stream for a seed, and notes to print with results; ``num_tasks`` defaults to :attr:`num_tasks`."""
 
 
 def with_compact_x(graph: Graph) -> Graph:
-    """Attributes as CSR where fewer than a tenth are not zero, dense otherwise."""
+    """Store features as CSR if less than a tenth are nonzero, dense otherwise."""
     if graph.is_sparse or torch.count_nonzero(graph.x) >= SPARSE_BELOW * graph.x.numel():
         return graph
     with warnings.catch_warnings():

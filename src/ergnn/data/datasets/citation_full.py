@@ -23,7 +23,7 @@ class CitationFullDataset(PygDataset):
 
 @DATASETS.register("dblp")
 class DBLP(CitationFullDataset):
-    """Computer-science papers and their citations; words of the titles, 4 areas."""
+    """Computer-science papers and their citations; bag of words of the titles, 4 areas."""
 
     name = "dblp"
     title = "DBLP"
@@ -36,7 +36,7 @@ class DBLP(CitationFullDataset):
 
 @DATASETS.register("cora-ml")
 class CoraML(CitationFullDataset):
-    """The machine-learning part of the whole Cora; words of the papers, 7 topics."""
+    """The machine-learning part of the full Cora; bag of words of the papers, 7 topics."""
 
     name = "cora-ml"
     title = "Cora-ML"
@@ -49,7 +49,7 @@ class CoraML(CitationFullDataset):
 
 @DATASETS.register("citeseer-full")
 class CiteseerFull(CitationFullDataset):
-    """Citeseer with all papers that cite; words of the papers, 6 topics."""
+    """Citeseer with all citing papers; bag of words of the papers, 6 topics."""
 
     name = "citeseer-full"
     title = "Citeseer (full)"

@@ -11,7 +11,7 @@ from ergnn.data.graph import Graph
 
 @DATASETS.register("citeseer")
 class Citeseer(BundledDataset):
-    """Computer-science papers and their citations; words of a paper, 6 topics."""
+    """Computer-science papers and their citations; bag of words of the papers, 6 topics."""
 
     name = "citeseer"
     title = "Citeseer"
@@ -22,7 +22,7 @@ class Citeseer(BundledDataset):
     raw_files = planetoid_files("citeseer")
     url = "https://github.com/kimiyoung/planetoid/raw/master/data/ind.citeseer.x"
 
-    def labelled(self, graph: Graph) -> Tensor:
-        """All but the 15 nodes that Planetoid's files lack: no words, no edges, and 0 in place of a label."""
+    def labeled(self, graph: Graph) -> Tensor:
+        """All but the 15 nodes missing from Planetoid's files, which have no words, no edges and label 0."""
         words = graph.x.crow_indices().diff() if graph.is_sparse else (graph.x != 0).sum(dim=1)
         return (words > 0).nonzero().flatten()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @DATASETS.register("coauthor-cs")
 class CoauthorCS(PygDataset):
-    """Authors who wrote together; keywords of their papers, 15 fields of study."""
+    """Authors who wrote papers together; keywords of their papers, 15 fields of study."""
 
     name = "coauthor-cs"
     title = "Coauthor CS"

@@ -8,7 +8,7 @@ from ergnn.data.datasets.planetoid import BundledDataset, planetoid_files
 
 @DATASETS.register("cora")
 class Cora(BundledDataset):
-    """Machine-learning papers and their citations; words of a paper, 7 topics."""
+    """Machine-learning papers and their citations; bag of words of the papers, 7 topics."""
 
     name = "cora"
     title = "Cora"

@@ -1,4 +1,4 @@
-"""The IDX files that MNIST comes in."""
+"""Reader for IDX files, the format of MNIST."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MAX_BYTES = 1 << 28
 
 
 def read_idx(path: Path, dims: int) -> Tensor:
-    """The bytes of a gzipped IDX file as a uint8 tensor of ``dims`` dimensions.
+    """Read a gzipped IDX file of bytes as a uint8 tensor with ``dims`` dimensions.
 
-    A header of big-endian numbers (0, 0, type, dims, then the sizes) says how much is to follow; no more than that is
-    ever unpacked.
+    The header of big-endian numbers (0, 0, type, dims, then the sizes) gives the number of values; no more than that is
+    decompressed.
     """
     try:
         with gzip.open(path) as file:
             magic = file.read(4)
             if magic != bytes([0, 0, UNSIGNED_BYTE, dims]):
                 raise InputError(
-                    f"{path}: begins with {magic.hex() or 'nothing'}; an IDX file of bytes in {dims} dimension(s) "
-                    f"begins with {bytes([0, 0, UNSIGNED_BYTE, dims]).hex()}"
+                    f"{path}: starts with {magic.hex() or 'nothing'}; an IDX file of bytes in {dims} dimension(s) "
+                    f"starts with {bytes([0, 0, UNSIGNED_BYTE, dims]).hex()}"
                 )
             header = file.read(4 * dims)
             if len(header) < 4 * dims:

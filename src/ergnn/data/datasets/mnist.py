@@ -1,4 +1,4 @@
-"""Permuted MNIST: the same digits task after task, each time under another order of pixels."""
+"""Permuted MNIST: the same digits in every task, each task with another permutation of the pixels."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FILES = (
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Labelled images, a row each.
+    """Labeled images, one per row.
 
     Args:
-        pixels: ``[n, pixels]``, 0 to ``white``.
+        pixels: ``[n, pixels]``, values 0 to ``white``.
         labels: ``[n]``.
-        num_train: how many, the first ones, may be trained on; the others are for test.
-        white: the largest value of a pixel.
-        name: what streams of them are called.
+        num_train: number of training images, which come first; the others are for test.
+        white: largest pixel value.
+        name: name of the resulting stream.
     """
 
     pixels: Tensor
@@ -45,7 +45,7 @@ class Images:
     name: str
 
     def graph(self, images: Tensor, order: Tensor | None = None) -> Graph:
-        """Some of the images, with their pixels in some order, as nodes without edges; attributes lie in [0, 1]."""
+        """The given images, with pixels permuted by ``order``, as a graph without edges; features lie in [0, 1]."""
         pixels = self.pixels.numpy().take(images.numpy(), axis=0)
         pixels = pixels if order is None else pixels.take(order.numpy(), axis=1)
         x = torch.from_numpy(pixels).float().div_(self.white)
@@ -53,15 +53,15 @@ class Images:
 
 
 class PermutedStream(TaskStream):
-    """Tasks with a graph each, made when they are asked for: all of them at once would fill gigabytes.
+    """Tasks with one graph each, built on access because all of them together would take gigabytes.
 
     Args:
-        images: what all tasks are made of.
-        seed: of the orders of pixels and of the draws.
-        num_tasks: how many.
-        train, val: images that each task draws anew, from those that may be trained on.
-        test: images to test on, the same ones in every task and for every seed.
-        device: where tasks are put.
+        images: images of all tasks.
+        seed: seed of the permutations and of the samples.
+        num_tasks: number of tasks.
+        train, val: number of images that each task samples from the training images.
+        test: number of test images, the same ones in every task and for every seed.
+        device: device of the tasks.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class PermutedStream(TaskStream):
         rest = images.labels.numel() - images.num_train
         if train + val > images.num_train or test > rest:
             raise InputError(
-                f"{images.name}: {train:,} training, {val:,} validation and {test:,} test images were asked for; there "
-                f"are {images.num_train:,} for the first two and {rest:,} to test on"
+                f"{images.name}: {train:,} training, {val:,} validation and {test:,} test images requested; there "
+                f"are {images.num_train:,} for training and validation, and {rest:,} for test"
             )
         self.images, self.seed, self.num_tasks = images, seed, num_tasks
         self.sizes, self.device = (train, val, test), torch.device(device)
         self._latest: tuple[int, Task] | None = None
-        super().__init__([self._make(0)], name=images.name)  # the others differ in their order of pixels and draw
+        super().__init__([self._make(0)], name=images.name)  # the other tasks differ only in permutation and sample
         self._latest = (0, self._tasks[0])
 
     def permutation(self, task: int) -> Tensor:
-        """Which pixel of the image stands at each place: as they are in the first task, then drawn by seed."""
+        """The pixel at each position: the identity for the first task, a seeded permutation for the others."""
         count = self.images.pixels.size(1)
         if task == 0:
             return torch.arange(count)
@@ -100,7 +100,7 @@ class PermutedStream(TaskStream):
         classes = tuple(images.labels.unique().tolist())
         missing = set(classes) - set(labels.tolist())
         if missing:
-            raise InputError(f"{self.images.name}: train is {train}; no image of class {min(missing)} was drawn")
+            raise InputError(f"{self.images.name}: train is {train}; no image of class {min(missing)} was sampled")
         held = images.num_train + _some(images.labels.numel() - images.num_train, test)
         graph = images.graph(torch.cat([drawn, held]), self.permutation(number)).to(self.device)
         own, checked, tested = torch.arange(graph.num_nodes, device=self.device).split([train, val, test])
@@ -138,22 +138,22 @@ class PermutedStream(TaskStream):
 
 
 DIGITS = "permuted-digits"
-"""Name of a stream of scikit-learn's digits, which stand in for MNIST where its files are missing."""
+"""Name of a stream of scikit-learn's digits, the substitute for MNIST if its files are missing."""
 
 
 @DATASETS.register("permuted-mnist", aliases=("pmnist",))
 class PermutedMNIST(StreamDataset):
-    """Handwritten digits, task after task under another order of pixels (Kirkpatrick et al., 2017).
+    """Handwritten digits, each task with another permutation of the pixels (Kirkpatrick et al., 2017).
 
-    Every task has all ten classes and one shared output layer serves them all: what changes is the domain. Without
-    MNIST's files, scikit-learn's 8 × 8 digits stand in their place, and the stream's name and notes say so.
+    Every task has all ten classes, and all tasks share one output layer: what changes is the domain. Without MNIST's
+    files, scikit-learn's 8 × 8 digits are used instead, and the stream's name and notes say so.
 
     Args:
-        tasks: how many.
-        train, val: images that each task draws anew from MNIST's 60,000 (validation images are never trained on in
-            the task that drew them).
-        test: how many of MNIST's 10,000 test images, drawn once and for all (the file's two halves differ in how hard
-            they are, so that its first images would not do).
+        tasks: number of tasks.
+        train, val: images that each task samples from MNIST's 60,000 (a task never trains on its own validation
+            images).
+        test: number of MNIST's 10,000 test images, sampled once with a fixed seed (the two halves of the file differ
+            in difficulty, so that the first images would be biased).
     """
 
     name = "permuted-mnist"
@@ -181,25 +181,25 @@ class PermutedMNIST(StreamDataset):
         return self.tasks
 
     def load(self, split: str, root: Path | None = None) -> Graph:
-        """All images as they are, the test images last."""
+        """All images without permutation, the test images last."""
         if split == "public":
-            raise PublicSplitUnavailable(f"{self.name}: tasks draw their training images by seed")
+            raise PublicSplitUnavailable(f"{self.name}: tasks sample their training images by seed")
         images = self._images(root)
         if images is None:
-            raise DataUnavailable(f"{self._not_found(root)}; get MNIST's four files and put them there")
+            raise DataUnavailable(f"{self._not_found(root)}; download MNIST's four files and put them there")
         return images.graph(torch.arange(images.labels.numel()))
 
     def location(self, root: Path | None = None) -> str:
         raw = storage.find(self.folder, self.raw_files, root)
         if raw is None:
-            return "not here; scikit-learn's digits stand in"
+            return "missing; uses scikit-learn's digits instead"
         base = storage.data_root(root)
         if base is None or not raw.is_relative_to(base):
             return "in the cache"
         return f"in {storage.DATA_VARIABLE}" if root is None else f"in {root}"
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """The images that the first task of a stream draws, and all test images."""
+        """The images that the first task of a stream samples, and all test images."""
         drawn = torch.randperm(60_000, generator=_generator(seed, 0, 43))[: self.train + self.val]
         return Split(drawn[: self.train], drawn[self.train :], 60_000 + _some(10_000, self.test))
 
@@ -215,8 +215,8 @@ class PermutedMNIST(StreamDataset):
         train = min(self.train, images.num_train - val)
         test = min(self.test, images.labels.numel() - images.num_train)
         note = (
-            f"NOT MNIST: {self._not_found(root)}, so scikit-learn's 8 × 8 digits stand in its place ({train} training, "
-            f"{val} validation and {test} test images a task)"
+            f"NOT MNIST: {self._not_found(root)}, so scikit-learn's 8 × 8 digits are used instead ({train} training, "
+            f"{val} validation and {test} test images per task)"
         )
         return PermutedStream(images, seed, tasks, train, val, test), (note,)
 
@@ -232,7 +232,7 @@ class PermutedMNIST(StreamDataset):
 
 @lru_cache(maxsize=1)
 def read_mnist(raw: Path) -> Images:
-    """MNIST from its four files; the latest folder is kept, as every seed reads it anew."""
+    """Read MNIST from its four files; the latest folder is cached, as every seed reads it again."""
     pixels, labels = [], []
     for images, digits in (FILES[:2], FILES[2:]):
         pixels.append(read_idx(raw / images, 3).flatten(1))
@@ -241,7 +241,7 @@ def read_mnist(raw: Path) -> Images:
             raise InputError(f"{raw}: {images} has {pixels[-1].size(0)} images, {digits} {labels[-1].numel()} labels")
     wrong = [int(part.max()) for part in labels if int(part.max()) > 9]
     if wrong or pixels[0].size(1) != pixels[1].size(1):
-        raise InputError(f"{raw}: label {wrong[0]} is no digit" if wrong else f"{raw}: images differ in size")
+        raise InputError(f"{raw}: label {wrong[0]} is not a digit" if wrong else f"{raw}: images differ in size")
     return Images(torch.cat(pixels), torch.cat(labels), labels[0].numel(), 255, PermutedMNIST.name)
 
 
@@ -252,7 +252,7 @@ def bundled_digits() -> Images:
         from sklearn.datasets import load_digits
     except ImportError:
         raise DataUnavailable(
-            f"{PermutedMNIST.name}: MNIST's files are not here and scikit-learn, whose digits would stand in, is not "
+            f"{PermutedMNIST.name}: MNIST's files are missing and scikit-learn, whose digits replace them, is not "
             f"installed; set {storage.DATA_VARIABLE} to a folder with {PermutedMNIST.folder}/raw, or pip install "
             "scikit-learn"
         ) from None
@@ -262,7 +262,7 @@ def bundled_digits() -> Images:
 
 
 def _some(count: int, wanted: int) -> Tensor:
-    """``wanted`` of the numbers below ``count``, always the same, in order."""
+    """A fixed sorted sample of ``wanted`` numbers below ``count``."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:wanted].sort().values
 
 

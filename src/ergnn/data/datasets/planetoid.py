@@ -1,4 +1,4 @@
-"""What Cora, Citeseer and PubMed share: Planetoid's files and split, and the graphs in the box."""
+"""Shared code of Cora, Citeseer and PubMed: Planetoid's files and split, and the bundled graphs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class PlanetoidDataset(PygDataset):
         return Planetoid(str(root / "planetoid"), self.planetoid_name)
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """Planetoid's sizes: 20 training nodes a class, 500 validation and 1,000 test nodes."""
-        return splits.planetoid_like(graph.y, seed=seed, nodes=self.labelled(graph))
+        """Planetoid's sizes: 20 training nodes per class, 500 validation and 1,000 test nodes."""
+        return splits.planetoid_like(graph.y, seed=seed, nodes=self.labeled(graph))
 
 
 class BundledDataset(PlanetoidDataset):
-    """A Planetoid graph that also ships in the package, there without the public split."""
+    """A Planetoid graph that is also bundled with the package, without the public split."""
 
     def load(self, split: str, root: Path | None = None) -> Graph:
         if split == "seeded":
@@ -55,7 +55,7 @@ class BundledDataset(PlanetoidDataset):
         return f"bundled; public split {super().location(root)}"
 
     def bundled(self) -> Graph:
-        """The graph in the box. Its node order is that of its source, not Planetoid's."""
+        """The bundled graph. Its node order is that of its source, not Planetoid's."""
         path = files("ergnn.data.datasets") / "bundled" / f"{self.name}.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             y = torch.from_numpy(arrays["labels"].astype(np.int64))

@@ -8,7 +8,7 @@ from ergnn.data.datasets.planetoid import PlanetoidDataset, planetoid_files
 
 @DATASETS.register("pubmed")
 class PubMed(PlanetoidDataset):
-    """Papers on diabetes and their citations; TF-IDF of words, 3 kinds of diabetes."""
+    """Papers on diabetes and their citations; TF-IDF of words, 3 types of diabetes."""
 
     name = "pubmed"
     title = "PubMed"

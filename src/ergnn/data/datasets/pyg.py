@@ -1,4 +1,4 @@
-"""Data sets that PyG knows how to read."""
+"""Data sets that PyG can read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class PygDataset(Dataset):
-    """A data set behind one of PyG's loaders.
+    """A data set that one of PyG's loaders reads.
 
     Attributes:
-        folder: where ``raw/`` lies below the root, e.g. ``planetoid/Cora``.
+        folder: folder of ``raw/`` below the root, e.g. ``planetoid/Cora``.
         raw_files: the files in ``raw/`` that the loader needs.
-        url: a file of the download, to see whether its host answers.
-        large_download: what a download would cost, in words, where that is too much to start unasked.
+        url: a file of the download, used to check that its host is reachable.
+        large_download: size of the download, as text, if it is too large to start automatically.
     """
 
     folder: ClassVar[str]
@@ -38,7 +38,7 @@ class PygDataset(Dataset):
 
     @abstractmethod
     def open(self, root: Path) -> InMemoryDataset:
-        """PyG's loader on a root whose ``folder`` it finds, downloads to and writes ``processed/`` in."""
+        """Create PyG's loader; it reads, downloads and writes ``processed/`` in ``folder`` below the root."""
 
     def load(self, split: str, root: Path | None = None) -> Graph:
         if split == "public" and not self.public_split:
@@ -58,7 +58,7 @@ class PygDataset(Dataset):
         return f"in {storage.DATA_VARIABLE}" if root is None else f"in {root}"
 
     def _read(self, raw: Path) -> Graph:
-        """Let PyG process a link to the raw files: it writes beside them, and the root may be read-only."""
+        """Let PyG process a link to the raw files: it writes next to them, and the root may be read-only."""
         with TemporaryDirectory(prefix="ergnn-") as scratch:
             stage = Path(scratch) / self.folder
             stage.mkdir(parents=True)
@@ -78,7 +78,7 @@ class PygDataset(Dataset):
         target = cache / self.folder / "raw"
         if self.large_download:
             raise DataUnavailable(
-                f"{self._not_found(root)}; it is too large to download here: fetch {self.url} "
+                f"{self._not_found(root)}; it is too large to download automatically: fetch {self.url} "
                 f"({self.large_download}) and unpack it into "
                 f"{(storage.data_root(root) or cache) / self.folder / 'raw'}"
             )
@@ -95,14 +95,14 @@ class PygDataset(Dataset):
                 return graph
         except InputError:
             raise
-        except Exception as error:  # no network, no room, no right to write: the data set is unavailable
+        except Exception as error:  # no network, disk full, no permission: the data set is unavailable
             raise DataUnavailable(
                 f"{self._not_found(root)}; the download into {target} failed ({type(error).__name__}: {error})"
             ) from error
 
     def _graph(self, root: Path, quiet: bool = True) -> Graph:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()) if quiet else nullcontext():
-            warnings.simplefilter("ignore")  # PyG's readers would change the filters for the whole process
+            warnings.simplefilter("ignore")  # PyG's readers change the filters of the whole process
             data = self.open(root)[0]
         graph = replace(Graph.from_pyg(data, self.name), class_names=self.class_names)
         return with_compact_x(graph)

@@ -15,18 +15,18 @@ from ergnn.data.reddit_like.spec import CLASSES, SPLIT
 
 @DATASETS.register("reddit-like")
 class RedditLikeDataset(Dataset):
-    """A made-up graph of any size with Reddit's degrees, homophily and classes; not Reddit, and no stand-in for it.
+    """A synthetic graph of any size with Reddit's degrees, homophily and classes; not a substitute for Reddit.
 
-    Its files are made once, in the cache folder, and found again there or below the data folder. Attributes stay in
-    their file: only rows that are used are read.
+    Its files are generated once, in the cache folder, and reused from there or from the data folder. Features stay in
+    their file: only the rows that are used are read.
 
     Args:
         nodes, edges, features, homophily, signal, seed: see :class:`RedditLike`; Reddit has ``nodes=232965``.
-        device: where the files are made, where they are not there yet; the bits are the same on any.
+        device: device that generates missing files; the bits are the same on every device.
     """
 
     name = "reddit-like"
-    title = "Reddit-like (made up)"
+    title = "Reddit-like (synthetic)"
     nodes, features, classes, edges = 5_000, 602, CLASSES, 250_000
     bag_of_words = False
     public_split = True
@@ -62,10 +62,10 @@ class RedditLikeDataset(Dataset):
         )
 
     def location(self, root: Path | None = None) -> str:
-        return "made when first used" if self._found(root) is None else "in the cache or the data folder"
+        return "generated on first use" if self._found(root) is None else "in the cache or the data folder"
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """The public split's shares, drawn anew in each class."""
+        """The proportions of the public split, sampled per class."""
         train, val, test = (part / sum(SPLIT) for part in SPLIT)
         return splits.fractions(graph.y, train=train, val=val, test=test, seed=seed)
 

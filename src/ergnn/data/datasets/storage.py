@@ -1,8 +1,8 @@
-"""Where raw files lie, and whether more may be fetched.
+"""Where raw files are stored, and whether downloads are allowed.
 
-Files are looked for in ``ERGNN_DATA`` (or an explicit root), which is only ever read, then in the platform's
-cache folder, which is the one place that downloads go to. Nothing is downloaded unless asked for, with
-``ERGNN_DOWNLOAD=1`` or ``ergnn run --download``; ``ERGNN_OFFLINE=1`` forbids it even then.
+Files are searched in ``ERGNN_DATA`` (or an explicit root), which is only read, then in the platform's cache folder,
+which is the only target of downloads. Nothing is downloaded unless requested with ``ERGNN_DOWNLOAD=1`` or
+``ergnn run --download``; ``ERGNN_OFFLINE=1`` forbids downloads in any case.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def data_root(root: Path | None) -> Path | None:
 
 
 def downloads_allowed() -> bool:
-    """Whether downloads were asked for and are not forbidden."""
+    """Whether downloads were requested and are not forbidden."""
     return _is_set(DOWNLOAD_VARIABLE) and not _is_set(OFFLINE_VARIABLE)
 
 
 def allow_downloads() -> None:
-    """Ask for downloads, in this process and those that it starts."""
+    """Allow downloads in this process and its child processes."""
     os.environ[DOWNLOAD_VARIABLE] = "1"
 
 
 def how_to_get() -> str:
-    """What to do about missing files, for messages."""
+    """How to get missing files, for messages."""
     if _is_set(OFFLINE_VARIABLE):
         return f"downloads are off ({OFFLINE_VARIABLE} is set)"
     return f"set {DOWNLOAD_VARIABLE}=1 (or use `ergnn run --download`) to download it"
@@ -58,7 +58,7 @@ def _is_set(variable: str) -> bool:
 
 
 def find(folder: str, files: tuple[str, ...], root: Path | None) -> Path | None:
-    """The first of data root and cache where ``<folder>/raw`` has all the files; returns that ``raw``."""
+    """Search the data root, then the cache, for a ``<folder>/raw`` with all files; return that ``raw``."""
     for base in (data_root(root), cache_root()):
         if base is not None and all((base / folder / "raw" / file).is_file() for file in files):
             return base / folder / "raw"
@@ -66,6 +66,6 @@ def find(folder: str, files: tuple[str, ...], root: Path | None) -> Path | None:
 
 
 def probe(url: str) -> None:
-    """Raise an ``OSError`` within seconds where a host is out of reach; PyG's download waits for minutes."""
-    with suppress(HTTPError):  # an answer, whatever it says, comes from a host that can be reached
+    """Raise an ``OSError`` within seconds if a host is unreachable; PyG's download waits for minutes."""
+    with suppress(HTTPError):  # any HTTP response proves that the host is reachable
         urlopen(Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()

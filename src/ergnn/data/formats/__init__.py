@@ -6,12 +6,11 @@ No file runs code, and none holds more than :class:`Limits` allow. Whatever is w
 
 from ergnn.data.formats.columns import Columns
 from ergnn.data.formats.cut import cut
-from ergnn.data.formats.files import concatenate, cut_files
 from ergnn.data.formats.graph import NamedGraph, from_graph, to_graph
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.networkx import from_networkx
 from ergnn.data.formats.read import as_edge_table, as_node_table, read_edges, read_graph, read_nodes
-from ergnn.data.formats.tables import EdgeTable, NodeTable, align_features
+from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.write import write_edges, write_nodes
 from ergnn.errors import FormatError
 
@@ -22,12 +21,9 @@ __all__ = [
     "Limits",
     "NamedGraph",
     "NodeTable",
-    "align_features",
     "as_edge_table",
     "as_node_table",
-    "concatenate",
     "cut",
-    "cut_files",
     "from_graph",
     "from_networkx",
     "read_edges",

@@ -25,8 +25,8 @@ ARRAYS_RATIO = (32, 50)
 """Compressed arrays may expand to 32 MB or 50 times the file; those of real graphs are 3 to 6 times the file."""
 LONGEST_HEADER = 4096
 MASKS = tuple(f"{part}_mask" for part in SPLITS)
-KNOWN = ("x", "edge_index", "y", "edge_weight", "time", "edge_time", *MASKS)
-KINDS = {"edge_index": "iu", "y": "biufU", "edge_weight": "biuf", **dict.fromkeys(MASKS, "b"), "x": "biuf"}
+KNOWN = ("x", "edge_index", "y", "time", *MASKS)
+KINDS = {"edge_index": "iu", "y": "biufU", **dict.fromkeys(MASKS, "b"), "x": "biuf"}
 Arrays = dict[str, Any]
 
 
@@ -41,8 +41,6 @@ def read_npz(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
         raise FormatError(f"{path}, array 'adj_shape': {list(adjacency.shape)}; an adjacency matrix is square")
     source = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
     arrays: Arrays = {"edge_index": np.stack([source, adjacency.indices])}
-    if not (adjacency.data == 1).all():
-        arrays["edge_weight"] = adjacency.data
     if "labels" in found:
         arrays["y"] = found["labels"]
     if "attr_matrix" in found or "attr_shape" in found:
@@ -95,8 +93,8 @@ def _csr(arrays: Arrays, matrix: str, limits: Limits, path: Path) -> scipy.spars
 
 
 def read_safetensors(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """Nodes and edges of ``x`` ``[n, f]``, ``edge_index`` ``[2, m]``, and where present ``y`` ``[n]`` (negative: no
-    label), ``train_mask``, ``val_mask``, ``test_mask``, ``time`` ``[n]``, ``edge_weight`` and ``edge_time`` ``[m]``."""
+    """Nodes and edges of ``x`` ``[n, f]``, ``edge_index`` ``[2, m]``, and where present ``y`` (negative: no label),
+    ``train_mask``, ``val_mask``, ``test_mask`` and ``time``, each ``[n]``."""
     from safetensors import safe_open
 
     file_size(path, limits)
@@ -106,7 +104,7 @@ def read_safetensors(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
 
 
 def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """The same of a PyG ``Data`` or a dict of tensors, saved by ``torch.save``; ``x`` may be sparse."""
+    """The same of a PyG ``Data`` or a dict of tensors, saved by ``torch.save``."""
     from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
@@ -125,38 +123,19 @@ def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
             raise TypeError(f"it holds a {type(loaded).__name__}; a PyG Data or a dict of tensors is required")
         tensors = {key: value for key, value in loaded.items() if key in KNOWN}
         for key, value in tensors.items():
-            for part in _parts(value):
-                if part.numel() * part.element_size() > size:  # as an expanded tensor does
-                    raise ValueError(f"{key} of shape {list(value.shape)} takes more bytes than the file has")
+            if getattr(value, "layout", None) != torch.strided:
+                raise TypeError(f"{key} is not a dense tensor")
+            if value.numel() * value.element_size() > size:  # as an expanded tensor does
+                raise ValueError(f"{key} of shape {list(value.shape)} takes more bytes than the file has")
     return _from_tensors(tensors, limits, path)
-
-
-def _parts(tensor: Any) -> list[Tensor]:
-    """A dense tensor, or the indices and values of a sparse one, which nobody has checked."""
-    layout = getattr(tensor, "layout", type(tensor).__name__)
-    if layout == torch.strided:
-        return [tensor]
-    if layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if layout == torch.sparse_csr:
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    raise TypeError(f"found {layout}; a dense, COO or CSR tensor is required")
 
 
 def _from_tensors(tensors: dict[str, Tensor], limits: Limits, path: Path) -> tuple[NodeTable, EdgeTable]:
     arrays: Arrays = {}
     for name, tensor in tensors.items():
         with wrap_errors(f"{path}, {name!r}", "an array"):
-            tensor = tensor.detach()
-            tensor = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-            *index, values = (part.numpy() for part in _parts(tensor))
-            if index:
-                shape = tuple(tensor.shape)
-                limits.check("nodes", shape[0], path)
-                parts = (values, tuple(index[0])) if len(index) == 1 else (values, index[1], index[0])
-                values = scipy.sparse.csr_matrix(parts, shape=shape)
-                values.check_format(full_check=True)
-            arrays[name] = values
+            half = tensor.dtype in (torch.float16, torch.bfloat16)
+            arrays[name] = (tensor.float() if half else tensor).detach().numpy()
     if "x" not in arrays or "edge_index" not in arrays or arrays["x"].ndim != 2:
         raise FormatError(
             f"{path}: x of shape [nodes, features] and edge_index are required; found are {listed(sorted(arrays))}"
@@ -175,7 +154,7 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
     if x is not None:
         limits.check("features", x.shape[-1], path)
         limits.check_bytes(4 * (x.nnz if scipy.sparse.issparse(x) else x.size), path, "features take")
-    shapes = {"edge_index": (2, m), "edge_weight": (m,), "edge_time": (m,), "x": (n, 0 if x is None else x.shape[-1])}
+    shapes = {"edge_index": (2, m), "x": (n, 0 if x is None else x.shape[-1])}
     for name, array in arrays.items():
         shape, kinds = shapes.get(name, (n,)), KINDS.get(name, "iuf")
         if array.shape != shape or array.dtype.kind not in kinds or (name != "x" and scipy.sparse.issparse(array)):
@@ -195,5 +174,4 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
     labels = y if y is None or y.dtype.kind in "bU" else [None if label < 0 else label for label in y.tolist()]
     nodes = NodeTable(ids, labels, arrays.get("time"), split, features=x, place=lambda row: f"{path}, node {row}")
     source, target = ids[arrays["edge_index"]]
-    weight, moment = arrays.get("edge_weight"), arrays.get("edge_time")
-    return nodes, EdgeTable(source, target, weight, moment, place=lambda row: f"{path}, edge {row}")
+    return nodes, EdgeTable(source, target)

@@ -12,7 +12,7 @@ from ergnn.errors import FormatError
 
 TEXTS = ("id", "label", "split", "domain", "source", "target")
 NODE_ROLES = ("id", "label", "split", "domain", "time")
-EDGE_ROLES = ("source", "target", "weight", "time")
+EDGE_ROLES = ("source", "target")
 REQUIRED = ("id", "source", "target")
 FEATURES = "features"
 PREFIX = "feature_"
@@ -33,11 +33,10 @@ class Columns:
             all columns without another meaning.
         ignore: columns to leave out.
         split: ``train``, ``val`` or ``test`` per node; default: ``split``.
-        time: times of nodes or edges; default: ``time``.
+        time: times of nodes; default: ``time``.
         domain: domains of nodes; default: ``domain``.
         source: ids of the nodes that edges leave; default: ``source``.
         target: ids of the nodes that edges enter; default: ``target``.
-        weight: weights of edges; default: ``weight``.
         keep_na_labels: keep ``NaN``, ``nan``, ``NA``, ``null`` and ``None`` as labels instead of as "no label".
     """
 
@@ -50,7 +49,6 @@ class Columns:
     domain: str | None = None
     source: str | None = None
     target: str | None = None
-    weight: str | None = None
     keep_na_labels: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Arrow tables, from any file or frame, as nodes and edges: the one way in for all tabular data."""
+"""Arrow tables as nodes and edges: the one path that all files and frames take."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import EDGE_ROLES, Columns, Found, find_columns, find_node_columns
-from ergnn.data.formats.features import read_features
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import Coded, EdgeTable, NodeTable, canonical
-from ergnn.data.formats.values import numbers, times, words
+from ergnn.data.formats.values import read_features, times, words
 from ergnn.errors import FormatError, InputError
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 NO_LABEL = ("NaN", "nan", "NA", "null", "None")
 ROW_BYTES = 100
-"""What the ids and labels of a row take in memory, more or less."""
+"""Approximate memory for the ids and labels of a row."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Source:
     """A table that has not been read yet.
 
     Args:
-        where: what it is called in messages.
+        where: its name in messages.
         names: names of its columns.
         read: reads the columns that were found.
         index: columns that were the index of a pandas frame.
@@ -42,18 +41,17 @@ class Source:
     def nodes(self, columns: Columns, limits: Limits, num_features: int | None = None) -> NodeTable:
         """The table as nodes."""
         found = find_node_columns(self.names, self.index, columns, limits, self.where)
-        table = self._table(found, "nodes", limits)
+        table, texts = self._read(found, "nodes", limits)
         if not table.num_rows:
             raise FormatError(f"{self.where}: no nodes")
         limits.check_bytes(table.num_rows * (ROW_BYTES + 4 * len(found.features)), self.where)
-        texts = {role: words(table[name], name, self.where) for role, name in found.roles.items() if role != "time"}
-        if "label" in texts and not columns.keep_na_labels:
-            labels = texts["label"]
-            texts["label"] = Coded([None if canonical(w) in NO_LABEL else w for w in labels.words], labels.codes)
+        labels = texts.get("label")
+        if labels is not None and not columns.keep_na_labels:
+            labels = Coded([None if canonical(word) in NO_LABEL else word for word in labels.words], labels.codes)
         features, named = read_features(table, found, self.where, limits, num_features)
         return NodeTable(
             ids=texts["id"],
-            labels=texts.get("label"),
+            labels=labels,
             time=times(table[found.roles["time"]], self.where) if "time" in found.roles else None,
             split=texts.get("split"),
             domain=texts.get("domain"),
@@ -64,24 +62,18 @@ class Source:
 
     def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
         """The table as edges; there may be none."""
-        roles = (found := find_columns(self.names, EDGE_ROLES, columns, self.where)).roles
-        table = self._table(found, "edges", limits)
-        return EdgeTable(
-            source=words(table[roles["source"]], roles["source"], self.where),
-            target=words(table[roles["target"]], roles["target"], self.where),
-            weight=numbers(table[roles["weight"]], roles["weight"], self.where) if "weight" in roles else None,
-            time=times(table[roles["time"]], self.where) if "time" in roles else None,
-            place=self._place,
-        )
+        _, texts = self._read(find_columns(self.names, EDGE_ROLES, columns, self.where), "edges", limits)
+        return EdgeTable(**texts, place=self._place)
 
     def _place(self, row: int) -> str:
         return f"{self.where}, row {row + 1}"
 
-    def _table(self, found: Found, what: str, limits: Limits) -> pa.Table:
+    def _read(self, found: Found, what: str, limits: Limits) -> tuple[pa.Table, dict[str, Coded]]:
+        """The table, and its columns of text by their roles."""
         table = self.read(found)
         limits.check(what, table.num_rows, self.where)
         limits.check_bytes(table.nbytes, self.where)
-        return table
+        return table, {role: words(table[n], n, self.where) for role, n in found.roles.items() if role != "time"}
 
 
 def frame_source(frame: Any, where: str) -> Source:

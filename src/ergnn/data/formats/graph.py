@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, listed, numbered
-from ergnn.data.graph import UNLABELLED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.errors import InputError
 
 
@@ -30,48 +30,41 @@ def to_graph(
     *,
     classes: Sequence[str] | None = None,
     undirected: bool = True,
-    self_loops: bool = False,
     name: str = "graph",
 ) -> NamedGraph:
     """Number nodes and classes; nodes keep their order, and sparse features stay sparse.
 
-    Weights of edges are left in the table: the backbones treat all edges alike. An edge that occurs several times
-    counts once.
+    Edges have no weights: the backbones treat all alike. An edge that occurs several times counts once, and edges from
+    a node to itself are dropped, as layers add their own.
 
     Args:
         nodes: the nodes.
         edges: the edges; each must name nodes of ``nodes``.
         classes: class names in their order; by default those in the table, sorted as numbers where all are integers.
         undirected: add the reverse of every edge (as in the named data sets), or keep edges as they are.
-        self_loops: keep edges from a node to itself; by default dropped, as layers add their own.
         name: what the graph is called in messages and results.
     """
     names = class_order(nodes.labels) if classes is None else tuple(classes)
     if len(set(names)) < len(names):
         raise InputError(f"{name}: class {truncate(max(names, key=names.count))} is named twice")
-    number: dict[str | None, int] = {None: UNLABELLED, **{label: i for i, label in enumerate(names)}}
+    number: dict[str | None, int] = {None: UNLABELED, **{label: i for i, label in enumerate(names)}}
     for row, label in enumerate(nodes.labels):
         if label not in number:
             raise InputError(
                 f"node {truncate(nodes.ids[row])} has label {truncate(label)}; classes are {listed(names)}"
             )
     y = torch.tensor([number[label] for label in nodes.labels], dtype=torch.long)
-    edge_index, split = _edge_index(nodes, edges, undirected, self_loops, name), None
+    edge_index, split = _edge_index(nodes, edges, undirected, name), None
     if nodes.split is not None:  # a node without a label is in no part
-        labelled = (y != UNLABELLED).numpy()
+        labelled = (y != UNLABELED).numpy()
         split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labelled)) for part in SPLITS))
     graph = Graph(features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None)
     return NamedGraph(graph.validate(), nodes.ids, names)
 
 
-def from_graph(graph: Graph, *, time: Any = None, domain: Any = None) -> tuple[NodeTable, EdgeTable]:
-    """Tables of a graph: nodes are numbered from 0, labels are the classes' names or numbers.
-
-    Args:
-        graph: the graph; its public split becomes the column ``split``.
-        time: one number per node, if any.
-        domain: one name per node, if any.
-    """
+def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
+    """Tables of a graph: nodes are numbered from 0, labels are the classes' names or numbers, and the public split
+    becomes the column ``split``."""
     ids = numbered(graph.num_nodes)
     names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
     split = None
@@ -84,16 +77,9 @@ def from_graph(graph: Graph, *, time: Any = None, domain: Any = None) -> tuple[N
         features: Any = scipy.sparse.csr_matrix(tuple(part.numpy() for part in parts), shape=tuple(graph.x.shape))
     else:
         features = graph.x.numpy()
-    nodes = NodeTable(
-        ids=ids,
-        labels=[None if label == UNLABELLED else names[label] for label in graph.y.tolist()],
-        time=time,
-        split=split,
-        domain=domain,
-        features=features,
-    )
-    source, target = (graph.edge_index[end].numpy() for end in (0, 1))
-    return nodes, EdgeTable(source=ids[source], target=ids[target])
+    labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
+    source, target = ids[graph.edge_index.numpy()]
+    return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target)
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
@@ -118,7 +104,7 @@ def features_tensor(nodes: NodeTable) -> Tensor:
     )
 
 
-def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, self_loops: bool, name: str) -> Tensor:
+def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> Tensor:
     if edges is None or not len(edges):
         return torch.empty(2, 0, dtype=torch.long)
     place = {node: i for i, node in enumerate(nodes.ids)}
@@ -133,9 +119,7 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, sel
                 f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
             )
         ends.append(index)
-    source, target = ends
-    if not self_loops:
-        source, target = source[ends[0] != ends[1]], target[ends[0] != ends[1]]
+    source, target = (end[ends[0] != ends[1]] for end in ends)
     if undirected:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])
     code = np.unique(source * len(place) + target)

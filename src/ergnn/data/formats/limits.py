@@ -79,7 +79,3 @@ def truncate(value: object, length: int = 60) -> str:
     """A value for a message, however long it is."""
     text = repr(value if not isinstance(value, str) else value[: length + 1])
     return text if len(text) <= length + 2 else text[:length] + "…"
-
-
-shown = truncate
-"""The former name, still imported by :mod:`ergnn.folder`."""

@@ -2,8 +2,8 @@
 
     python parquet_child.py FILE BYTES SECONDS
 
-It writes a line of JSON about the file, reads a line of JSON with the names of the wanted columns and of those that are
-text, and writes these columns. It imports nothing of ergnn, so that it starts in a fraction of a second.
+It reads a line of JSON with the names of the wanted columns and of those that are text, and writes these columns, at
+most ``BYTES`` of them. It imports nothing of ergnn, so that it starts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -48,19 +48,13 @@ def batches(path: str, wanted: list[str], texts: list[str]) -> Iterator[Any]:
                 raise
 
 
-def send(path: str) -> None:
-    """Send what is asked for."""
+def send(path: str, most: int) -> None:
+    """Send the columns that are asked for."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    out = sys.stdout.buffer
-    with pq.ParquetFile(path, **BOUNDS) as file:
-        schema = file.schema_arrow
-        pandas = (schema.metadata or {}).get(b"pandas", b"{}").decode()
-        header = {"names": schema.names, "rows": file.metadata.num_rows, "pandas": pandas}
-    out.write(json.dumps(header).encode() + b"\n")
-    out.flush()
     wanted, texts = json.loads(sys.stdin.readline())
+    schema = pq.read_schema(path)
     # a long text that is repeated stays one text; other dictionaries are expanded here, within the memory limit
     kinds = {name: schema.field(name).type for name in wanted}
     plain = [name for name in texts if pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name])]
@@ -69,12 +63,17 @@ def send(path: str) -> None:
             kinds[name] = pa.dictionary(pa.int32(), pa.string())
         elif pa.types.is_dictionary(kind) and name not in texts:
             kinds[name] = kind.value_type
-    sent = pa.schema(list(kinds.items()))
-    with pa.ipc.new_stream(out, sent) as stream:
+    sent, size = pa.schema(list(kinds.items())), 0
+    with pa.ipc.new_stream(sys.stdout.buffer, sent) as stream:
         for batch in batches(path, wanted, plain):
             batch.validate(full=True)
-            stream.write_batch(pa.record_batch([batch[n].cast(kind) for n, kind in kinds.items()], schema=sent))
-    out.flush()
+            out = pa.record_batch([batch[n].cast(kind) for n, kind in kinds.items()], schema=sent)
+            # lists of small numbers grow to 8 bytes per number
+            size += sum(c.nbytes * (8 if pa.types.is_nested(c.type) else 1) for c in out.columns)
+            if size > most:
+                raise MemoryError(f"its values take {size >> 20:,} MB or more")
+            stream.write_batch(out)
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
@@ -84,7 +83,7 @@ if __name__ == "__main__":
 
     limit(int(sys.argv[2]), int(sys.argv[3]))
     try:
-        send(sys.argv[1])
+        send(sys.argv[1], int(sys.argv[2]))
     except Exception as error:
         print(" ".join(str(error).split()) or type(error).__name__, file=sys.stderr, flush=True)
         os._exit(1)

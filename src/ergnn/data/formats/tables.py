@@ -95,25 +95,17 @@ class EdgeTable:
     Args:
         source: ids.
         target: ids.
-        weight: one finite number per edge. ``None``: no such column.
-        time: as in :class:`NodeTable`.
         place: for messages, where a row came from.
     """
 
     source: Column
     target: Column
-    weight: Column = None
-    time: Column = None
     place: InitVar[Place | None] = None
 
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
         source = _texts(self.source, "source", where, required=True)
         _set(self, len(source), source=source, target=_texts(self.target, "target", where, required=True))
-        weight = None if self.weight is None else np.asarray(self.weight, dtype=np.float64)
-        _set(self, len(source), weight=weight, time=_times(self.time, where))
-        for row in np.flatnonzero(~np.isfinite(() if weight is None else weight)):
-            raise FormatError(f"{where(int(row))}: weight is {self.weight[row]}; a finite number is required")
 
     def __len__(self) -> int:
         return len(self.source)

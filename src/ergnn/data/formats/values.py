@@ -1,20 +1,22 @@
-"""Columns of Arrow tables as texts, numbers and times."""
+"""Columns of Arrow tables as texts, numbers, times and features."""
 
 from __future__ import annotations
 
-import math
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from ergnn.data.formats.boundary import wrap_errors
-from ergnn.data.formats.limits import truncate
+from ergnn.data.formats.columns import CHOOSE, Found
+from ergnn.data.formats.limits import Limits, truncate
 from ergnn.data.formats.tables import Coded
 from ergnn.errors import FormatError
 
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+PAIR = "^[0-9]{1,18}:"
 
 
 def words(column: Any, name: str, where: object) -> Coded:
@@ -60,7 +62,7 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
         column: the Arrow column.
         name: its name.
         where: the file.
-        rows: the row of each value, where it is not its place.
+        rows: the row of each value, if it differs from the value's position.
         hint: what a user may do about a column that does not hold numbers.
     """
     import pyarrow as pa
@@ -74,8 +76,7 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
 
     types, kind = pa.types, column.type
     with wrap_errors(f"{where}, column {truncate(name)}", "numbers"):
-        if types.is_dictionary(kind):
-            column = column.cast(kind.value_type)
+        column = column.cast(kind.value_type) if types.is_dictionary(kind) else column
         if column.null_count:
             raise refuse(pc.index(column.is_null(), True).as_py(), "the value is missing")
         if is_text(column.type):
@@ -83,15 +84,12 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
             try:
                 column = trimmed.cast(pa.float64())
             except pa.ArrowInvalid:
-                if pc.all(pc.is_in(pc.utf8_lower(trimmed), pa.array(["true", "false"], trimmed.type))).as_py():
-                    column = trimmed.cast(pa.bool_())
-                else:
+                if not pc.all(pc.is_in(pc.utf8_lower(trimmed), pa.array(["true", "false"], trimmed.type))).as_py():
                     bad = max(pc.index(pc.match_substring_regex(trimmed, NUMBER), False).as_py(), 0)
                     raise refuse(bad, f"{truncate(column[bad].as_py())} is not a number") from None
-        if types.is_boolean(column.type):
-            column = column.cast(pa.uint8())
-        fits = (types.is_integer, types.is_floating, types.is_decimal, types.is_null)
-        if not any(fit(column.type) for fit in fits):
+                column = trimmed.cast(pa.bool_())
+        column = column.cast(pa.uint8()) if types.is_boolean(column.type) else column
+        if not any(fit(column.type) for fit in (types.is_integer, types.is_floating, types.is_decimal, types.is_null)):
             raise FormatError(
                 f"{where}, column {truncate(name)}: values are of type {kind}; numbers are required{hint}"
             )
@@ -108,48 +106,123 @@ def times(column: Any, where: object) -> np.ndarray:
     types, kind = pa.types, column.type
     if types.is_dictionary(kind) or is_text(kind):
         return _parsed_times(words(column, "time", where), where)
-    per_second = 1.0
     with wrap_errors(f"{where}, column 'time'", "times"):
-        if types.is_timestamp(kind):
-            column, per_second = column.cast(pa.int64()), float(UNITS[kind.unit])
-        elif types.is_date(kind):
-            column, per_second = column.cast(pa.date64()).cast(pa.int64()), 1000.0
-        elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
+        if types.is_timestamp(kind) or types.is_date(kind):
+            column = column if types.is_timestamp(kind) else column.cast(pa.timestamp("ms"))
+            per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
+            return np.asarray(column.cast(pa.int64()).cast(pa.float64(), safe=False)) / per_second
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
             raise TypeError(f"values are of type {kind}; numbers or dates are required")
-        if types.is_null(kind) or column.null_count:
-            column = column.cast(pa.float64(), safe=False)
-        values = np.asarray(column)
-    return values if per_second == 1.0 and values.dtype.kind in "iu" else values / per_second
+        return np.asarray(column.cast(pa.float64(), safe=False) if column.null_count else column)
 
 
 def _parsed_times(column: Coded, where: object) -> np.ndarray:
-    """Times that stand there as text: numbers or dates, and not both."""
-    values, first = np.full(len(column.codes), math.nan), ""
-    for row, code in enumerate(column.codes):
+    """Times given as text: all numbers, or all dates."""
+    found, first = np.full(len(column.words), np.nan), ""
+    for code in dict.fromkeys(column.codes.tolist()):
         text = (column.words[code] or "").strip()
         if not text:
             continue
-        try:
-            values[row], kind = _time(text)
-        except ValueError:
-            said = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z"
-        else:
-            first = first or kind
-            said = f"a {kind}; the column began with a {first}" if kind != first else ""
+        said = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z"
+        for kind, parse in (("number", float), ("date", seconds)):
+            with suppress(ValueError):
+                found[code], first = parse(text), first or kind
+                said = "" if kind == first else f"a {kind}; the column began with a {first}"
+                break
         if said:
+            row = int(np.argmax(column.codes == code))
             raise FormatError(f"{where}, row {row + 1}, column 'time': {truncate(text)} is {said}")
+    values = found[column.codes]
     return values.astype(np.int64) if (np.abs(values) < 2**53).all() and (values % 1 == 0).all() else values
-
-
-def _time(text: str) -> tuple[float, str]:
-    try:
-        return float(text), "number"
-    except ValueError:
-        return seconds(text), "date"
 
 
 def seconds(text: str) -> float:
     """Seconds since 1970 of a date or time in ISO 8601, UTC unless a zone is given; else ``ValueError``."""
     moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-    return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def read_features(table: Any, found: Found, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
+    """Features of the table's nodes, dense or CSR, and whether each has a name.
+
+    Args:
+        table: the Arrow table.
+        found: its columns.
+        where: the file.
+        limits: what it may hold.
+        width: the number of features that is required, if any; sparse text then has this many.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if found.single:
+        name, column = found.features[0], one_chunk(table[found.features[0]])
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if pa.types.is_nested(column.type):
+            return _lists(column, name, where, limits, width), False
+        if is_text(column.type):
+            column = pc.utf8_trim_whitespace(column.cast(pa.large_string()).fill_null(""))
+            if ":" in next((text for text in column.to_pylist() if text), ":"):
+                return _sparse(column, name, where, limits, width), False
+    if width is not None and len(found.features) != width:
+        raise FormatError(f"{where}: {len(found.features):,} feature columns; {width:,} are required")
+    out = np.empty((len(found.features), table.num_rows), np.float32)
+    with np.errstate(over="ignore"):  # values beyond 32 bits are refused later, with their row
+        for i, name in enumerate(found.features):
+            out[i] = numbers(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
+    return np.ascontiguousarray(out.T), bool(found.features)
+
+
+def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py() + 1
+        raise FormatError(f"{where}, row {row}, column {truncate(name)}: no list")
+    try:
+        lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
+    except NotImplementedError:
+        raise FormatError(f"{where}, column {truncate(name)}: {column.type}; lists of numbers are required") from None
+    size = int(lengths[0]) if width is None else width
+    for row in np.flatnonzero(lengths != size):
+        raise FormatError(
+            f"{where}, row {row + 1}, column {truncate(name)}: {lengths[row]:,} features; {size:,} are required"
+        )
+    limits.check("features", size, where)
+    values = numbers(flat, name, where, rows=np.repeat(np.arange(len(lengths)), size))
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32).reshape(len(lengths), size)
+
+
+def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | None) -> scipy.sparse.csr_matrix:
+    """Texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pairs = pc.utf8_split_whitespace(column)
+    counts = np.where(np.asarray(pc.equal(column, "")), 0, np.asarray(pc.list_value_length(pairs)))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    flat = pairs.flatten()
+    flat = flat.filter(pc.not_equal(flat, ""))
+
+    def refuse(at: int, said: str) -> FormatError:
+        return FormatError(f"{where}, row {rows[at] + 1}, column {truncate(name)}: {said}")
+
+    bad = pc.index(pc.match_substring_regex(flat, PAIR), False).as_py()
+    if bad >= 0:
+        raise refuse(bad, f"{truncate(flat[bad].as_py())}; sparse features are index:value pairs, indices from 0")
+    halves = pc.split_pattern(flat, ":", max_splits=1).flatten()
+    even = np.arange(0, len(halves), 2)
+    index = np.asarray(halves.take(pa.array(even)).cast(pa.int64()))
+    values = numbers(halves.take(pa.array(even + 1)), name, where, rows=rows)
+    most = limits.features if width is None else width
+    if index.size and index.max() >= most:
+        raise refuse(int(index.argmax()), f"index {index.max()} is out of range; 0 to {most - 1} are allowed")
+    order = np.lexsort((index, rows))
+    index = index[order]
+    for at in np.flatnonzero((np.diff(index) == 0) & (np.diff(rows) == 0)):
+        raise refuse(int(at), f"index {index[at]} occurs twice")
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    shape = (len(counts), int(index.max(initial=-1)) + 1 if width is None else width)
+    with np.errstate(over="ignore"):
+        return scipy.sparse.csr_matrix((values[order].astype(np.float32), index, ends), shape=shape)

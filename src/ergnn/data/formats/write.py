@@ -10,14 +10,14 @@ from typing import Any
 
 import scipy.sparse
 
-from ergnn.data.formats.columns import PREFIX, Columns, find_node_columns
+from ergnn.data.formats.columns import PREFIX, TEXTS, Columns, find_node_columns
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.read import PARQUET, delimiter_of, suffix
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.text import GZ
 from ergnn.errors import InputError, UnknownNameError
 
-LAYOUTS = ("columns", "list", "sparse")
+LAYOUTS = ("columns", "sparse")
 
 
 def write_nodes(nodes: NodeTable, path: str | PathLike[str], *, features: str | None = None) -> None:
@@ -26,8 +26,7 @@ def write_nodes(nodes: NodeTable, path: str | PathLike[str], *, features: str | 
     Args:
         nodes: the nodes.
         path: the file; an existing one is replaced.
-        features: as ``columns``, as a ``list`` or as ``sparse`` text (without zeros); by default sparse features as
-            sparse text and dense ones as columns.
+        features: ``columns``, or ``sparse`` text (without zeros); by default that of the features in memory.
     """
     layout = features or ("sparse" if nodes.is_sparse else "columns")
     if layout not in LAYOUTS:
@@ -37,29 +36,25 @@ def write_nodes(nodes: NodeTable, path: str | PathLike[str], *, features: str | 
         columns["label"] = nodes.labels
     columns |= {name: getattr(nodes, name) for name in ("time", "split", "domain") if getattr(nodes, name) is not None}
     if nodes.num_features:
-        columns |= _features(nodes, layout, Path(path))
+        columns |= _features(nodes, layout)
     _write(columns, Path(path))
 
 
 def write_edges(edges: EdgeTable, path: str | PathLike[str]) -> None:
     """Write edges to a ``.csv``, ``.tsv`` (each also ``.gz``) or ``.parquet`` file."""
-    names = [name for name in ("source", "target", "weight", "time") if getattr(edges, name) is not None]
-    _write({name: getattr(edges, name) for name in names}, Path(path))
+    _write({"source": edges.source, "target": edges.target}, Path(path))
 
 
-def _features(nodes: NodeTable, layout: str, path: Path) -> dict[str, Any]:
+def _features(nodes: NodeTable, layout: str) -> dict[str, Any]:
     if layout == "sparse":
         matrix = nodes.features if nodes.is_sparse else scipy.sparse.csr_matrix(nodes.features)
         pairs = [f"{i}:{v}" for i, v in zip(matrix.indices.tolist(), matrix.data, strict=True)]
         return {"features": [" ".join(pairs[a:b]) for a, b in pairwise(matrix.indptr.tolist())]}
     dense = nodes.features.toarray() if nodes.is_sparse else nodes.features
-    if layout == "list":
-        return {"features": list(dense) if suffix(path) in PARQUET else [f"[{', '.join(map(str, x))}]" for x in dense]}
     names = nodes.feature_names or tuple(f"{PREFIX}{i}" for i in range(nodes.num_features))
     if find_node_columns(["id", *names], (), Columns(), Limits(), "feature_names").features != names:
         raise InputError(
-            f"feature names that begin with {PREFIX!r} among others would be read as the only ones; rename some, "
-            "or write the features as a list"
+            f"feature names that begin with {PREFIX!r} among others would be read as the only ones; rename some"
         )
     return {name: dense[:, i] for i, name in enumerate(names)}
 
@@ -70,15 +65,9 @@ def _write(columns: dict[str, Any], path: Path) -> None:
     import pyarrow.csv as csv
     import pyarrow.parquet as parquet
 
-    kind = suffix(path)
-    delimiter = None if kind in PARQUET else delimiter_of(path)
-    texts = ("id", "label", "split", "domain", "source", "target")
-    table = pa.table(
-        {
-            name: pa.array(values, pa.string() if name in texts else None, from_pandas=True)
-            for name, values in columns.items()
-        }
-    )
+    delimiter = None if suffix(path) in PARQUET else delimiter_of(path)
+    kinds = {name: pa.string() if name in TEXTS else None for name in columns}
+    table = pa.table({name: pa.array(columns[name], kind, from_pandas=True) for name, kind in kinds.items()})
     beside = path.with_name(f"{path.name}.new")
     try:
         with pa.output_stream(beside, compression="gzip" if path.name.lower().endswith(GZ) else None) as file:

@@ -1,7 +1,7 @@
-"""The links of a graph of Reddit's shape: no loops, none twice, as many as asked for, a block of nodes at a time.
+"""The links of a Reddit-like graph: no self-loops, no duplicates, exactly as many as requested, block by block.
 
-Every link {u, v} has one node that may begin it, by the parity of u + v, and each node begins as many as its weight
-tells. So a link can only be drawn twice from the same node, and a block of nodes can be made without knowing the rest.
+The parity of u + v decides which end of a link {u, v} is its first node, and each node is the first node of as many
+links as its weight says. So only one node can draw a link twice, and a block of nodes is independent of the others.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ergnn.data.hashing import LANE, arange, hashes
 from ergnn.data.reddit_like.spec import BLOCK, CLASSES, EDGES, RedditLike
 
 ATTEMPTS = 256
-"""A link's end is drawn anew (it may not be begun here, or is there already) so many times at the most."""
+"""Maximum number of draws of a link's second node (a draw may have the wrong parity or be a duplicate)."""
 COUNTED = (8, 16, 32, 64, *range(80, ATTEMPTS + 1, 16))
-"""After so many attempts the links that are there twice are dropped, and what is missing is drawn."""
+"""Attempts after which duplicate links are dropped and drawn again."""
 OWN_ATTEMPTS = 16
-"""From here on, ends are drawn from all communities: a small one may be used up."""
+"""From this attempt on, nodes are drawn from all communities: a small one may be exhausted."""
 WEIGHED_ATTEMPTS = 64
-"""From here on, all nodes are drawn alike: heavy ones may be used up."""
+"""From this attempt on, nodes are drawn uniformly: those of large weight may be exhausted."""
 RANGE = 2**32
-"""Weights are scaled so that they add up to less than this."""
+"""Weights are scaled so that their sum is below this value."""
 MOST_DEGREE = 8
-"""No node is meant to be linked to more than one in so many of all nodes."""
+"""No node should be linked to more than one out of this many nodes."""
 
 
 class Ends:
-    """Draws the ends of links: nodes in proportion to their weights, of one community or of all."""
+    """Draws the second nodes of links in proportion to weight, from one community or from all."""
 
     def __init__(self, spec: RedditLike, device: torch.device | str) -> None:
         self.spec, self.key = spec, spec.key(EDGES)
@@ -48,10 +48,10 @@ class Ends:
         self.start = total.cumsum(0) - total
         cut = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
         self.begun = (cut * spec.links // self.total).diff()
-        """How many links each node begins: its weight's share, rounded so that they add up."""
+        """Number of links of which each node is the first: proportional to weight, rounded to the exact total."""
 
     def draw(self, node: Tensor, link: Tensor, attempt: int) -> Tensor:
-        """The other end of a link that ``node`` begins."""
+        """Draw the second node of a link whose first is ``node``."""
         bits = hashes(self.key, link * ATTEMPTS + attempt)
         if attempt >= WEIGHED_ATTEMPTS:
             return bits.bitwise_and_(2**63 - 1).remainder_(self.spec.nodes)
@@ -63,7 +63,7 @@ class Ends:
 
 
 def link_blocks(ends: Ends, links: int) -> Iterator[Tensor]:
-    """All links as keys ``begin · n + end``, ascending, about ``links`` of them at a time."""
+    """All links as keys ``first · n + second``, sorted, about ``links`` per block."""
     upto = ends.begun.cumsum(0)
     first, done, last = 0, 0, int(upto.numel())
     while first < last:
@@ -74,7 +74,7 @@ def link_blocks(ends: Ends, links: int) -> Iterator[Tensor]:
 
 
 def _links(ends: Ends, first: int, until: int, done: int) -> Tensor:
-    """The links that nodes ``first`` … ``until`` − 1 begin; ``done`` are the links before them."""
+    """The links whose first node is ``first`` … ``until`` − 1; ``done`` links come before them."""
     n, wanted = ends.spec.nodes, ends.begun[first:until]
     device = wanted.device
     node = torch.repeat_interleave(arange(first, until, device), wanted)
@@ -87,7 +87,7 @@ def _links(ends: Ends, first: int, until: int, done: int) -> Tensor:
             may = (((node ^ end) & 1) == (node < end)) & (node != end)
             found.append((node * n + end)[may])
             node, link = node[~may], link[~may]
-        if attempt + 1 in COUNTED:  # not when all ends are found, which would depend on the block
+        if attempt + 1 in COUNTED:  # at fixed attempts, not when all are found, which would depend on the block
             found = [distinct(torch.cat(found))]
             missing = wanted - torch.bincount(found[0] // n - first, minlength=until - first)
             node = torch.repeat_interleave(arange(first, until, device), missing)
@@ -103,5 +103,5 @@ def distinct(keys: Tensor) -> Tensor:
 
 
 def ascending(keys: Tensor) -> Tensor:
-    """Sorted; numpy's sort of integers is several times as fast as torch's on a CPU."""
+    """Sort; on a CPU, numpy sorts integers several times faster than torch."""
     return torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values

@@ -1,4 +1,4 @@
-"""The files of a graph of Reddit's shape: written in blocks, all or nothing; read through the system's own cache."""
+"""The files of a Reddit-like graph: written block by block and atomically, read by memory mapping."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from ergnn.data.reddit_like.spec import BLOCK, RedditLike
 from ergnn.errors import InputError
 
 FORMAT = 1
-"""Rises with any change of the bits that a seed gives."""
+"""Incremented with every change of the bits that a seed gives."""
 MANIFEST = "manifest.json"
 FILES = {"rowptr": np.int64, "col": np.int32, "x": np.float32, "y": np.int64, "split": np.int8}
 LINKS = 1 << 20
-"""Links drawn at a time, and directed edges sorted at a time: what memory is bounded by."""
+"""Links drawn, and directed edges sorted, per block: bounds the memory."""
 ENTRIES = 1 << 22
-"""Attributes made at a time."""
+"""Feature values generated per block."""
 
 
 @dataclass(frozen=True, eq=False)
 class GraphFiles:
-    """What was read: tensors over mapped files, of which only the parts that are used come into memory."""
+    """Tensors over memory-mapped files; only the parts that are used are loaded."""
 
     rowptr: Tensor
     col: Tensor
@@ -45,10 +45,10 @@ class GraphFiles:
 
 
 def write_files(spec: RedditLike, folder: Path, device: torch.device | str = "cpu") -> Path:
-    """Make a graph's files in ``folder``, which appears when they are complete; one that is there is left alone.
+    """Generate a graph's files in ``folder``, which appears once they are complete; an existing folder is kept.
 
     Args:
-        device: where to compute; the bits are the same on any.
+        device: device to compute on; the bits are the same on every device.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
@@ -69,13 +69,13 @@ def write_files(spec: RedditLike, folder: Path, device: torch.device | str = "cp
 
 
 def read_files(folder: Path) -> GraphFiles:
-    """Map a graph's files; sizes are checked, contents by :func:`verify_files`."""
+    """Memory-map a graph's files and check their sizes; :func:`verify_files` checks contents."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in FILES}
         n, m, f = manifest["nodes"], manifest["edges_written"], manifest["features"]
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{folder}: not the files of a graph of Reddit's shape ({error})") from error
+        raise InputError(f"{folder}: not the files of a Reddit-like graph ({error})") from error
     if manifest.get("format") != FORMAT:
         raise InputError(f"{folder}: format is {manifest.get('format')!r}; this version of ergnn reads {FORMAT}")
     shapes = {"rowptr": (n + 1,), "col": (m,), "x": (n, f), "y": (n,), "split": (n,)}
@@ -89,7 +89,7 @@ def read_files(folder: Path) -> GraphFiles:
 
 
 def verify_files(folder: Path) -> None:
-    """Read every byte and hold it against the manifest's checksums."""
+    """Read every byte and compare it with the checksums in the manifest."""
     manifest = read_files(folder).manifest
     for name, wanted in manifest["sha256"].items():
         with open(folder / f"{name}.npy", "rb") as file:
@@ -97,11 +97,11 @@ def verify_files(folder: Path) -> None:
                 hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
             )
         if found != wanted:
-            raise InputError(f"{folder / name}.npy: is damaged: its SHA-256 is {found}, the manifest's {wanted}")
+            raise InputError(f"{folder / name}.npy: is damaged: its SHA-256 is {found}, the manifest says {wanted}")
 
 
 class NpyWriter:
-    """An array written from its first entry to its last, and its SHA-256."""
+    """Writes an array sequentially and computes its SHA-256."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
@@ -125,7 +125,7 @@ class NpyWriter:
 
 
 def _write_runs(spec: RedditLike, ends: Ends, folder: Path) -> list[Path]:
-    """Both directions of every link as keys ``row · n + col``, in one file for each range of rows."""
+    """Write both directions of every link as keys ``row · n + col``, one file per range of rows."""
     device = ends.upto.device
     count = -(-2 * spec.links // LINKS)
     upto = ends.begun.cumsum(0)
@@ -174,7 +174,7 @@ def _write_nodes(spec: RedditLike, ends: Ends, folder: Path, device: torch.devic
         sums[name] = file.sum.hexdigest()
     with NpyWriter(folder / "x.npy", (spec.nodes, spec.features), FILES["x"]) as x:
         for a, b in _blocks(spec.nodes, max(1, ENTRIES // spec.features)):
-            x.write(spec.attributes(a, b, ends.community[a:b]))
+            x.write(spec.node_features(a, b, ends.community[a:b]))
     return {**sums, "x": x.sum.hexdigest()}
 
 

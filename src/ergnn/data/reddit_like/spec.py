@@ -1,4 +1,4 @@
-"""What a graph of Reddit's shape is made of: numbers of nodes, classes, degrees and attributes, all in integers."""
+"""Specification of a Reddit-like graph: nodes, classes, degrees and features, all computed in integers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ergnn.errors import InputError
 
 CLASSES = 41
 FULL_NODES, FULL_EDGES, FEATURES = 232_965, 114_615_892, 602
-"""Reddit's published counts; edges are directed ones, two for each link."""
+"""Reddit's published counts; edges are directed, two per link."""
 SPLIT = (153_431, 23_831, 55_703)
 """Reddit's published numbers of training, validation and test nodes."""
 SIZE_RATIO = 20.0
-"""Largest class over smallest; sizes fall geometrically between. Chosen here."""
+"""Size ratio of the largest to the smallest class; sizes fall geometrically in between. Our choice."""
 SPREAD = 1.0
-"""σ of the log-normal degrees; with a mean of 492 and 232,965 nodes the largest is 11,132. Chosen here."""
+"""σ of the log-normal degrees; with a mean of 492 and 232,965 nodes the largest is 11,132. Our choice."""
 LABEL_NOISE = 0.05
-"""Share of nodes whose label is not their community's, so that no model reaches 100 %. Chosen here."""
+"""Fraction of nodes whose label differs from their community, so that no model reaches 100 %. Our choice."""
 BLOCK = 1 << 20
-"""Nodes handled at a time."""
+"""Nodes per block."""
 
 _COMMUNITY, _LABEL, _WEIGHT, _SPLIT, _CENTRE, _NOISE, EDGES = range(7)
 _TABLE_BITS = 10
@@ -33,19 +33,19 @@ _TABLE_BITS = 10
 
 @dataclass(frozen=True)
 class RedditLike:
-    """A graph of Reddit's shape; equal values give equal files, whatever computes them.
+    """A Reddit-like graph; equal values give equal files on every device.
 
-    Each node has a community (41 of unequal size) and a weight; the end of a link is drawn in proportion to weights,
-    from the node's own community with chance ``homophily`` and from all nodes otherwise (a degree-corrected block
-    model). Attributes are ``signal`` times the community's centre plus noise of variance 1.
+    Each node has a community (41 of unequal size) and a weight. The second node of a link is drawn in proportion to
+    weight, from the node's own community with probability ``homophily`` and from all nodes otherwise (a
+    degree-corrected block model). Features are ``signal`` times the community's center plus noise of variance 1.
 
     Args:
-        nodes: how many.
-        edges: directed ones, an even number; by default Reddit's 492 a node, or nodes / 50 where that is less.
-        features: attributes a node.
-        homophily: the chance above.
-        signal: length of a centre's entries in standard deviations of the noise.
-        seed: of everything.
+        nodes: number of nodes.
+        edges: number of directed edges, even; by default 492 per node as in Reddit, or nodes / 50 if that is less.
+        features: number of features per node.
+        homophily: probability of a link within the community, as above.
+        signal: magnitude of a center's entries in standard deviations of the noise.
+        seed: seed of everything.
     """
 
     nodes: int = FULL_NODES
@@ -80,13 +80,13 @@ class RedditLike:
 
     @property
     def links(self) -> int:
-        """Undirected edges."""
+        """Number of undirected edges."""
         assert self.edges is not None
         return self.edges // 2
 
     @property
     def slug(self) -> str:
-        """A folder's name."""
+        """Folder name."""
         return f"n{self.nodes}-e{self.edges}-f{self.features}-h{self.homophily:g}-s{self.signal:g}-seed{self.seed}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class RedditLike:
         ]
 
     def labels(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
-        """The community, or for a few nodes another one."""
+        """The label: the community, or another one for a few nodes."""
         community = self.communities(start, end, device)
         drawn = hashes(self.key(_LABEL), arange(start, end, device))
         wrong = (drawn & (LANE - 1)) < round(LABEL_NOISE * LANE)
@@ -112,15 +112,15 @@ class RedditLike:
         return torch.where(wrong, other, community)
 
     def splits(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
-        """0 training, 1 validation, 2 test, in Reddit's shares."""
+        """0 for training, 1 for validation, 2 for test, in Reddit's proportions."""
         drawn = (hashes(self.key(_SPLIT), arange(start, end, device)) & (2**32 - 1)) % sum(SPLIT)
         return torch.bucketize(drawn, torch.tensor([SPLIT[0], SPLIT[0] + SPLIT[1]], device=device), right=True)
 
     def weights(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
         """Log-normal weights as integers, about 2²⁵ on average.
 
-        A sum of eight 16-bit numbers stands for the normal one (so that it ends at 4.9 σ), and 2^x is a shift by the
-        whole part of x and a table for the rest.
+        A sum of eight 16-bit numbers approximates a normal one (so that it ends at 4.9 σ); 2^x is a shift by the
+        integer part of x and a table lookup for the fraction.
         """
         node = arange(start, end, device)
         normal = lane_sums(self.key(_WEIGHT), 2 * node) + lane_sums(self.key(_WEIGHT), 2 * node + 1)
@@ -130,18 +130,18 @@ class RedditLike:
         fraction = (exponent & (2**16 - 1)) >> (16 - _TABLE_BITS)
         return torch.bitwise_left_shift(table[fraction], (exponent >> 16) + 8)
 
-    def attributes(self, start: int, end: int, community: Tensor) -> Tensor:
-        """``[end − start, features]`` float32: integers times one constant, so that every device rounds alike."""
+    def node_features(self, start: int, end: int, community: Tensor) -> Tensor:
+        """``[end − start, features]`` float32: integers times one constant, so that all devices round equally."""
         device, f = community.device, self.features
-        centres = lane_sums(self.key(_CENTRE), arange(0, CLASSES * f, device)).view(CLASSES, f)
+        centers = lane_sums(self.key(_CENTRE), arange(0, CLASSES * f, device)).view(CLASSES, f)
         noise = lane_sums(self.key(_NOISE), arange(start * f, end * f, device)).view(end - start, f)
-        total = noise.mul_(1024).add_(centres.mul_(round(1024 * self.signal))[community])
+        total = noise.mul_(1024).add_(centers.mul_(round(1024 * self.signal))[community])
         return total.to(torch.float32).mul_(1.0 / (1024 * LANE_SUM_DEVIATION))
 
 
 @lru_cache
 def _class_bounds() -> tuple[list[int], list[int]]:
-    """Where each class but the last ends on 0 … 2³², and the label of each place: sizes do not follow labels."""
+    """End of each class but the last on 0 … 2³², and the label at each position: sizes are independent of labels."""
     sizes = [SIZE_RATIO ** (-i / (CLASSES - 1)) for i in range(CLASSES)]
     bounds = [round(2**32 * sum(sizes[: i + 1]) / sum(sizes)) for i in range(CLASSES - 1)]
     names = sorted(range(CLASSES), key=lambda c: stream_key(c))

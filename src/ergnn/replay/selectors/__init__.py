@@ -1,4 +1,4 @@
-"""Which nodes of a task are remembered: one file a strategy."""
+"""Selectors, which choose the nodes of a task to remember; one file per selector."""
 
 from __future__ import annotations
 

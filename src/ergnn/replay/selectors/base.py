@@ -1,4 +1,4 @@
-"""What a selector is given, what it gives back, and the choice of the best e a class."""
+"""The interface of selectors, and the choice of the e best nodes per class."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Target = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, eq=False)
 class SelectionContext:
-    """A task that has just been learnt, as a selector may see it.
+    """The input of a selector: a task that has just been learned.
 
     Args:
         task: the task; its test nodes' labels are only reached through :meth:`split`, which refuses them.
         model: the trained model.
-        heads: which outputs stand for which classes.
-        trained_on: the examples that were trained on, the task's own training nodes first, then replayed ones.
-        l2: λ of the λ/2 ‖θ‖² in the minimised loss.
-        per_class: e, how many nodes to choose a class; all of a class that has fewer.
-        seed: decides every random choice.
+        heads: mapping between outputs and classes.
+        trained_on: the training examples, the task's training nodes first, then replayed ones.
+        l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
+        per_class: e, the number of nodes to choose per class; all nodes of a class that has fewer.
+        seed: seed of every random choice.
         allow_test: whether test labels may be used; only for selectors that declare themselves ``leaky``.
     """
 
@@ -58,7 +58,7 @@ class SelectionContext:
         return self.graph.y[self.nodes]
 
     def generator(self) -> torch.Generator:
-        """A fresh random source; the same one at each call."""
+        """A new random generator with the same seed at each call."""
         return torch.Generator().manual_seed((self.seed * 1_000_003 + self.task.id * 7919 + 17) % 2**63)
 
     def split(self, name: str) -> Tensor:
@@ -74,7 +74,7 @@ class SelectionContext:
         return nodes
 
     def examples(self, split: str) -> Examples:
-        """A split of the task as examples, with the loss that was trained with."""
+        """A split of the task as examples, with the training loss."""
         nodes = self.split(split)
         labels = self.graph.y[nodes]
         heads = self.heads.heads_of(self.task.id, nodes.numel(), nodes.device)
@@ -83,13 +83,13 @@ class SelectionContext:
         return Examples(self.graph, nodes, heads, targets, weights, {}, self.trained_on.loss)
 
     def embed(self, nodes: Tensor) -> Tensor:
-        """What the output layer reads at these nodes."""
+        """Embeddings of these nodes (the input of the output layer)."""
         return embed(self.model, self.graph, nodes)
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The chosen nodes, class by class, best first; their scores; and what is worth knowing about the choice."""
+    """The chosen nodes, grouped by class and best first, their scores, and information about the choice."""
 
     nodes: Tensor
     scores: Tensor
@@ -97,7 +97,7 @@ class Selection:
 
 
 class Selector(ABC):
-    """Chooses e training nodes a class after a task has been learnt.
+    """Chooses e training nodes per class after a task has been learned.
 
     Most selectors only implement :meth:`score`; one that chooses nodes together overrides :meth:`select`.
     """
@@ -109,16 +109,16 @@ class Selector(ABC):
 
     @abstractmethod
     def score(self, context: SelectionContext) -> Tensor:
-        """How much each of ``context.nodes`` is worth remembering; larger is better."""
+        """Score each of ``context.nodes``; larger is better."""
 
     def select(self, context: SelectionContext) -> Selection:
         return best_per_class(self.score(context), context)
 
 
 def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
-    """Refuse an e that some class cannot give, before any training; ``hint`` says what to do instead."""
+    """Raise an error before training if a class has fewer than e nodes; ``hint`` says what to do instead."""
     if per_class < 1:
-        raise InputError(f"per_class (e) is {per_class}; at least 1 node a class must be remembered")
+        raise InputError(f"per_class (e) is {per_class}; at least 1 node per class must be remembered")
     labels = task.graph.y[task.train]
     for c in task.classes:
         count = int((labels == c).sum())
@@ -129,14 +129,14 @@ def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
 
 
 def best_per_class(scores: Tensor, context: SelectionContext) -> Selection:
-    """The e highest scores of each class; ties are broken by seed, never by the order of the nodes.
+    """Choose the e highest scores of each class; ties are broken by seed, never by node order.
 
-    ``info["tie_rate"]`` is the share of candidates whose score equals that of another one of their class.
+    ``info["tie_rate"]`` is the fraction of candidates whose score equals that of another candidate of their class.
     """
     if scores.shape != context.nodes.shape:
-        raise InputError(f"a selector gave {tuple(scores.shape)} scores for {context.nodes.numel()} candidates")
+        raise InputError(f"a selector returned {tuple(scores.shape)} scores for {context.nodes.numel()} candidates")
     if not bool(torch.isfinite(scores).all()):
-        raise InputError("a selector gave a score that is NaN or infinite")
+        raise InputError("a selector returned a score that is NaN or infinite")
     scores = scores.detach().cpu().double()
     labels = context.labels.cpu()
     shuffle = torch.randperm(scores.numel(), generator=context.generator())

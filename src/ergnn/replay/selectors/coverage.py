@@ -1,4 +1,4 @@
-"""Coverage maximisation (CM, CM*): the nodes with the fewest nodes of other classes nearby."""
+"""Coverage maximization (CM, CM*): the nodes with the fewest nodes of other classes nearby."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, b
 from ergnn.replay.selectors.spaces import Distance, Space, SpaceName
 
 SAMPLE = 2000
-"""Nodes a side from which the quantile of distances is estimated where there are more."""
+"""Maximum number of nodes per side for the estimate of the distance quantile."""
 CUT_FROM = 1 << 20
-"""Pairs of a class and the others from which on counting is cut off early; below, it is done at once."""
+"""Number of pairs from which counting stops early; below, all pairs are counted at once."""
 PARTS = 32
-"""Parts of the other classes' nodes after each of which it is seen who is still in."""
+"""Chunks of the other classes' nodes; candidates are pruned after each chunk."""
 
 
 class Coverage(Selector):
     """Lowest ``|N(v_i)|``, ``N(v_i) = {v_j : dist(v_i, v_j) < d, y_i ≠ y_j}``, over the task's training nodes.
 
-    A fixed d means something else on every graph (0.5 ties all nodes of a bag of words), so d is by default a
-    quantile of the distances between nodes of different classes. Ties are frequent all the same: they are broken
-    by seed, and their share is recorded (on large tasks, where not all are counted to the end, the share of pairs that
-    were looked at is, as ``counted``).
+    The effect of a fixed d depends on the graph (with 0.5, all nodes with bag-of-words features tie), so d is by
+    default a quantile of the distances between nodes of different classes. Ties are still frequent: they are broken by
+    seed, and ``tie_rate`` is recorded. On large tasks, where counting stops early, the fraction of counted pairs is
+    recorded instead, as ``counted``.
 
     Args:
-        space: ``attribute`` or ``embedding``.
-        d: the distance; None takes the quantile.
-        quantile: of the distances between training nodes of different classes.
+        space: ``feature`` or ``embedding``.
+        d: the distance; None for the quantile.
+        quantile: quantile of the distances between training nodes of different classes.
         distance: ``euclidean`` or ``cosine``.
         normalize: divide each vector by its length first.
     """
 
     def __init__(
         self,
-        space: SpaceName = "attribute",
+        space: SpaceName = "feature",
         d: float | None = None,
         quantile: float = 0.5,
         distance: Distance = "euclidean",
@@ -55,11 +55,11 @@ class Coverage(Selector):
     def select(self, context: SelectionContext) -> Selection:
         scores, info = self._score(context, context.per_class)
         selection = best_per_class(scores, context)
-        known = {} if "counted" in info else selection.info  # ties among those that were given up are not known
+        known = {} if "counted" in info else selection.info  # ties among pruned candidates are unknown
         return Selection(selection.nodes, selection.scores, {**known, **info})
 
     def _score(self, context: SelectionContext, keep: int | None) -> tuple[Tensor, dict[str, float]]:
-        """−|N(v)|; where only the ``keep`` best of a class matter, at least that for those that cannot be."""
+        """−|N(v)|; if only the ``keep`` best of a class matter, an upper bound for the others."""
         vectors, labels = self.space.vectors(context, context.nodes), context.labels
         d = self.d if self.d is not None else self._quantile(vectors, labels, context)
         count = torch.zeros(vectors.size(0), dtype=torch.long, device=vectors.device)
@@ -78,15 +78,15 @@ class Coverage(Selector):
         return -count, {"d": d} if counted == pairs else {"d": d, "counted": counted / pairs}
 
     def _near(self, a: Tensor, b: Tensor, d: float) -> Tensor:
-        """How many rows of ``b`` are nearer than d to each row of ``a``."""
+        """Number of rows of ``b`` closer than d to each row of ``a``."""
         counts = [(distances < d).sum(1) for _, distances in self.space.chunks(a, b)]
         return torch.cat(counts) if counts else torch.zeros(0, dtype=torch.long, device=a.device)
 
     def _fewest_near(self, a: Tensor, b: Tensor, d: float, keep: int) -> tuple[Tensor, int]:
-        """:meth:`_near`, given up for a row as soon as it cannot be among the ``keep`` lowest; and the pairs looked at.
+        """:meth:`_near` that drops a row once it cannot be among the ``keep`` lowest; also the number of pairs counted.
 
-        A few rows that look best after a first part of ``b`` are counted to the end. The keep-th lowest of them is a
-        bar: whoever is above it, wherever in ``b`` that happens, stays above. So rows at or below the final keep-th
+        A few rows that rank best after the first chunk of ``b`` are counted completely. The keep-th lowest count of
+        these is a threshold: a row that exceeds it at any point stays above it. So rows at or below the final keep-th
         lowest count, ties included, are exact, and all others have a count above it.
         """
         first = max(b.size(0) // PARTS, 1)
@@ -106,21 +106,21 @@ class Coverage(Selector):
         return count, done
 
     def _quantile(self, vectors: Tensor, labels: Tensor, context: SelectionContext) -> float:
-        """The quantile of distances between classes (estimated from a seeded sample on large tasks)."""
+        """Quantile of the distances between classes (estimated from a seeded sample on large tasks)."""
         if vectors.size(0) > SAMPLE:
             sample = torch.randperm(vectors.size(0), generator=context.generator())[:SAMPLE].to(labels.device)
             vectors, labels = vectors[sample], labels[sample]
         other = torch.triu(labels.unsqueeze(1) != labels.unsqueeze(0))
         between = self.space.distances(vectors, vectors)[other]
         if not between.numel():
-            raise InputError(f"{context.task.name} has one class; coverage needs another one to keep away from")
+            raise InputError(f"{context.task.name} has one class; coverage needs at least two")
         place = min(int(self.quantile * between.numel()) + 1, between.numel())
         return float(between.kthvalue(place).values)
 
 
-@SELECTORS.register("cm", help="fewest nodes of other classes nearby, in attribute space (coverage maximisation)")
-class AttributeCoverage(Coverage):
-    """CM: coverage of the attribute space."""
+@SELECTORS.register("cm", help="fewest nodes of other classes nearby, in feature space (coverage maximization)")
+class FeatureCoverage(Coverage):
+    """CM: coverage of the feature space."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class AttributeCoverage(Coverage):
         distance: Distance = "euclidean",
         normalize: bool = False,
     ) -> None:
-        super().__init__("attribute", d, quantile, distance, normalize)
+        super().__init__("feature", d, quantile, distance, normalize)
 
 
 @SELECTORS.register("cm*", aliases=("cm-star",), help="fewest nodes of other classes nearby, in embedding space")

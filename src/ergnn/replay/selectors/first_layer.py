@@ -1,8 +1,8 @@
-"""Gradients in the first layer's weights W1, one example at a time.
+"""Per-example gradients with respect to the first layer's weights W1.
 
-W1 are the matrices that read the attributes: ``lin.weight`` of GAT and GCN, ``lin_l`` and ``lin_r`` of GraphSAGE, the
-first matrix of GIN's MLP and of any other layer or module. Where nothing is learnt before the output layer (SGC), it
-is the output layer's own matrix.
+W1 are the matrices that read the features: ``lin.weight`` of GAT and GCN, ``lin_l`` and ``lin_r`` of GraphSAGE, the
+first matrix of GIN's MLP and of any other layer or module. If there are no weights before the output layer (SGC), it
+is the matrix of the output layer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ergnn.nn.examples import Examples
 from ergnn.nn.layers import FORMS
 
 CHUNK = 64
-"""Examples whose receptive fields are joined into one."""
+"""Examples per joint receptive field."""
 
 Values = Callable[[Tensor, Tensor], Tensor]
-"""``(logits [n, outputs], targets [n]) → one number an example, [n]``."""
+"""``(logits [n, outputs], targets [n]) → one value per example, [n]``."""
 
 
 def first_layer_names(model: nn.Module, objective: Objective) -> list[str]:
-    """What W1 is called among ``objective.parameters()``."""
+    """Names of W1 in ``objective.parameters()``."""
     if not isinstance(model, Backbone):
         return _matrices(model, "")
     for i, conv in enumerate(model.convs):
@@ -44,13 +44,13 @@ def first_layer_names(model: nn.Module, objective: Objective) -> list[str]:
 def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]:
     names = [prefix + name for name, value in layer.named_parameters() if value.dim() == 2]
     if required and not names:
-        raise InputError(f"{type(layer).__name__} has no matrix among its parameters; there is no first layer's weight")
+        raise InputError(f"{type(layer).__name__} has no weight matrix, so that there is no first-layer weight")
     form = FORMS.get(type(layer))
     return names[:1] if form is None else [name for name in names if name.removeprefix(prefix) in form.projections]
 
 
 def gradients(model: nn.Module, examples: Examples, values: Values, chunk: int = CHUNK) -> Iterator[Tensor]:
-    """``∇_{W1} value_i`` of every example, in evaluation, one vector after another."""
+    """Yield ``∇_{W1} value_i`` of every example, in evaluation mode."""
     if not len(examples):
         return
     for index in torch.arange(len(examples), device=examples.nodes.device).split(chunk):
@@ -69,7 +69,7 @@ def summed_gradient(model: nn.Module, examples: Examples, values: Values, chunk:
 
 
 def first_layer_size(model: nn.Module, examples: Examples) -> int:
-    """How many numbers W1 has (that some examples' scores depend on)."""
+    """Number of entries of W1 that the examples' logits depend on."""
     objective = make_objective([model], [examples])
     params = objective.parameters()
     return sum(params[name].numel() for name in first_layer_names(model, objective))

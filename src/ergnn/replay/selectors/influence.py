@@ -1,4 +1,4 @@
-"""Influence maximisation (IM): the nodes that the trained model's loss on a target set owes most to."""
+"""Influence maximization (IM): the nodes with the largest influence on the loss of a target set."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, T
 Sign = Literal["helpful", "harmful", "magnitude"]
 
 
-@SELECTORS.register("im", help="largest influence on the loss of a target set (influence maximisation)")
+@SELECTORS.register("im", help="largest influence on the loss of a target set (influence maximization)")
 class Influence(Selector):
     """Ranks training nodes by ``I(v) = −Σ_{t∈T} ∇ℓ_tᵀ H⁻¹ ∇ℓ_v``, the derivative of T's loss in v's weight.
 
-    The paper sums over *test* nodes. That uses their labels, so the target here is the validation set; ``test`` is
-    there for comparison, and whatever is made with it is marked leaky. It also calls for the "larger" influence
-    without saying of which sign: a node is *helpful* if more of it lowers the target's loss, I(v) < 0.
+    The paper sums over *test* nodes, which uses their labels. Here, the target is the validation set; ``test`` is
+    available for comparison, and results with it are marked leaky. The paper also asks for the "larger" influence
+    without specifying the sign: a node is *helpful* if more weight on it lowers the target's loss, I(v) < 0.
 
     Args:
         target: ``val``, ``train`` or ``test`` (leaky).
         sign: ``helpful`` (most negative I first), ``harmful`` (most positive, the literal "largest value"),
-            ``magnitude``.
-        curvature: ``gauss-newton``, or ``hessian``, which stops where curvature is negative.
-        damping: added to H's diagonal, beside the L2 term of the loss; relative to the loss's total weight.
-        normalize: divide by ``√(∇ℓ_vᵀ H⁻¹ ∇ℓ_v)``, so that a large gradient alone does not win.
-        tolerance, max_iterations: of conjugate gradients.
-        rank: of their preconditioner, 0 for none; pays where damping is small (see docs/influence.md).
-        warm_start: begin with the solution for the task before. It is not kept in a learner's state: a run that was
-            resumed starts cold once, and is the same to the tolerance only.
-        batch: examples that are differentiated at a time; bounds memory on large tasks, at the price of time.
+            or ``magnitude``.
+        curvature: ``gauss-newton``, or ``hessian``, which fails if curvature is negative.
+        damping: added to the diagonal of H, in addition to the L2 term; relative to the loss's total weight.
+        normalize: divide by ``√(∇ℓ_vᵀ H⁻¹ ∇ℓ_v)``, so that a large gradient alone does not decide.
+        tolerance, max_iterations: stopping criteria of conjugate gradients.
+        rank: rank of the preconditioner, 0 for none; useful if damping is small (see docs/influence.md).
+        warm_start: start with the solution of the previous task. It is not part of a learner's state: a resumed run
+            starts cold once and equals the original only up to the tolerance.
+        batch: examples per batch of derivatives; bounds memory on large tasks, at the cost of time.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Influence(Selector):
         return scores.detach(), self.rank + solution.iterations, solution.residual
 
     def _start(self, trained: Objective) -> Tensor | None:
-        """The last solution, where its parameters are still there; those of a new head start at 0."""
+        """The last solution for parameters that still exist; those of a new head start at 0."""
         if not self._last:
             return None
         now = trained.by_name(trained.parameters())

@@ -1,4 +1,4 @@
-"""LA-ridge: ridge regression on the trained model, linearised in its first layer."""
+"""LA-ridge: ridge regression on the trained model, linearized in its first layer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ergnn.replay.selectors.ridge import Ridge
 
 
 def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
-    """How far class ``c`` is ahead of the task's other classes: its log-odds, ``z_c − log Σ_{j≠c} exp z_j``.
+    """Margin of class ``c`` over the task's other classes: its log-odds, ``z_c − log Σ_{j≠c} exp z_j``.
 
-    Of two classes this is the difference of their scores; of one class, its score.
+    For two classes this is the difference of their logits; for one class, its logit.
     """
     z = logits[:, columns]
     if columns.numel() == 1:
@@ -29,16 +29,16 @@ def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
     return z[:, c] - torch.logsumexp(z[:, rest], dim=1)
 
 
-@SELECTORS.register("la-ridge", help="nodes whose replay, linearised in the first layer, keeps the task's labels best")
-class LinearisedRidge(Ridge):
-    """The best set for ``k(u, v) = ⟨∂m_u/∂W1, ∂m_v/∂W1⟩``, m the margin, W1 the first layer's weights, in evaluation.
+@SELECTORS.register("la-ridge", help="nodes whose replay, linearized in the first layer, best keeps the labels")
+class LinearizedRidge(Ridge):
+    """The best set for ``k(u, v) = ⟨∂m_u/∂W1, ∂m_v/∂W1⟩``, m the margin, W1 the first layer's weights.
 
-    To first order, learning the nodes S again moves the margins of all others by ``f_S``. Two classes share one margin
-    (that of the second class); with more, each class has its own, and with it a kernel of its own.
+    To first order, training on the nodes S again changes the margins of all others by ``f_S``. Two classes share one
+    margin (that of the second class); with more, each class has its own margin and kernel.
 
     Args:
         pool, targets, restarts, ridge, sharpness: see :class:`Ridge`.
-        memory: MiB of candidates' gradients that are held at once; with less, the others' are computed again.
+        memory: MiB for the candidates' gradients; with less, the gradients of the others are computed repeatedly.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class LinearisedRidge(Ridge):
 def _products(
     context: SelectionContext, margin: Values, block: Tensor, blocks: Sequence[Tensor], others: Tensor
 ) -> Tensor:
-    """The kernel of one block of candidates with all of them and the others.
+    """The kernel of one block of candidates with all candidates and the others.
 
-    Attributes that no candidate's neighbourhood has leave most of a gradient zero: only the rest is held.
+    Gradients are zero for features that no candidate's neighborhood has: only nonzero entries are kept.
     """
     held = torch.stack(list(gradients(context.model, _examples(context, block), margin)))
     kept = held.any(0).nonzero().flatten()

@@ -1,4 +1,4 @@
-"""Mean of feature (MF, MF*): the nodes nearest to the mean of their class."""
+"""Mean of feature (MF, MF*): the nodes closest to the mean of their class."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from ergnn.replay.selectors.base import SelectionContext, Selector
 from ergnn.replay.selectors.spaces import Distance, Space, SpaceName
 
 CHUNK = 8192
-"""Nodes whose vectors are held at a time."""
+"""Nodes per chunk of vectors."""
 
 
 class MeanOfFeature(Selector):
     """Nodes closest to the prototype ``c_l = 1/|S_l| Σ_{i∈S_l} x_i`` of their class (or of ``h_i``).
 
     Args:
-        space: ``attribute`` or ``embedding``.
+        space: ``feature`` or ``embedding``.
         distance: ``euclidean`` or ``cosine``.
-        normalize: divide each vector by its length before the mean is taken.
+        normalize: divide each vector by its length before the mean is computed.
     """
 
-    def __init__(
-        self, space: SpaceName = "attribute", distance: Distance = "euclidean", normalize: bool = False
-    ) -> None:
+    def __init__(self, space: SpaceName = "feature", distance: Distance = "euclidean", normalize: bool = False) -> None:
         self.space = Space(space, distance, normalize)
 
     def score(self, context: SelectionContext) -> Tensor:
@@ -41,20 +39,20 @@ class MeanOfFeature(Selector):
         return scores
 
 
-@SELECTORS.register("mf", help="nearest to the class mean of attributes (mean of feature)")
-class AttributeMean(MeanOfFeature):
-    """MF: nearest to the class mean of attributes.
+@SELECTORS.register("mf", help="closest to the class mean of features (mean of feature)")
+class FeatureMean(MeanOfFeature):
+    """MF: closest to the class mean of features.
 
-    Attribute vectors are brought to length 1 first: of raw bags of words, the nearest to the mean are the shortest.
+    Feature vectors are first scaled to length 1: among raw bags of words, the shortest are closest to the mean.
     """
 
     def __init__(self, distance: Distance = "euclidean", normalize: bool = True) -> None:
-        super().__init__("attribute", distance, normalize)
+        super().__init__("feature", distance, normalize)
 
 
-@SELECTORS.register("mf*", aliases=("mf-star",), help="nearest to the class mean of embeddings")
+@SELECTORS.register("mf*", aliases=("mf-star",), help="closest to the class mean of embeddings")
 class EmbeddingMean(MeanOfFeature):
-    """MF*: nearest to the class mean of embeddings."""
+    """MF*: closest to the class mean of embeddings."""
 
     def __init__(self, distance: Distance = "euclidean", normalize: bool = False) -> None:
         super().__init__("embedding", distance, normalize)

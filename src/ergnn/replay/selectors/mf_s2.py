@@ -1,4 +1,4 @@
-"""MF in the space of S²X: the control that tells s2-ridge's space from its choice."""
+"""MF in the space of S²X: an ablation that separates the effect of s2-ridge's space from that of its choice."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from torch import Tensor
 
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
-from ergnn.replay.selectors.smoothed import HOPS, check_hops, labelled, smoothed
+from ergnn.replay.selectors.smoothed import HOPS, check_hops, labeled, smoothed
 
 
-@SELECTORS.register("mf-s2", help="nearest to the class mean of normalised S²X over train and val nodes (model-free)")
+@SELECTORS.register("mf-s2", help="closest to the class mean of normalized S²X over train and val nodes (model-free)")
 class SmoothedMean(Selector):
     """Nodes closest to ``c_l = 1/|T_l| Σ_{u∈T_l} g_u``, ``g_u = (S²X)_u / ‖·‖``, T the task's train and val nodes.
 
     Args:
-        hops: how often S is applied.
+        hops: number of times S is applied.
     """
 
     def __init__(self, hops: int = HOPS) -> None:
@@ -22,7 +22,7 @@ class SmoothedMean(Selector):
         self.hops = hops
 
     def score(self, context: SelectionContext) -> Tensor:
-        nodes = labelled(context)
+        nodes = labeled(context)
         vectors, labels = smoothed(context.graph, nodes, self.hops), context.graph.y[nodes]
         own, classes = vectors[: context.nodes.numel()], context.labels
         scores = own.new_empty(own.size(0))

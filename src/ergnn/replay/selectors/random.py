@@ -1,4 +1,4 @@
-"""Random: every training node of a class is as good as another."""
+"""Random selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing nodes together: the set from which kernel ridge regression best tells the task's labels."""
+"""Joint choice of nodes: the set from which kernel ridge regression best predicts the task's labels."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from torch import Tensor
 
 from ergnn.errors import InputError
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
-from ergnn.replay.selectors.smoothed import labelled
+from ergnn.replay.selectors.smoothed import labeled
 
 TIE = 1e-9
-"""Qualities that differ by less are equal; which of them is taken is up to the seed."""
+"""Qualities that differ by less are ties, which the seed breaks."""
 EXHAUSTIVE = 10_000
-"""Sets of one candidate a class that are all tried, where there are more than two classes."""
+"""With more than two classes, exhaustive search over at most this many sets of one candidate per class."""
 ENTRIES = 1 << 22
-"""Predictions that are held at once."""
+"""Predictions per chunk."""
 
 
 class RidgeProblem:
     """The quality ``Q(S)`` of a set of candidates.
 
-    One function a task of two classes, one a class where there are more (one class against the rest): with
-    ``s_v = ±1`` and ``α = (K_SS + λI)⁻¹ s_S`` it is ``f_S(u) = Σ_{v∈S} α_v k(v, u)``. Over the targets T,
+    There is one function for two classes, and one per class for more (one versus rest): with ``s_v = ±1`` and
+    ``α = (K_SS + λI)⁻¹ s_S`` it is ``f_S(u) = Σ_{v∈S} α_v k(v, u)``. Over the targets T,
 
         Q(S) = mean_{u∈T} log σ(τ s_u f_S(u)),                        one function (one class or two),
-        Q(S) = mean_{u∈T} log softmax(τ/2 · f_S(u))_{y_u},            one a class,
+        Q(S) = mean_{u∈T} log softmax(τ/2 · f_S(u))_{y_u},            one per class,
 
-    which are the same for two classes, where the two functions are each other's negative.
+    which are equal for two classes, where one function is the negative of the other.
 
     Args:
         kernel: ``[1 or functions, candidates, nodes]``; the first nodes are the candidates.
-        classes: class of each node, ``[nodes]``, as a place in the task.
-        num_classes: how many there are.
-        targets: places of T among the nodes.
-        ridge: λ is so many times the mean of ``k(v, v)`` over the candidates.
+        classes: class of each node, ``[nodes]``, as a position in the task.
+        num_classes: number of classes.
+        targets: positions of T among the nodes.
+        ridge: λ as a multiple of the mean of ``k(v, v)`` over the candidates.
         sharpness: τ.
     """
 
@@ -99,14 +99,14 @@ class RidgeProblem:
 def choose_one_each(
     problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator
 ) -> list[int]:
-    """The best set of one candidate a class: of all such sets with two classes or few sets, by ascent otherwise."""
+    """The best set of one candidate per class, by exhaustive search for two classes or few sets, else by ascent."""
     if len(members) <= 2 or math.prod(part.numel() for part in members) <= EXHAUSTIVE:
         return best_of_all(problem, members)
     return ascent(problem, members, restarts, generator)
 
 
 def best_of_all(problem: RidgeProblem, members: Sequence[Tensor]) -> list[int]:
-    """The best set of one candidate a class; every one is tried."""
+    """The best set of one candidate per class, by exhaustive search."""
     sets = list(product(*(part.tolist() for part in members[:-1])))
     values = torch.cat([problem.qualities(chosen, members[-1]) for chosen in sets])
     i, j = divmod(_first_best(values), members[-1].numel())
@@ -114,10 +114,10 @@ def best_of_all(problem: RidgeProblem, members: Sequence[Tensor]) -> list[int]:
 
 
 def ascent(problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator) -> list[int]:
-    """A set that is the better for no exchange of one candidate, the best of those found.
+    """The best local optimum found by coordinate ascent.
 
-    One class's candidate at a time is exchanged for the best one, until that changes nothing; from a start where each
-    class adds its best to those before, and from ``restarts`` random ones.
+    The candidate of one class at a time is replaced by the best one until nothing changes. The first start is greedy,
+    class after class; ``restarts`` further starts are random.
     """
     greedy: list[int] = []
     for part in members:
@@ -144,20 +144,20 @@ def _ascend(problem: RidgeProblem, members: Sequence[Tensor], start: list[int]) 
 
 
 def _first_best(values: Tensor) -> int:
-    """The first of the best; candidates stand in an order drawn by seed."""
+    """The first of the best; the seed decides the order of candidates."""
     return int((values >= values.max() - TIE).int().argmax())
 
 
 class Ridge(Selector):
     """Chooses the set with the highest ``Q(S)`` (see :class:`RidgeProblem`), over train and val nodes of the task.
 
-    The first node of every class is chosen together; then each class in turn gets one more, the one that raises Q
-    most, until all have e. A node's score is what Q owed to it when it was added.
+    The first nodes of all classes are chosen jointly; then each class in turn adds the node that increases Q most,
+    until all have e. A node's score is the increase of Q when it was added.
 
     Args:
-        pool: at most so many candidates a class (but e at least), drawn by seed where there are more.
-        targets: at most so many targets, drawn by seed where there are more.
-        restarts: random starts of the search, where there are too many sets to try all.
+        pool: maximum number of candidates per class (but at least e), sampled by seed if there are more.
+        targets: maximum number of targets, sampled by seed if there are more.
+        restarts: random starts of the search, if there are too many sets to try all.
         ridge, sharpness: λ (relative) and τ of :class:`RidgeProblem`.
     """
 
@@ -175,13 +175,13 @@ class Ridge(Selector):
 
     @abstractmethod
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
-        """``k(v, u)`` of candidates v with ``candidates`` and ``others`` u, ``[1 or classes, v, u]``, as doubles.
+        """``k(v, u)`` of candidates v with ``candidates`` and ``others`` u, ``[1 or classes, v, u]``, as float64.
 
-        One for all functions, or (with more than two classes) one for each.
+        One kernel for all functions, or (with more than two classes) one per function.
         """
 
     def score(self, context: SelectionContext) -> Tensor:
-        """``Q({v})`` of every candidate by itself; λ is that of ``pool`` candidates at a time."""
+        """``Q({v})`` of every candidate alone; λ is computed per chunk of ``pool`` candidates."""
         scores = []
         for part in torch.arange(context.nodes.numel(), device=context.nodes.device).split(self.pool):
             problem = self.problem(context, context.nodes[part])
@@ -203,7 +203,7 @@ class Ridge(Selector):
         for _ in range(context.per_class - 1):
             for c, part in enumerate(members):
                 free = part[~torch.isin(part, torch.tensor(rows[c], device=part.device))]
-                if not free.numel():  # a class of fewer than e
+                if not free.numel():  # the class has fewer than e nodes
                     continue
                 values = problem.qualities(chosen, free)
                 i = _first_best(values)
@@ -216,8 +216,8 @@ class Ridge(Selector):
         return Selection(candidates[index], torch.tensor([g for row in gains for g in row]), info)
 
     def problem(self, context: SelectionContext, candidates: Tensor) -> RidgeProblem:
-        """The choice among some candidates."""
-        targets = labelled(context)
+        """The problem for the given candidates."""
+        targets = labeled(context)
         if targets.numel() > self.targets:
             drawn = torch.randperm(targets.numel(), generator=context.generator())[: self.targets]
             targets = targets[drawn.to(targets.device)]

@@ -1,4 +1,4 @@
-"""RIM: influence with its two faults repaired."""
+"""RIM: repaired influence maximization."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ergnn.replay.selectors.first_layer import gradients, summed_gradient
 Target = Literal["val", "train"]
 
 
-@SELECTORS.register("rim", help="gradient most in line with a target set's, in the first layer (repaired influence)")
+@SELECTORS.register("rim", help="first-layer gradient best aligned with that of a target set (repaired influence)")
 class RepairedInfluence(Selector):
     """Ranks training nodes by ``cos(∇_{W1} ℓ_v, Σ_{t∈T} ∇_{W1} ℓ_t)``, W1 the first layer's weights.
 
-    Plain influence multiplies with a node's own residual and gradient norm, so that confident, typical nodes score
-    about 0 and outliers win. Without the norm, and in the first layer only, no Hessian is needed. A positive score is
-    helpful: a step on v's loss lowers the target's.
+    Plain influence scales with a node's residual and gradient norm, so that confident, typical nodes score about 0 and
+    outliers rank first. Without the norm, and in the first layer only, no Hessian is needed. A positive score is
+    helpful: a gradient step on v's loss lowers the target's loss.
 
     Args:
         target: ``val`` or ``train``.

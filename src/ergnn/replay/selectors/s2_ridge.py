@@ -11,12 +11,12 @@ from ergnn.replay.selectors.ridge import Ridge
 from ergnn.replay.selectors.smoothed import HOPS, check_hops, smoothed
 
 
-@SELECTORS.register("s2-ridge", help="nodes from which ridge regression on S²X tells the task's labels best")
+@SELECTORS.register("s2-ridge", help="nodes from which ridge regression on S²X best predicts the task's labels")
 class SmoothedRidge(Ridge):
     """The best set for ``k(u, v) = ⟨g_u, g_v⟩``, ``g_u = (S²X)_u / ‖·‖``, ``S = D̃^-½ (A + I) D̃^-½``.
 
     Args:
-        hops: how often S is applied.
+        hops: number of times S is applied.
         pool, targets, restarts, ridge, sharpness: see :class:`Ridge`.
     """
 

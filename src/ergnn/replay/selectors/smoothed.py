@@ -1,4 +1,4 @@
-"""Attributes averaged over the neighbourhood, S^K X, for selectors that need no model."""
+"""Propagated features S^K X, for selectors that need no model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOPS = 2
 
 
 def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
-    """``(S^K X)_u / ‖(S^K X)_u‖`` with ``S = D̃^-½ (A + I) D̃^-½``, for some nodes, as doubles.
+    """``(S^K X)_u / ‖(S^K X)_u‖`` with ``S = D̃^-½ (A + I) D̃^-½``, for the given nodes, as float64.
 
     Rows of zeros stay zeros.
     """
@@ -24,10 +24,10 @@ def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
 
 def check_hops(hops: int) -> None:
     if hops < 0:
-        raise InputError(f"hops is {hops}; it must be 0 (attributes as they are) or more")
+        raise InputError(f"hops is {hops}; it must be 0 (no propagation) or more")
 
 
-def labelled(context: SelectionContext) -> Tensor:
-    """The nodes of the task whose labels are known: train ∪ val (there may be no validation nodes)."""
+def labeled(context: SelectionContext) -> Tensor:
+    """The labeled nodes of the task: train ∪ val (there may be no validation nodes)."""
     train = context.split("train")
     return torch.cat([train, context.split("val")]) if context.task.val.numel() else train

@@ -1,4 +1,4 @@
-"""The two spaces of MF and CM, and distances in them."""
+"""The spaces of MF and CM, and distances in them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 from ergnn.registry import check_choice
 from ergnn.replay.selectors.base import SelectionContext
 
-SpaceName = Literal["attribute", "embedding"]
+SpaceName = Literal["feature", "embedding"]
 Distance = Literal["euclidean", "cosine"]
 
 
 class Space:
-    """Where nodes are compared.
+    """The space in which nodes are compared.
 
     Args:
-        space: ``attribute`` (x_i) or ``embedding`` (h_i, what the output layer reads).
+        space: ``feature`` (x_i) or ``embedding`` (h_i, the input of the output layer).
         distance: ``euclidean``, or ``cosine`` (1 − cos).
         normalize: divide each vector by its length first.
     """
@@ -31,7 +31,7 @@ class Space:
         self.space, self.distance, self.normalize = space, distance, normalize
 
     def vectors(self, context: SelectionContext, nodes: Tensor) -> Tensor:
-        rows = context.graph.rows(nodes) if self.space == "attribute" else context.embed(nodes)
+        rows = context.graph.rows(nodes) if self.space == "feature" else context.embed(nodes)
         rows = rows.double()
         return F.normalize(rows, dim=1) if self.normalize else rows
 
@@ -42,7 +42,7 @@ class Space:
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
     def chunks(self, a: Tensor, b: Tensor, entries: int = 1 << 22) -> Iterator[tuple[Tensor, Tensor]]:
-        """``distances(a, b)`` a few rows at a time, never all of it: positions in ``a``, and their rows."""
+        """Yield ``distances(a, b)`` in chunks of rows: positions in ``a``, and their rows."""
         step = max(1, entries // max(b.size(0), 1))
         for index in torch.arange(a.size(0), device=a.device).split(step):
             yield index, self.distances(a[index], b)

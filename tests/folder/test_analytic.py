@@ -1,0 +1,300 @@
+"""The closed form in a folder: whatever came, was corrected or left, it is what the final graph gives at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ergnn.cli import main
+from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.errors import InputError
+from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.database import FolderError, writing
+from ergnn.learner import Learner
+from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
+
+CLASSES = ("red", "green", "blue", "gray")
+SPARSE = 0.02
+"""Edges per pair of nodes: some nodes have none, and neighborhoods are small."""
+
+
+@dataclass
+class Whole:
+    """The graph and labels that a folder must hold, in plain dictionaries."""
+
+    directed: bool = False
+    x: dict[str, np.ndarray] = field(default_factory=dict)
+    label: dict[str, str] = field(default_factory=dict)
+    split: dict[str, str] = field(default_factory=dict)
+    edges: set[tuple[str, str]] = field(default_factory=set)
+
+    def link(self, pairs: list[tuple[str, str]]) -> None:
+        for a, b in pairs:
+            self.edges |= {(a, b)} if self.directed else {(a, b), (b, a)}
+
+    def remove(self, ids: list[str]) -> None:
+        for name in ids:
+            for part in (self.x, self.label, self.split):
+                part.pop(name, None)
+        self.edges = {(a, b) for a, b in self.edges if a not in ids and b not in ids}
+
+    def expected(self, settings: Settings) -> tuple[list[str], np.ndarray]:
+        """Class names and probabilities of all nodes, from a learner that learns everything at once."""
+        place = {name: i for i, name in enumerate(self.x)}
+        trained = [name for name in self.label if self.split[name] == "train"]
+        names = sorted({self.label[name] for name in trained})
+        y = torch.full((len(place),), -1)
+        for name in trained:
+            y[place[name]] = names.index(self.label[name])
+        pairs = [[place[a], place[b]] for a, b in sorted(self.edges)]
+        edges = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T.contiguous()
+        graph = Graph(torch.from_numpy(np.stack(list(self.x.values()))), edges, y)
+        learner, none = Learner(settings.config), torch.empty(0, dtype=torch.long)
+        train = (y >= 0).nonzero().flatten()
+        learner.observe(Task(0, graph, train, none, none, tuple(range(len(names)))))
+        return names, learner.predict_proba(torch.arange(len(place)), graph=graph).numpy()
+
+
+def check(folder: LearnerFolder, whole: Whole) -> None:
+    """The folder's predictions are those of learning at once; whether many or few are asked for."""
+    names, expected = whole.expected(folder.settings)
+    ids = list(whole.x)
+    for wanted in (ids, ids[:2]):
+        parts = list(folder.predict(wanted, chunk=7))
+        found = np.concatenate([part[2] for part in parts])
+        columns = [parts[0][1].index(name) for name in names]
+        assert len(names) == len(parts[0][1])
+        np.testing.assert_allclose(found[:, columns], expected[: len(wanted)], atol=1e-8, rtol=0)
+
+
+def observe(folder: LearnerFolder, whole: Whole, rng: np.random.Generator, count: int) -> None:
+    """New nodes with edges to any nodes, some of them labeled, and late edges and labels of known ones."""
+    ids = [f"v{folder.inspect()['graph']['nodes'] + folder.inspect()['graph']['forgotten'] + i}" for i in range(count)]
+    x = x_of(count, int(rng.integers(10**6)))
+    known = list(whole.x)
+    labels = [str(rng.choice(CLASSES)) if rng.random() < 0.6 else None for _ in ids]
+    splits = [str(rng.choice(["train", "train", "test"])) if label else None for label in labels]
+    table = nodes_of(ids, labels, x, split=np.array(splits, object))
+    everyone = known + ids
+    total = int(SPARSE * len(everyone) ** 2) + 1
+    pairs = [(everyone[a], everyone[b]) for a, b in rng.integers(0, len(everyone), (total, 2))]
+    folder.observe(table, edges_of(*pairs))
+    for name, row, label, split in zip(ids, x, labels, splits, strict=True):
+        whole.x[name] = row
+        if label:
+            whole.label[name], whole.split[name] = label, str(split)
+    whole.link(pairs)
+    late = [name for name in known if name not in whole.label][:2]
+    if late:
+        given = [str(rng.choice(CLASSES)) for _ in late]
+        folder.observe(nodes_of(late, given, split=np.array(["train"] * len(late), object)))
+        whole.label |= dict(zip(late, given, strict=True))
+        whole.split |= dict.fromkeys(late, "train")
+    wrong = list(whole.label)[:2]
+    given = [str(rng.choice([c for c in CLASSES if c != whole.label[name]])) for name in wrong]
+    record = folder.observe(nodes_of(wrong, given))
+    assert record["counts"]["corrected"] == len(wrong)
+    whole.label |= dict(zip(wrong, given, strict=True))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("options", [{}, {"feature_map": "hops"}, {"feature_map": "ppr", "sketch": 5, "lam": 0.1}])
+def test_predictions_after_each_change_equal_learning_at_once(
+    directed: bool, options: dict[str, object], tmp_path: Path
+) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings({"directed": directed, **options}))
+    whole, rng = Whole(directed), np.random.default_rng(3)
+    for step in range(6):
+        observe(folder, whole, rng, 8)
+        check(folder, whole)
+        if step % 2:
+            gone = [str(name) for name in rng.choice(list(whole.x), 3, replace=False)]
+            report = folder.forget(gone)
+            whole.remove(gone)
+            assert report["exact"]
+            assert not report["parameters_depend"]
+            check(folder, whole)
+    edge = [tuple(rng.choice(list(whole.x), 2, replace=False)) for _ in range(3)]
+    before = probabilities(folder, list(whole.x))
+    folder.observe(edges=edges_of(*edge), name="late edges alone")
+    whole.link(edge)
+    check(folder, whole)
+    folder.rollback()
+    np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)
+    folder.observe(edges=edges_of(*edge))  # from a version that is not the newest
+    check(folder, whole)
+    assert not folder.check()
+    folder.drop_versions()
+    check(folder, whole)
+    assert len(folder.evaluate(task_known=True)) == len(folder.evaluate())
+
+
+def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -> None:
+    options = {"feature_map": "hops", "map_options": {"num_hops": 2}, "keep": 20}
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
+    whole, rng, count = Whole(), np.random.default_rng(4), 0
+
+    def grow(size: int, *far: str) -> dict[str, Any]:
+        """A chain that goes on, with edges to other nodes if they are named."""
+        nonlocal count
+        ids = [f"v{count + i}" for i in range(size)]
+        labels: list[str | None] = [str(rng.choice(CLASSES)) for _ in ids]
+        pairs = [(f"v{i}", f"v{i - 1}") for i in range(max(count, 1), count + size)]
+        pairs += [(ids[-1], name) for name in far]
+        x, count = x_of(size, count), count + size
+        whole.x |= dict(zip(ids, x, strict=True))
+        whole.label |= dict(zip(ids, map(str, labels), strict=True))
+        whole.split |= dict.fromkeys(ids, "train")
+        whole.link(pairs)
+        return folder.observe(nodes_of(ids, labels, x, split=np.array(["train"] * size, object)), edges_of(*pairs))
+
+    assert grow(60)["touched"] == 60
+    assert not tables(folder)["phi"]
+    assert grow(5)["touched"] == 65  # from here on, most rows stay as they are
+    assert len(tables(folder)["phi"]) == 65
+    assert grow(5)["touched"] == 5 + 1 + 2 + 2  # new ones, what changed, its reach, and what those see
+    assert grow(3, "v30")["touched"] < 30
+    check(folder, whole)
+    folder.forget(["v20"])
+    whole.remove(["v20"])
+    check(folder, whole)
+    folder.drop_versions()
+    assert 20 not in {row["node"] for row in tables(folder)["phi"]}
+    folder.observe(edges=edges_of(("v1", "v40")))
+    whole.link([("v1", "v40")])
+    check(folder, whole)
+    before = {name: getattr(whole, name).copy() for name in ("x", "label", "split", "edges")}
+    grow(4)
+    folder.rollback()
+    for name, value in before.items():
+        setattr(whole, name, value)
+    check(folder, whole)
+    count += 4
+    folder.observe(edges=edges_of(("v2", "v50")))  # its base has no rows
+    whole.link([("v2", "v50")])
+    check(folder, whole)
+    assert not folder.check()
+    with writing(folder.root) as connection:
+        connection.execute("UPDATE phi SET data = zeroblob(length(data)) WHERE node < 10")
+    with pytest.raises(FolderError, match="row of the table phi does not match its checksum"):
+        folder.observe(edges=edges_of(("v60", "v62")))
+    with writing(folder.root) as connection:
+        connection.execute("DELETE FROM phi")
+    folder.resume()
+    whole.link([("v60", "v62")])
+    check(folder, whole)
+
+
+def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, whole, rng = LearnerFolder.create(tmp_path / "d"), Whole(), np.random.default_rng(1)
+    observe(folder, whole, rng, 12)
+    before = probabilities(folder, list(whole.x))
+    pairs = [("v0", "v7"), ("v3", "v9")]
+    with monkeypatch.context() as patch:
+        patch.setattr("ergnn.folder.analytic_learner.fit_ridge", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            folder.observe(edges=edges_of(*pairs))
+    np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)
+    assert folder.resume() is not None
+    whole.link(pairs)
+    check(folder, whole)
+
+
+def interrupt(*arguments: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_class_that_corrections_leave_empty_goes_with_a_purge(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d")
+    folder.observe(*secret_tables(with_secret=True))
+    folder.observe(nodes_of([SECRET], ["red"]))
+    assert SECRET_CLASS not in next(folder.predict(["v1"]))[1]
+    folder.drop_versions()
+    assert SECRET_CLASS not in str(folder.inspect())
+    assert SECRET_CLASS.encode() not in (folder.root / "learner.sqlite").read_bytes()
+    assert not folder.check()
+
+
+def test_inspect_lists_all_training_nodes(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d")
+    whole, rng = Whole(), np.random.default_rng(0)
+    for _ in range(2):
+        observe(folder, whole, rng, 10)
+    found = folder.inspect()
+    trained = {name: label for name, label in whole.label.items() if whole.split[name] == "train"}
+    assert {row["id"]: row["class"] for row in found["buffer"]} == trained
+    assert all(row["score"] is None and row["rank"] is None for row in found["buffer"])
+    assert found["updates"][-1]["remembered"] == len(trained)
+    assert found["bytes"]["weights"] > 0
+
+
+@pytest.mark.parametrize("options", [{"memory": "centroids"}, {"student": True}])
+def test_options_that_do_not_fit_a_folder_are_refused(options: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
+    assert not (tmp_path / "d").exists()
+
+
+SECRET = "zebra-4711"
+SECRET_CLASS = "unicorn-0815"
+
+
+def secret_tables(with_secret: bool) -> tuple[NodeTable, EdgeTable]:
+    """A graph with, or without, a node that nothing else is like: id, features, and the only one of its class."""
+    rng = np.random.default_rng(5)
+    ids, x = [f"v{i}" for i in range(30)], x_of(30)
+    labels: list[str | None] = [CLASSES[i % 3] if i % 4 else None for i in range(30)]
+    pairs = [(f"v{a}", f"v{b}") for a, b in rng.integers(0, 30, (40, 2))]
+    if with_secret:
+        ids, labels = [*ids, SECRET], [*labels, SECRET_CLASS]
+        x = np.concatenate([x, SECRET_X[None]])
+        pairs += [(SECRET, "v1"), ("v2", SECRET), (SECRET, "v5")]
+    return nodes_of(ids, labels, x, split=np.array(["train"] * len(ids), object)), edges_of(*pairs)
+
+
+SECRET_X = np.random.default_rng(99).random(FEATURES).astype(np.float32)
+
+
+def test_after_a_purge_no_byte_of_the_node_is_left_and_it_is_as_if_it_had_never_been(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d")
+    folder.observe(*secret_tables(with_secret=True))
+    secrets = [SECRET.encode(), SECRET_CLASS.encode(), *(value.tobytes() for value in SECRET_X)]
+
+    def bytes_of_the_folder() -> bytes:
+        return b"".join(path.read_bytes() for path in folder.root.rglob("*") if path.is_file())
+
+    assert all(secret in bytes_of_the_folder() for secret in secrets)
+    before = probabilities(folder, ["v1"])
+    folder.forget([SECRET])
+    folder.drop_versions()
+    assert not [secret for secret in secrets if secret in bytes_of_the_folder()]
+    assert SECRET_CLASS not in str(folder.inspect())
+    other = LearnerFolder.create(tmp_path / "other")
+    other.observe(*secret_tables(with_secret=False))
+    ids = [f"v{i}" for i in range(30)]
+    (_, names, found), (_, expected_names, expected) = next(folder.predict(ids)), next(other.predict(ids))
+    assert names == expected_names
+    np.testing.assert_allclose(found, expected, atol=1e-8, rtol=0)
+    assert before.shape[1] == found.shape[1] + 1
+    assert not folder.check()
+    folder.observe(*secret_tables(with_secret=True))  # it may come back, with its class
+    np.testing.assert_allclose(probabilities(folder, ["v1"]).sum(), 1)
+    assert SECRET_CLASS in next(folder.predict(["v1"]))[1]
+
+
+def test_forget_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = LearnerFolder.create(tmp_path / "d")
+    folder.observe(*secret_tables(with_secret=True))
+    (tmp_path / "ids.csv").write_text(f"id\n{SECRET}\n")
+    assert main(["forget", str(folder.root), "--nodes", str(tmp_path / "ids.csv"), "--retrain"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing of them is left in the model of version 2" in out
+    assert "ergnn predict" in out
+    assert "older versions (0, 1) still hold them" in out
