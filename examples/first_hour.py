@@ -94,7 +94,7 @@ def main(place: Path) -> None:
     # a mistake: a feature under another name is refused, and nothing is changed
     strange = pd.read_csv(files[0][0]).rename(columns={"f0": "weight"}).assign(id=lambda frame: "new " + frame["id"])
     strange.to_csv(place / "strange.csv", index=False)
-    assert "feature 'f0' is missing" in command("observe", folder, "--nodes", place / "strange.csv", expect=2)
+    assert "missing: 'f0'" in command("observe", folder, "--nodes", place / "strange.csv", expect=2)
 
     # ask it
     pd.DataFrame({"id": ["paper 3", "paper 290"]}).to_csv(place / "ids.csv", index=False)

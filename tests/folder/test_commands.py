@@ -169,6 +169,20 @@ def test_offline_is_training_on_all_labels_at_once(root: str, capsys: pytest.Cap
     assert "offline, all updates at once: mean over updates " in capsys.readouterr().out
 
 
+def test_offline_of_a_closed_form_is_what_it_has_without_training(
+    files: list[tuple[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(tmp_path / "d")
+    assert main(["init", root, "--method", "analytic"]) == 0
+    for nodes, edges in files:
+        assert main(["observe", root, "--nodes", nodes, "--edges", edges, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", root, "--offline", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["offline"]["same_by_construction"]
+    assert all(row["offline"] == row["accuracy"] for row in printed["updates"])
+
+
 def test_inspect_and_evaluate_agree_on_both_measures(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", root]) == 0
     mean, share = re.search(r"mean over updates: (\S+) %\nover all .* nodes: (\S+) %", capsys.readouterr().out).groups()
