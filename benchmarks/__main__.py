@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run cases, print the table, save the figures."""
+"""``python -m benchmarks``: run cases, print the table, save the results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="list the cases and what they measure, then exit")
     made.add_argument("--threads", metavar="N,…", default="1", help="CPU threads to measure with (default: 1)")
     made.add_argument("--quick", action="store_true", help="use smaller sizes and fewer repeats")
-    made.add_argument("--json", metavar="FILE", type=Path, help="save the figures to a file")
+    made.add_argument("--json", metavar="FILE", type=Path, help="save the results to a file")
     made.add_argument(
         "--compare", metavar="FILE", type=Path, help="show the ratios of an earlier file beside these (same --quick)"
     )
-    made.add_argument("--show", metavar="FILE", type=Path, help="show or plot the figures of a file; measure nothing")
+    made.add_argument("--show", metavar="FILE", type=Path, help="show or plot the results in a file; measure nothing")
     made.add_argument("--format", choices=("text", "markdown"), default="text", help="table format (default: text)")
     made.add_argument("--plot", metavar="FILE.svg", type=Path, help="plot time against graph size, seeds and tasks")
     return made

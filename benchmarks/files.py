@@ -43,12 +43,11 @@ def random_nodes(count: int, features: int, labeled: int) -> NodeTable:
     """Nodes of seven classes; the first ``labeled`` of them have a label."""
     x = np.random.default_rng(0).normal(size=(count, features)).astype(np.float32)
     labels = [f"class {i % 7}" if i < labeled else None for i in range(count)]
-    return NodeTable(ids=[f"n{i}" for i in range(count)], labels=labels, features=x)
+    return NodeTable(ids=np.arange(count), labels=labels, features=x)
 
 
 def random_edges(count: int, nodes: int) -> EdgeTable:
-    ends = np.random.default_rng(0).integers(0, nodes, (2, count))
-    return EdgeTable(*np.char.add("n", ends.astype(str)).astype(object))
+    return EdgeTable(*np.random.default_rng(0).integers(0, nodes, (2, count)))
 
 
 def observe(folder: Path, nodes: int, features: int, edges: int) -> None:

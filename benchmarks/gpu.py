@@ -136,7 +136,7 @@ def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
     torch.manual_seed(0)
     model = BACKBONES.create(name, in_channels=graph.num_features, out_channels=CLASSES).to(graph.device)
     assert graph.csr is not None
-    edges = graph.csr.laid_out()
+    edges = graph.csr.materialize()
     target = graph.y % CLASSES
     optimizer = torch.optim.Adam(model.parameters(), lr=model.lr, fused=True)
 

@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=10_000_000, help="directed")
-    parser.add_argument("--seeds", type=int, default=1024, help="nodes a batch")
+    parser.add_argument("--seeds", type=int, default=1024, help="nodes per batch")
     parser.add_argument("--fanout", type=lambda text: [int(part) for part in text.split(",")], default=[25, 10])
     parser.add_argument("--batches", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)

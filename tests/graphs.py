@@ -22,7 +22,7 @@ def random_graph(
     sparse: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Graph:
-    """A graph with balanced classes and a public split; four labeled nodes a class are the least.
+    """A graph with balanced classes and a public split; each class needs at least four labeled nodes.
 
     Args:
         n: nodes.

@@ -120,12 +120,12 @@ def test_an_example_runs_and_has_something_to_say(example: str, outcomes: dict[s
     assert outcomes[example]["said"].count("\n") >= 3
 
 
-def test_the_readme_goes_from_import_to_pm_and_fm_in_ten_lines(outcomes: dict[str, dict[str, str]]) -> None:
+def test_the_readme_goes_from_import_to_pm_fm_and_aa_in_ten_lines(outcomes: dict[str, dict[str, str]]) -> None:
     first = next(block for block in blocks(ROOT / "README.md") if block.language == "python")
     lines = [line for line in first.body.splitlines() if line.strip()]
     assert lines[0] == "import ergnn"
     assert len(lines) <= 10
-    assert re.search(r"^PM \d+\.\d%, FM -?\d+\.\d%$", outcomes["README.md"]["said"], re.MULTILINE)
+    assert re.search(r"^PM \d+\.\d%, FM -?\d+\.\d%, AA \d+\.\d%$", outcomes["README.md"]["said"], re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -173,7 +173,7 @@ def test_classes_may_come_again_and_new_ones_among_them() -> None:
     assert np.allclose(made.predict_proba(graph).sum(1), 1)
     assert made.score(graph) > 0.6
     labels = np.concatenate([part.labels.numpy() for part in made.learner_.method.buffer.experiences])
-    assert np.bincount(labels).tolist() == [2, 3, 2]  # one a class and call
+    assert np.bincount(labels).tolist() == [2, 3, 2]  # one per class and call
     only = made.predict_proba(graph, task=1)
     assert (only[:, 0] == 0).all()
     assert np.allclose(only[:, 1:].sum(1), 1)

@@ -38,8 +38,8 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 
 
 def percent(record: dict[str, Any], row: str, measure: int = MICRO) -> list[float]:
-    """An accuracy of a row, seed by seed."""
-    return [100 * scores[measure] for scores in record["rows"][row]]
+    """An accuracy of a row, seed by seed; empty if the row was not run."""
+    return [100 * scores[measure] for scores in record["rows"].get(row, [])]
 
 
 def cell(summary: Summary, sign: str = "") -> str:
@@ -50,6 +50,8 @@ def cell(summary: Summary, sign: str = "") -> str:
 
 def difference(record: dict[str, Any], other: str, measure: int) -> str:
     """Analytic less another row, over the same seeds."""
+    if other not in record["rows"]:
+        return "–"
     pairs = zip(percent(record, "analytic", measure), percent(record, other, measure), strict=True)
     return cell(summarize([ours - theirs for ours, theirs in pairs]), "+")
 
@@ -60,7 +62,8 @@ def differences(records: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for record in records:
-        cells = [cell(summarize(percent(record, row))) for row in ("gcn", "gat", "analytic")]
+        values = [percent(record, row) for row in ("gcn", "gat", "analytic")]
+        cells = [cell(summarize(own)) if own else "–" for own in values]
         cells += [difference(record, row, measure) for measure in (MICRO, AVERAGE) for row in ("gcn", "gat")]
         lines.append(f"| {GRAPHS[record['dataset']]} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -70,9 +73,11 @@ def settings(records: list[dict[str, Any]]) -> str:
     lines = ["| | GCN | GAT |", "|---|---|---|"]
     for record in records:
         chosen = [
-            f"hidden {best['hidden']}, dropout {best['dropout']}, L2 {best['weight_decay']:g}, "
+            "–"
+            if best is None
+            else f"hidden {best['hidden']}, dropout {best['dropout']}, L2 {best['weight_decay']:g}, "
             f"{'rows' if best['normalize'] else 'raw'}"
-            for best in (record["chosen"][name] for name in ("gcn", "gat"))
+            for best in (record["chosen"].get(name) for name in ("gcn", "gat"))
         ]
         lines.append(f"| {GRAPHS[record['dataset']]} | {' | '.join(chosen)} |")
     return "\n".join(lines)

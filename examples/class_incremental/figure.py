@@ -53,7 +53,7 @@ def main() -> None:
     plt.rcParams |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color"), INK)
     figure, axis = plt.subplots(figsize=(7, 0.42 * len(records) + 1.1))
     for place, record in enumerate(records):
-        rows = {name: percent(record, name) for name in ("gcn", "gat", "analytic")}
+        rows = {name: percent(record, name) for name in ("gcn", "gat", "analytic") if name in record["rows"]}
         rows |= {"replay": replay[record["dataset"]]} if record["dataset"] in replay else {}
         for offset, (name, values) in enumerate(rows.items()):
             label, color, marker = LOOKS[name]
@@ -77,7 +77,7 @@ def main() -> None:
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
     axis.tick_params(length=0)
-    figure.legend(loc="upper center", ncols=len(LOOKS), frameon=False, fontsize=9)
+    figure.legend(loc="upper center", ncols=4, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0, 1, 0.94))
     figure.savefig(args.out, transparent=True, metadata={"Date": None, "Creator": None})
 

@@ -1,7 +1,7 @@
-"""How a learner is set up: one set of names and defaults for ``Learner``, ``ergnn run``, folders and the estimator.
+"""The configuration of a learner, shared by ``Learner``, ``ergnn run``, folders and the estimator.
 
-This module imports neither torch nor any other module of the package but the errors, so that the command line can
-check its arguments at once. :func:`ergnn.resolve.resolve` fills in what depends on the backbone and the method.
+This module imports neither torch nor other modules of the package except the errors, so that the command line can
+check its arguments quickly. :func:`ergnn.resolve.resolve` fills in values that depend on the backbone and the method.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ OPTIMIZERS = ("adam", "adamw", "sgd")
 EDGES = ("all", "seen", "own")
 """Which edges are visible while a task is learned; see :meth:`ergnn.TaskStream.from_classes`."""
 LEFTOVERS = ("context", "drop", "last")
-"""What becomes of classes that do not fill a task."""
+"""Treatment of classes that do not fill a task."""
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "clean": {"edges": "all"},
     "paper": {"edges": "own", "head": "shared", "weight_decay": None},
 }
-"""Named sets of values: ``edges`` of the stream, and what differs from the defaults of :class:`LearnerConfig`.
+"""Named sets of values: ``edges`` of the stream, and values that differ from the defaults of :class:`LearnerConfig`.
 
-``clean`` is recommended: nothing leaks, one head per task, and a light L2 factor (chosen on validation nodes: a heavier
-one pulls weights that the current task does not use to zero, which by itself makes a network forget). ``paper`` is the
-reading of ER-GNN that comes closest to its published baselines; there every backbone has the L2 factor of its paper.
+``clean`` is recommended: nothing leaks, one head per task, and a small L2 factor (chosen on validation nodes: a larger
+one moves weights that the current task does not use to zero, which alone makes a network forget). ``paper`` is the
+interpretation of ER-GNN closest to its published baselines; every backbone has the L2 factor of its paper.
 """
 
 
 TASK_UNKNOWN: dict[str, Any] = {"method": "analytic", "head": "growing"}
-"""Defaults of folders and the estimator, where nobody says which task a node belongs to."""
+"""Defaults of folders and the estimator, where the task of a node is unknown."""
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Everything that decides how a learner learns.
+    """All settings of a learner.
 
     Args:
         backbone: a registered name, or a module with ``forward(x, edge_index)``, of which a copy is trained; ``auto``
-            is the method's own (``gat`` for most).
+            for the method's default (``gat`` for most).
         method: a registered name, or a :class:`ergnn.Method`.
         head: which outputs compete: ``shared``, ``per-task`` or ``growing``.
         epochs: passes over the training nodes of a task (steps, with full batches).
-        lr: learning rate; by default the backbone's own.
-        weight_decay: L2 factor (decoupled with ``adamw``); by default the backbone's own.
-        optimizer: ``adam``, ``adamw`` or ``sgd``; its state starts afresh with every task.
-        batch_size: training nodes per step, joined by as many remembered ones; by default all.
-        fanout: neighbors sampled per node in a batch, hop by hop, as in ``25,10``; by default all.
+        lr: learning rate; by default that of the backbone.
+        weight_decay: L2 factor (decoupled with ``adamw``); None for that of the backbone.
+        optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
+        batch_size: training nodes per step, plus up to as many remembered ones; by default all.
+        fanout: neighbors sampled per node and hop in a batch, e.g. ``25,10``; by default all.
         with_replacement: sample neighbors with replacement.
         seed: seed of every random choice.
-        device: where to compute: ``cpu``, ``cuda``, ``cuda:1``, ...
-        backbone_options: arguments of the backbone, where that is a name, e.g. ``hidden=32``.
-        method_options: arguments of the method, where that is a name, e.g. ``per_class=5``; the method's constructor
-            holds their defaults.
+        device: device to compute on: ``cpu``, ``cuda``, ``cuda:1``, ...
+        backbone_options: arguments of a backbone given by name, e.g. ``hidden=32``.
+        method_options: arguments of a method given by name, e.g. ``per_class=5``; its constructor defines their
+            defaults.
     """
 
     backbone: str | nn.Module = "auto"
@@ -78,7 +78,7 @@ class LearnerConfig:
     method_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        set_field = object.__setattr__  # the dataclass is frozen; these are other spellings of the same value
+        set_field = object.__setattr__  # the dataclass is frozen; these normalize equivalent values
         set_field(self, "fanout", _fanout(self.fanout))
         set_field(self, "device", str(self.device))
         for name in ("backbone_options", "method_options"):
@@ -93,18 +93,18 @@ class LearnerConfig:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> LearnerConfig:
-        """The configuration of flat settings: names that are no fields here are options of the method."""
+        """The configuration of flat settings: names that are not fields are options of the method."""
         return cls().with_settings(settings)
 
     @classmethod
     def from_protocol(cls, protocol: str, **settings: Any) -> LearnerConfig:
-        """The configuration of a protocol, ``clean`` or ``paper``, with some settings replaced."""
+        """The configuration of a protocol, ``clean`` or ``paper``, with overrides."""
         check_choice("protocol", protocol, tuple(PROTOCOLS))
         preset = {name: value for name, value in PROTOCOLS[protocol].items() if name != "edges"}
         return cls().with_settings({**preset, **settings})
 
     def with_settings(self, settings: Mapping[str, Any]) -> LearnerConfig:
-        """The same configuration with some settings replaced; names that are no fields are options of the method."""
+        """A copy with some settings replaced; names that are not fields are options of the method."""
         names = {f.name for f in fields(self)}
         own = {name: value for name, value in settings.items() if name in names}
         flat = {name: value for name, value in settings.items() if name not in names}
@@ -123,13 +123,13 @@ class LearnerConfig:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the choices."""
+    """Raise an error if a value is not one of the choices."""
     if value not in choices:
         raise UnknownNameError(name, value, choices)
 
 
 def check_training(config: Any) -> None:
-    """Refuse values of ``epochs``, ``lr``, ``weight_decay``, ``optimizer`` and the batches that cannot be used."""
+    """Check ``epochs``, ``lr``, ``weight_decay``, ``optimizer`` and the settings of batches."""
     check_choice("optimizer", config.optimizer, OPTIMIZERS)
     for name in ("epochs", "batch_size"):
         value = getattr(config, name)

@@ -13,7 +13,7 @@ from ergnn.nn.backbones import BACKBONES
 from ergnn.replay.selectors import SELECTORS
 from ergnn.training import Training
 
-OTHER_LR = 0.005
+DEFAULT_LR = 0.005
 """Learning rate of modules that do not define one."""
 
 
@@ -49,7 +49,7 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
         config,
         backbone=backbone,
         method=method,
-        lr=getattr(source, "lr", OTHER_LR) if config.lr is None else config.lr,
+        lr=getattr(source, "lr", DEFAULT_LR) if config.lr is None else config.lr,
         weight_decay=getattr(source, "weight_decay", LearnerConfig.weight_decay)
         if config.weight_decay is None
         else config.weight_decay,

@@ -1,4 +1,4 @@
-"""What recorders keep, read back by others: figures against the accuracy matrix, files by their own readers."""
+"""What recorders keep, read back by others: metrics against the accuracy matrix, files by their own readers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_history_agrees_with_the_accuracy_matrix(stream: TaskStream) -> None:
 def test_history_says_what_it_has(stream: TaskStream) -> None:
     history = History(split=None)
     learn(stream, history)
-    assert not any("accuracy" in name for figures in history.tasks for name in figures)
+    assert not any("accuracy" in name for metrics in history.tasks for name in metrics)
     with pytest.raises(InputError, match="available: buffer/bytes"):
         history.column("accuracy/task_1")
     with pytest.raises(InputError, match="task number 7"):
@@ -75,10 +75,10 @@ def expected(history: History) -> dict[str, list[tuple[int, float]]]:
     """What a file must hold: ``name: [(step, value), …]``; times, which differ from run to run, left out."""
     losses = [loss for task in range(3) for loss in history.losses(task)]
     out: dict[str, list[tuple[int, float]]] = {"loss": list(enumerate(losses, start=1))}
-    for figures in history.tasks:
-        for name, value in figures.items():
+    for metrics in history.tasks:
+        for name, value in metrics.items():
             if name != "task" and "seconds" not in name:
-                out.setdefault(name, []).append((int(figures["task"]) + 1, value))
+                out.setdefault(name, []).append((int(metrics["task"]) + 1, value))
     return out
 
 

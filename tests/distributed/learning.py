@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.distributed import Ranks, current_ranks, digest, joined
 from ergnn.experiments.config import RunConfig
-from ergnn.experiments.resumable import TaskKeeper
+from ergnn.experiments.resumable import Checkpointer
 from ergnn.experiments.run import make_learner, streams_of
 from ergnn.learner import Learner
 from graphs import random_graph
@@ -35,7 +35,7 @@ class Learnt:
     said: list[str] = field(default_factory=list)
 
 
-class Watched(TaskKeeper):
+class Watched(Checkpointer):
     """Notes hashes of what a rank itself has learned and chosen, before the ranks talk about it."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -43,11 +43,11 @@ class Watched(TaskKeeper):
         self.parameters: list[str] = []
         self.remembered: list[str] = []
 
-    def _settled(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
+    def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
         state = learner.state_dict()
         self.parameters.append(digest(state["model"]))
         self.remembered.append(digest([state["method"], learner.history[-1]["selection"], scores]))
-        return super()._settled(name, learner, scores)
+        return super()._synchronized(name, learner, scores)
 
 
 def learn(config: RunConfig, folder: str | None = None, killed_at: int | None = None, plain: bool = False) -> Learnt:
@@ -104,13 +104,13 @@ class Plain(nn.Module):
 def disagree(config: RunConfig) -> str:
     """Rank 1 changes a parameter behind the others' back."""
 
-    class Wrong(TaskKeeper):
-        def _settled(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
+    class Wrong(Checkpointer):
+        def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
             if learner.num_tasks == 2 and is_second(self.ranks):
                 assert learner.model is not None
                 with torch.no_grad():
                     next(learner.model.parameters())[0] += 1e-6
-            return super()._settled(name, learner, scores)
+            return super()._synchronized(name, learner, scores)
 
     with joined(timeout=60) as ranks:
         (preset,) = streams_of(config, [(0, 0)])

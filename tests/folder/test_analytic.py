@@ -192,6 +192,25 @@ def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -
     check(folder, whole)
 
 
+def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, whole, rng = LearnerFolder.create(tmp_path / "d"), Whole(), np.random.default_rng(1)
+    observe(folder, whole, rng, 12)
+    before = probabilities(folder, list(whole.x))
+    pairs = [("v0", "v7"), ("v3", "v9")]
+    with monkeypatch.context() as patch:
+        patch.setattr("ergnn.folder.analytic_learner.fit_ridge", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            folder.observe(edges=edges_of(*pairs))
+    np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)
+    assert folder.resume() is not None
+    whole.link(pairs)
+    check(folder, whole)
+
+
+def interrupt(*arguments: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_class_that_corrections_leave_empty_goes_with_a_purge(tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "d")
     folder.observe(*secret_tables(with_secret=True))

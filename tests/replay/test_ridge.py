@@ -167,7 +167,7 @@ def in_order(context: SelectionContext, selector: SmoothedRidge | LinearizedRidg
 def greedy(
     context: SelectionContext, problem: RidgeProblem, classes: list[int], e: int
 ) -> tuple[list[list[int]], list]:
-    """The best set of one a class, then each class in turn; with what each added."""
+    """The best set of one node per class, then one node for each class in turn, with the increase of each."""
     count = len(context.task.classes)
     members = [[v for v in range(context.nodes.numel()) if classes[v] == c] for c in range(count)]
     value = lambda chosen: written_out(problem, classes, chosen)  # noqa: E731

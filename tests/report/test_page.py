@@ -271,6 +271,16 @@ def test_line_chart_draws_points_where_their_values_are() -> None:
     assert svg.count('class="bar"') == 3
 
 
+@pytest.mark.parametrize("value", [0.0, 42.0, 100.0])
+def test_line_chart_of_equal_values_is_drawn(value: float) -> None:
+    svg = line_chart(
+        [Series("", "c-mf", [Point(1, value), Point(2, value)])], label="", x_name="x", y_name="y", x_ticks=[1, 2]
+    )
+    assert svg.count("<circle") == 2
+    assert f">{value:g}</text>" in svg
+    assert 'class="lead"' not in svg  # no name, no tick beside the line
+
+
 def test_heat_map_is_deeper_for_larger_values_and_skips_what_was_not_measured() -> None:
     matrix = np.array([[0.9, np.nan], [0.5, 0.7]])
     svg = heat_map(matrix, low=0.5, high=1.0, label="l", tips=[["a", ""], ["b", "<c>"]])

@@ -11,7 +11,7 @@ from torch import Tensor
 from ergnn.analytic.inputs import ROW_BLOCK, Inputs
 from ergnn.analytic.maps import FeatureMap
 from ergnn.analytic.propagation import NormalizedAdjacency
-from ergnn.distributed import Ranks, add_up
+from ergnn.distributed import Ranks, sum_over_ranks
 
 CONSTANT = 0.3
 """Appended to each row of φ: an intercept that the penalty applies to."""
@@ -136,7 +136,7 @@ class Features:
                 elif z is not None:
                     z[:, k, first:last] = block[nodes]
         if ranks is not None and z is not None:
-            add_up(z, total)
+            sum_over_ranks(z, total)
         self._norms, self._kept = _length(total.sqrt_()), kept
 
     def _ranges(self, ranks: Ranks | None) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ from ergnn.analytic.propagation import NormalizedAdjacency
 from ergnn.analytic.ridge import LAMBDAS, Moments, RidgeSolution, fit_ridge, least
 from ergnn.data.csr import pair_hash, row_chunks, targets
 from ergnn.data.graph import Graph
-from ergnn.distributed import add_up, current_ranks
+from ergnn.distributed import current_ranks, sum_over_ranks
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
 
@@ -95,7 +95,7 @@ class AnalyticState:
         new, ranks = ~torch.isin(self.nodes, ids), current_ranks()
         if ranks is not None:  # one that was handed its state has no cache; all compute what any of them needs
             needed = new.int()
-            add_up(needed)
+            sum_over_ranks(needed)
             new = needed > 0
         if bool(new.any()) or ids.numel() > self.nodes.numel():
             found = features.rows(self.nodes[new], ranks)

@@ -28,13 +28,13 @@ class History(Recorder):
 
     def column(self, name: str) -> list[float | None]:
         """One metric over all tasks; None for tasks without it."""
-        known = sorted({key for figures in self.tasks for key in figures})
+        known = sorted({key for metrics in self.tasks for key in metrics})
         if name not in known:
             raise InputError(f"no task has a metric {name!r}; available: {', '.join(known)}")
-        return [figures.get(name) for figures in self.tasks]
+        return [metrics.get(name) for metrics in self.tasks]
 
     def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
         self._curves[task] = losses
 
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        self.tasks.append({"task": float(task.id), **figures})
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        self.tasks.append({"task": float(task.id), **metrics})

@@ -58,8 +58,8 @@ class MLflow(Recorder):
         before = task * learner.training.epochs
         self._log([("loss", loss, before + epoch) for epoch, loss in losses])
 
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        self._log([(name, value, task.id + 1) for name, value in figures.items()])
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        self._log([(name, value, task.id + 1) for name, value in metrics.items()])
 
     def _log(self, values: list[tuple[str, float, int]]) -> None:
         from mlflow.entities import Metric

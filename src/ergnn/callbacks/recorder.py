@@ -49,7 +49,7 @@ class Recorder(Callback):
         """Write ``(epoch, loss)`` pairs of a task; epochs count from 1 within the task."""
 
     @abstractmethod
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
         """Write the metrics of a learned task."""
 
     def close(self) -> None:

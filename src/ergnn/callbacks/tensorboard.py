@@ -42,8 +42,8 @@ class TensorBoard(Recorder):
         for epoch, loss in losses:
             self._writer.add_scalar("loss", loss, before + epoch)
 
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        for name, value in figures.items():
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
             self._writer.add_scalar(name, value, task.id + 1)
         self._writer.flush()
 

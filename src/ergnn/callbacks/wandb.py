@@ -46,11 +46,11 @@ class WandB(Recorder):
         for epoch, loss in losses:
             self.run.log({"epoch": before + epoch, "loss": loss})
 
-    def write_task(self, learner: LearnerView, task: Task, figures: dict[str, float]) -> None:
-        for name in figures.keys() - self._defined:
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        for name in metrics.keys() - self._defined:
             self.run.define_metric(name, step_metric="task")
-        self._defined |= figures.keys()
-        self.run.log({"task": task.id + 1, **figures})
+        self._defined |= metrics.keys()
+        self.run.log({"task": task.id + 1, **metrics})
 
     def close(self) -> None:
         if self.run is not None:

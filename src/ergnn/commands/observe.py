@@ -101,12 +101,14 @@ def describe(record: dict[str, Any]) -> str:
     if record.get("again"):
         lines[0] += "; it is in the folder already, nothing was changed"
     elif record["task"] is None:
-        lines.append("no labeled nodes to learn from: only the graph has grown")
+        lines.append("no newly labeled nodes to learn from")
     else:
         lines.append(f"learned {counts['train']:,} nodes of {', '.join(record['classes'])[:200]}")
         lines.append(
             f"remembered {record['remembered']:,} nodes; read {record['touched']:,} of {record['graph']['nodes']:,}"
         )
+    if counts.get("corrected"):
+        lines.append(f"corrected {counts['corrected']:,} labels")
     scores = [f"update {update + 1}: {percent(right / of)} %" for update, right, of in record["scores"][-8:]]
     if scores:
         lines.append("accuracy on held-out nodes: " + ", ".join(scores))

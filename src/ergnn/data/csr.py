@@ -37,7 +37,7 @@ class CsrEdges(Tensor):
     def __init__(self, rowptr: Tensor, col: Tensor, undirected: bool | None = None) -> None:
         self.rowptr, self.col, self.undirected = rowptr, col, undirected
 
-    def laid_out(self) -> Tensor:
+    def materialize(self) -> Tensor:
         """The edges as a dense tensor ``[2, edges]``, sorted by target."""
         return torch.stack([self.col.long(), targets(self.rowptr)])
 
@@ -49,11 +49,11 @@ class CsrEdges(Tensor):
             return cls(edges.rowptr.to(kwargs["device"]), edges.col.to(kwargs["device"]), edges.undirected)
         if func is torch.ops.aten.clone.default:
             return cls(args[0].rowptr.clone(), args[0].col.clone(), args[0].undirected)
-        args, kwargs = tree_map_only(CsrEdges, CsrEdges.laid_out, (args, kwargs))
+        args, kwargs = tree_map_only(CsrEdges, CsrEdges.materialize, (args, kwargs))
         return func(*args, **kwargs)
 
     def numpy(self, *, force: bool = False) -> Any:
-        return self.laid_out().numpy(force=force)
+        return self.materialize().numpy(force=force)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return CsrEdges, (self.rowptr, self.col, self.undirected)

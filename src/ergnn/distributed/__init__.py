@@ -5,7 +5,7 @@ hold the graph and take the same steps; they differ only in the examples of a ba
 summed over the ranks, so that a step is the same as in a single process.
 """
 
-from ergnn.distributed.agreement import add_up, check_agreement, digest, from_first
+from ergnn.distributed.agreement import broadcast, check_agreement, digest, sum_over_ranks
 from ergnn.distributed.ranks import Ranks, RanksError, current_ranks, joined, launched, launched_first
 from ergnn.distributed.sharing import ProcessGroup, SingleProcess, process_group
 
@@ -14,13 +14,13 @@ __all__ = [
     "Ranks",
     "RanksError",
     "SingleProcess",
-    "add_up",
+    "broadcast",
     "check_agreement",
     "current_ranks",
     "digest",
-    "from_first",
     "joined",
     "launched",
     "launched_first",
     "process_group",
+    "sum_over_ranks",
 ]

@@ -15,14 +15,14 @@ from ergnn.distributed.ranks import Ranks, RanksError
 T = TypeVar("T")
 
 
-def from_first(value: T) -> T:
+def broadcast(value: T) -> T:
     """Broadcast the value of rank 0 to all ranks; tensors arrive on the CPU."""
     told: list[Any] = [_on_cpu(value)]
     dist.broadcast_object_list(told, src=0)
     return told[0]
 
 
-def add_up(*tensors: Tensor) -> None:
+def sum_over_ranks(*tensors: Tensor) -> None:
     """Replace each tensor by its sum over all ranks; the result is the same on every rank."""
     for tensor in tensors:
         whole = tensor.contiguous()

@@ -48,7 +48,7 @@ class Experiment:
         protocols: default protocols; each gets its own table.
         baselines: labels of the rows that the others are tested against.
         quick: further settings of a quick run.
-        quick_datasets: of a quick run; by default all.
+        quick_datasets: data sets of a quick run; by default all.
     """
 
     name: str

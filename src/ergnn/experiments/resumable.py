@@ -12,7 +12,7 @@ import torch
 
 from ergnn.callbacks import EpochCallback
 from ergnn.data import TaskStream
-from ergnn.distributed import Ranks, RanksError, check_agreement, from_first, joined
+from ergnn.distributed import Ranks, RanksError, broadcast, check_agreement, joined
 from ergnn.errors import InputError
 from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
@@ -47,8 +47,8 @@ def run_resumable(
         with joined(str(config.learner.device)) as ranks:
             first = ranks is None or ranks.is_first
             own = config if ranks is None else config.with_settings(device=str(ranks.device))
-            keeper = TaskKeeper(own, folder, ranks, say)
-            parts = run_members(own, None, progress if first else None, batch=1, learn=keeper.learn)
+            checkpointer = Checkpointer(own, folder, ranks, say)
+            parts = run_members(own, None, progress if first else None, batch=1, learn=checkpointer.learn)
             results = [result for part in parts for result in part]
             if not first:
                 return None
@@ -63,7 +63,7 @@ def run_resumable(
         raise RanksError(f"{error}; {again}") from error
 
 
-class TaskKeeper:
+class Checkpointer:
     """Learns streams task by task, writes checkpoints, and keeps the ranks consistent."""
 
     def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
@@ -86,37 +86,37 @@ class TaskKeeper:
         self, member: tuple[int, int], learner: Learner, stream: TaskStream, progress: Progress | None
     ) -> AccuracyMatrix:
         path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
-        rows = self._go_on(path, member, learner, stream)
+        rows = self._resume(path, member, learner, stream)
         if progress is not None:
             progress(learner.training.epochs * len(rows))
         for i in range(len(rows), len(stream)):
             counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
             learner.observe(stream[i], callbacks=counter)
-            rows.append(self._settled(stream[i].name, learner, scores_so_far(learner, stream)))
+            rows.append(self._synchronized(stream[i].name, learner, scores_so_far(learner, stream)))
             if path is not None and (self.ranks is None or self.ranks.is_first):
                 _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
         return AccuracyMatrix(rows, stream.metric)
 
-    def _settled(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
+    def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
         """Copy scores and remembered nodes from rank 0, then check that all ranks have the same state."""
         if self.ranks is None:
             return scores
         state = learner.state_dict()
         own: list[Any] = [{k: v for k, v in state.items() if k != "model"}, scores]
-        told, scores = from_first(own)
+        shared, scores = broadcast(own)
         if not self.ranks.is_first:
-            learner.load_state_dict({**told, "model": state["model"]}, learner.graph)
+            learner.load_state_dict({**shared, "model": state["model"]}, learner.graph)
         check_agreement(self.ranks, f"what was learned in {name}", [learner.state_dict(), scores])
         return scores
 
-    def _go_on(
+    def _resume(
         self, path: Path | None, member: tuple[int, int], learner: Learner, stream: TaskStream
     ) -> list[list[float]]:
         """Restore the learner from its checkpoint; return the scores of finished tasks."""
         first = self.ranks is None or self.ranks.is_first
         kept = _read(path) if first and path is not None else None
         if self.ranks is not None:
-            kept = from_first(kept)
+            kept = broadcast(kept)
         if kept is None:
             return []
         rows: list[list[float]] = kept["rows"]

@@ -118,7 +118,10 @@ def value_ticks(series: Sequence[Series], limits: tuple[float, float]) -> list[f
     means = [point.y for one in series for point in one.points]
     bars = [point.half for one in series for point in one.points if point.half is not None]
     room = min(float(np.median(bars)) if bars else 0.0, max(max(means) - min(means), 1.0))
-    return ticks(max(min(means) - room, limits[0]), min(max(means) + room, limits[1]))
+    low, high = max(min(means) - room, limits[0]), min(max(means) + room, limits[1])
+    if high <= low:  # all the same
+        low, high = (low - 1, low) if low >= limits[1] else (low, low + 1)
+    return ticks(low, high)
 
 
 def loss_ticks(rows: Sequence[Series]) -> list[float]:

@@ -15,7 +15,7 @@ from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
 from ergnn.testing.examples import EPOCHS, FEATURES, example_graph, example_stream
 from ergnn.testing.rules import Subject, rule, run
-from ergnn.testing.watching import random_state, require, same, through_a_file, unchanged
+from ergnn.testing.watching import random_state, require, same, saved_and_loaded, unchanged
 
 
 def check_backbone(backbone: str | Callable[..., Backbone], **options: Any) -> None:
@@ -74,7 +74,7 @@ def _backbone_state(subject: Subject) -> None:
     twin = _backbone(subject)
     require(same(dict(model.state_dict()), dict(twin.state_dict())), "The same seed gave different parameters.")
     other = _backbone(subject, seed=1)
-    other.load_state_dict(through_a_file(dict(model.state_dict())))
+    other.load_state_dict(saved_and_loaded(dict(model.state_dict())))
     a, b = (each(graph.x, graph.edge_index) for each in (model, other))
     require(torch.equal(a, b), "After load_state_dict(state_dict()) the scores differ.")
 

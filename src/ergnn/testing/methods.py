@@ -19,7 +19,7 @@ from ergnn.nn.heads import HEADS
 from ergnn.replay import ExperienceBuffer
 from ergnn.testing.examples import EPOCHS, example_stream, scrambled
 from ergnn.testing.rules import Subject, rule, run
-from ergnn.testing.watching import random_state, require, same, through_a_file, unchanged
+from ergnn.testing.watching import random_state, require, same, saved_and_loaded, unchanged
 
 
 def check_method(method: str | Method | Callable[..., Method], **options: Any) -> None:
@@ -157,7 +157,7 @@ def _method_resumes(subject: Subject) -> None:
         for task in stream[:2]:
             unbroken.observe(task)
         kept = unbroken.method.state_dict()
-        state = through_a_file(unbroken.state_dict())
+        state = saved_and_loaded(unbroken.state_dict())
         unbroken.observe(stream[2])
         require(same(kept, state["method"]), "The value of state_dict() changed during later learning.")
         resumed = _learner(_method(subject))

@@ -43,7 +43,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def through_a_file(state: Any) -> Any:
+def saved_and_loaded(state: Any) -> Any:
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)

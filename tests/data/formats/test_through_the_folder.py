@@ -67,11 +67,11 @@ def test_features_are_known_by_name(kind: str, folder: LearnerFolder, tmp_path: 
     stored = folder.snapshot().graph.features(np.arange(21, 25))
     stored = stored if isinstance(stored, np.ndarray) else stored.toarray()
     np.testing.assert_array_equal(stored, later[NAMES].to_numpy(np.float32))
-    for change, said in (({"age": "years"}, "feature 'age' is missing"), ({"score": "x"}, "feature 'score' is miss")):
+    for change, said in (({"age": "years"}, "missing: 'age'"), ({"score": "x"}, "missing: 'score'")):
         renamed = frame_of(30, [0, 1]).rename(columns=change)
         with pytest.raises(InputError, match=said):
             folder.observe(read_nodes(given(renamed, kind, tmp_path / "renamed")), None)
-    with pytest.raises(InputError, match="feature 'more' is unknown"):
+    with pytest.raises(InputError, match="unknown: 'more'"):
         folder.observe(read_nodes(given(frame_of(30, [0, 1]).assign(more=1.0), kind, tmp_path / "more")), None)
     assert folder.inspect()["graph"]["nodes"] == 25
 

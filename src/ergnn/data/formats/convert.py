@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import EDGE_ROLES, Columns, Found, find_columns, find_node_columns
-from ergnn.data.formats.features import read_features
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import Coded, EdgeTable, NodeTable, canonical
-from ergnn.data.formats.values import times, words
+from ergnn.data.formats.values import read_features, times, words
 from ergnn.errors import FormatError, InputError
 
 if TYPE_CHECKING:

@@ -81,10 +81,10 @@ def cut(
             metric=metric,
         )
     task_of_node = _periods(nodes, num_tasks, boundaries) if by == "time" else _domains(nodes, num_tasks, order)
-    return stream_of_parts(graph, task_of_node, fractions, seed, inter_task_edges, metric)
+    return _stream(graph, task_of_node, fractions, seed, inter_task_edges, metric)
 
 
-def stream_of_parts(
+def _stream(
     graph: Graph,
     task_of_node: np.ndarray,
     fractions: tuple[float, float, float],
@@ -94,47 +94,38 @@ def stream_of_parts(
 ) -> TaskStream:
     """A task for each number in ``task_of_node``; −1 is context."""
     home = torch.from_numpy(task_of_node)
-    count = int(home.max()) + 1
-    parts = [
-        part_of_task(graph, (home == i).nonzero().flatten(), fractions, seed, f"task {i + 1}") for i in range(count)
-    ]
-    labelled = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    parts = [_part(graph, (home == i).nonzero().flatten(), fractions, seed, i) for i in range(int(home.max()) + 1)]
+    labeled = torch.zeros(graph.num_nodes, dtype=torch.bool)
     for i, (_, classes) in enumerate(parts):
-        labelled |= (home == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
-    bare = replace(graph, y=torch.where(labelled, graph.y, UNLABELED), public_split=None)
-    views = edge_views(bare, home, torch.zeros_like(labelled), count, inter_task_edges)
+        labeled |= (home == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
+    bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
+    views = edge_views(bare, home, torch.zeros_like(labeled), len(parts), inter_task_edges)
     tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(parts)]
     return TaskStream(tasks, name=graph.name, metric=metric)
 
 
-def part_of_task(
-    graph: Graph, nodes: Tensor, fractions: tuple[float, float, float], seed: int, where: str
+def _part(
+    graph: Graph, nodes: Tensor, fractions: tuple[float, float, float], seed: int, task: int
 ) -> tuple[Split, tuple[int, ...]]:
     """The split of a task's nodes, and its classes: those that have a node to train on."""
-    train, val, test = fractions
-    if graph.public_split is not None:
-        mine = [ids[torch.isin(ids, nodes)] for ids in _parts(graph.public_split)]
+    public = graph.public_split
+    if public is not None:
+        mine = [ids[torch.isin(ids, nodes)] for ids in (public.train, public.val, public.test)]
         classes = graph.y[mine[0]].unique()
-        _some(classes, nodes, graph, where)
-        return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in mine)), tuple(classes.tolist())
-    found, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
-    classes = found[[_enough(int(c), fractions) for c in counts]] if found.numel() else found
-    _some(classes, nodes, graph, where)
-    split = splits.fractions(graph.y, train=train, val=val, test=test, seed=seed, classes=classes.tolist(), nodes=nodes)
-    return split, tuple(classes.tolist())
-
-
-def _some(classes: Tensor, nodes: Tensor, graph: Graph, where: str) -> None:
+    else:
+        found, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
+        classes = found[torch.tensor([_enough(int(c), fractions) for c in counts], dtype=torch.bool)]
     if not classes.numel():
-        labelled = int((graph.y[nodes] != UNLABELED).sum())
         raise InputError(
-            f"{graph.name}: {where} has {nodes.numel():,} nodes, {labelled:,} with a label; no class has enough of "
-            "them for training, validation and test"
+            f"{graph.name}: task {task + 1} has {nodes.numel():,} nodes, "
+            f"{int((graph.y[nodes] != UNLABELED).sum()):,} with a label; no class has enough of them for training, "
+            "validation and test"
         )
-
-
-def _parts(split: Split) -> tuple[Tensor, Tensor, Tensor]:
-    return split.train, split.val, split.test
+    chosen = tuple(classes.tolist())
+    if public is not None:
+        return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in mine)), chosen
+    train, val, test = fractions
+    return splits.fractions(graph.y, train=train, val=val, test=test, seed=seed, classes=chosen, nodes=nodes), chosen
 
 
 def _enough(count: int, fractions: tuple[float, float, float]) -> bool:

@@ -64,8 +64,8 @@ def _receive(path: Path, size: int, found: Found, limits: Limits) -> Any:
     command = [sys.executable, parquet_child.__file__, str(path), str(most), str(SECONDS + size // MEGABYTE)]
     table = None
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, **pipes) as child:
-        assert child.stdin and child.stdout and child.stderr
+    process: Any = subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, **pipes)
+    with process as child:
         with suppress(OSError, pa.ArrowException):  # the child says why
             child.stdin.write(json.dumps([found.wanted, found.texts]).encode() + b"\n")
             child.stdin.flush()

@@ -1,0 +1,135 @@
+"""The first hour with ergnn: tables as pandas writes them, five updates, every command, and a plug-in of one's own.
+
+python examples/first_hour.py [FOLDER]
+
+The tables have what tables have: ids as text, labels that are whole numbers in one file and floats in the next (pandas
+does that once a label is missing), names with blanks around them, columns in another order, and a shuffled frame that
+was saved with its index. They all mean the same four classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ergnn.cli import main as ergnn
+
+CLASSES, FEATURES, PER_WEEK = 4, 6, 60
+PLUGIN = Path(__file__).parent / "plugins" / "one_file.py"
+
+
+def make_week(week: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """New papers of a week, and whom they cite; a topic shows in the features and in the citations."""
+    rng = np.random.default_rng(week)
+    first = week * PER_WEEK
+    topic = rng.integers(0, 2 if week == 0 else CLASSES, PER_WEEK)
+    papers = pd.DataFrame({"id": [f"paper {first + i}" for i in range(PER_WEEK)], "label": topic})
+    x = np.eye(FEATURES)[topic] + 0.8 * rng.standard_normal((PER_WEEK, FEATURES))
+    for i in range(FEATURES):
+        papers[f"f{i}"] = x[:, i].round(3)
+    by_topic = [np.flatnonzero(topic == c) for c in range(CLASSES)]
+    source = np.repeat(np.arange(PER_WEEK), 3)
+    target = np.array(
+        [rng.choice(by_topic[topic[i]]) if rng.random() < 0.7 else rng.integers(PER_WEEK) for i in source]
+    )
+    names = papers["id"].to_numpy()
+    return papers, pd.DataFrame({"source": names[source], "target": names[target]})
+
+
+def write_tables(place: Path) -> list[tuple[Path, Path]]:
+    """Five weeks of files, each with a habit of its own."""
+    files = []
+    for week in range(5):
+        papers, citations = make_week(week)
+        nodes, edges = place / f"week {week + 1} papers.csv", place / f"week {week + 1} citations.csv"
+        if week == 1:  # some labels are not known: the column becomes 0.0, 1.0, NaN
+            papers["label"] = papers["label"].where(np.arange(PER_WEEK) % 5 > 0)
+        if week == 2:  # typed by hand
+            papers["label"] = [f" {label} " if i % 10 else "NA" for i, label in enumerate(papers["label"])]
+        if week == 3:  # columns in another order
+            papers = papers[["label", *(f"f{i}" for i in reversed(range(FEATURES))), "id"]]
+        if week == 4:  # a shuffled frame, with its index, as Parquet
+            nodes = nodes.with_suffix(".parquet")
+            papers["label"] = papers["label"].astype(float)
+            papers.sample(frac=1, random_state=0).to_parquet(nodes)
+        else:
+            papers.to_csv(nodes, index=False)
+        citations.to_csv(edges, index=False)
+        files.append((nodes, edges))
+    return files
+
+
+def command(*words: object, expect: int = 0) -> str:
+    """Run a command, show what it prints, and return that; ``expect`` is its exit code."""
+    line = [str(word) for word in words]
+    print(f"\n$ ergnn {shlex.join(line)}")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = ergnn(line)
+    shown = (out.getvalue() + err.getvalue()).rstrip()
+    print(shown if len(shown) < 4000 else f"{shown[:400]} …")
+    assert code == expect, f"exit code {code}"
+    return out.getvalue() + (err.getvalue() if expect else "")
+
+
+def main(place: Path) -> None:
+    folder, files = place / "my papers", write_tables(place)
+
+    # a learner in a folder, five updates
+    command("init", folder, "--backbone", "gcn", "--epochs", 100, "--method", "replay", "--per-class", 10)
+    for week, (nodes, edges) in enumerate(files):
+        command("observe", folder, "--nodes", nodes, "--edges", edges, "--task-name", f"week {week + 1}", "--quiet")
+    found = json.loads(command("inspect", folder, "--json"))
+    assert found["classes"] == ["0", "1", "2", "3"], found["classes"]
+    assert found["graph"]["features"] == FEATURES
+
+    # a mistake: a feature under another name is refused, and nothing is changed
+    strange = pd.read_csv(files[0][0]).rename(columns={"f0": "weight"}).assign(id=lambda frame: "new " + frame["id"])
+    strange.to_csv(place / "strange.csv", index=False)
+    assert "feature 'f0' is missing" in command("observe", folder, "--nodes", place / "strange.csv", expect=2)
+
+    # ask it
+    pd.DataFrame({"id": ["paper 3", "paper 290"]}).to_csv(place / "ids.csv", index=False)
+    command("predict", folder, "--nodes", place / "ids.csv", "-o", place / "predictions.csv")
+    print(pd.read_csv(place / "predictions.csv").to_string(index=False))
+    command("evaluate", folder, "--per-class", "--confusion", "--offline")
+    command("inspect", folder)
+    command("inspect", folder, "-o", place / "page.html")
+
+    # take something back
+    command("forget", folder, "--nodes", place / "ids.csv")
+    command("predict", folder, "--nodes", place / "ids.csv", expect=2)
+    command("rollback", folder)
+    command("predict", folder, "--nodes", place / "ids.csv")
+    command("inspect", folder, "--check")
+
+    # a plug-in of one's own: one file, not installed
+    plugin = ["--import", PLUGIN]
+    command("selectors", *plugin)
+    command("methods", "keep-all", *plugin)
+    quick = ["--epochs", 20, "--seeds", 2, "--quiet", "--store", place / "runs", *plugin]
+    command("run", "rings", "--backbone", "graphconv", "--selector", "hub", *quick)
+    command("run", "rings", "--backbone", "gcn", "--method", "keep-all", "--old-weight", 2, "--latex", *quick)
+    command("runs", "--store", place / "runs")
+    command(
+        "init", place / "hubs", "--method", "replay", "--selector", "hub", "--backbone", "gcn", "--epochs", 20, *plugin
+    )
+    command("observe", place / "hubs", "--nodes", files[0][0], "--edges", files[0][1], *plugin)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        chosen = Path(sys.argv[1])
+        chosen.mkdir(parents=True, exist_ok=True)
+        main(chosen)
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            main(Path(made))
