@@ -104,7 +104,7 @@ def test_a_state_of_another_method_or_backbone_is_refused(stream: TaskStream) ->
     [
         (["--seed", "5"], "unrecognized arguments: --seed"),
         (["--first-seed", "100000000000000000000"], "seeds must be 0 to"),
-        (["--method-options", "per_class=3"], "option of its own: --per-class"),
+        (["--per-class", "2", "--method-options", "per_class=3"], "'per_class' is given both"),
         (["--lr", "1e30", "--epochs", "2", "--seeds", "1", "--split", "seeded"], "training diverged"),
     ],
 )

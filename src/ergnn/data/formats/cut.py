@@ -40,7 +40,7 @@ def cut(
 ) -> TaskStream:
     """Cut a graph into tasks.
 
-    Where nodes have a ``split`` it is used; else the labelled nodes of every class (by time and domain: of every class
+    Where nodes have a ``split`` it is used; else the labeled nodes of every class (by time and domain: of every class
     of a task) are split at random. By time and domain a task has the classes that have training nodes in it, in
     the order of :func:`to_graph`; nodes without a time or domain, and those of other classes, are context: present
     from the start, without a label.

@@ -56,8 +56,8 @@ def to_graph(
     y = torch.tensor([number[label] for label in nodes.labels], dtype=torch.long)
     edge_index, split = _edge_index(nodes, edges, undirected, name), None
     if nodes.split is not None:  # a node without a label is in no part
-        labelled = (y != UNLABELED).numpy()
-        split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labelled)) for part in SPLITS))
+        labeled = (y != UNLABELED).numpy()
+        split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labeled)) for part in SPLITS))
     graph = Graph(features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None)
     return NamedGraph(graph.validate(), nodes.ids, names)
 
