@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,16 @@ def test_a_package_imports_only_from_packages_to_its_left(package: str) -> None:
 def test_every_package_is_listed() -> None:
     packages = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert packages - {"__init__"} == set(PACKAGES)
+
+
+def test_the_page_names_files_that_exist() -> None:
+    """The table "Which file to change" of docs/architecture.md."""
+    page = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("## Which file to change")[2].partition("## Packages")[0]
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", table))
+    assert len(named) > 20
+    for path in named:
+        root = PACKAGE.parents[1] if path.startswith("benchmarks") else PACKAGE
+        assert (root / path).exists(), f"docs/architecture.md names {path}"
+    for symbol, path in re.findall(r"`(\w+)` (?:in|of) `([\w/]+\.py)`", table):
+        assert re.search(rf"\b{symbol}\b", (PACKAGE / path).read_text(encoding="utf-8")), f"{path} has no {symbol}"
