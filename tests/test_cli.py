@@ -215,7 +215,7 @@ def test_selectors_are_listed_with_alias_and_meaning(capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     for name in SELECTORS:
         assert re.search(rf"^ {re.escape(name)} .*{re.escape(SELECTORS.help(name))}", out, re.MULTILINE)
-    assert re.search(r"^ mf\* +│ mf-star +nearest", out, re.MULTILINE)
+    assert re.search(r"^ mf\* +│ mf-star +closest", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("command", "registry"), [("methods", METHODS), ("backbones", BACKBONES)])

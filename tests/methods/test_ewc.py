@@ -109,7 +109,7 @@ def test_a_learner_takes_the_steps_that_all_past_tasks_penalties_call_for() -> N
     graph = random_graph(n=60, classes=6, seed=3)
     tasks = TaskStream.from_classes(graph, classes_per_task=2)
     model = model_of("gcn", 8, [], seed=2, dtype=torch.float32)
-    options = {"head": "shared", "epochs": epochs, "lr": lr, "optimizer": "sgd"}
+    options = {"head": "shared", "epochs": epochs, "lr": lr, "optimizer": "sgd", "weight_decay": 0.0}
     learner = Learner(model, EWC(lam), **options)  # type: ignore[arg-type]
     plain = copy.deepcopy(model)
     plain.add_head(2)
