@@ -90,6 +90,8 @@ def measures(records: list[Record]) -> dict[str, float]:
     if found is None:
         return {}
     matrix, scores = found[1], records[-1]["scores"]
+    if not any(of for _, _, of in scores):  # all held-out nodes were forgotten
+        return {}
     return {
         "pm": performance_mean(matrix),
         "fm": forgetting_mean(matrix),
