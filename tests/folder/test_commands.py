@@ -277,18 +277,21 @@ def test_refusals_are_one_line(args: list[str], text: str, root: str, capsys: py
     assert not Path(f"{root}2").exists()
 
 
+@pytest.mark.parametrize("method", ["analytic", "replay"])
 def test_inspect_works_once_all_held_out_nodes_are_forgotten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(tmp_path / "d")
-    main(["init", root])
+    main(["init", root, "--method", method, *([] if method == "analytic" else ["--epochs", "2"])])
     rows = [f"n{i},{'ab'[i % 2]},{'test' if i < 2 else 'train'},{i % 2},1" for i in range(12)]
     (tmp_path / "n.csv").write_text("\n".join(["id,label,split,f,g", *rows]) + "\n")
-    (tmp_path / "gone.csv").write_text("id\nn0\nn1\n")
+    for i in range(2):
+        (tmp_path / f"gone{i}.csv").write_text(f"id\nn{i}\n")
     (tmp_path / "more.csv").write_text("id,f,g\nlate,0,1\n")
     assert main(["observe", root, "--nodes", str(tmp_path / "n.csv")]) == 0
-    assert main(["forget", root, "--nodes", str(tmp_path / "gone.csv")]) == 0
+    assert main(["forget", root, "--nodes", str(tmp_path / "gone0.csv")]) == 0
     assert main(["observe", root, "--nodes", str(tmp_path / "more.csv")]) == 0
+    assert main(["forget", root, "--nodes", str(tmp_path / "gone1.csv")]) == 0
     assert main(["inspect", root]) == 0
     assert main(["inspect", root, "-o", str(tmp_path / "page.html")]) == 0
     assert main(["evaluate", root]) == 0
