@@ -1,9 +1,10 @@
 # mypy: ignore-errors
 """Attention as Triton kernels: one pass over the edges in each direction; imported on GPUs only.
 
-A program sums one piece of a row (see :class:`Segments`). The largest ``a_src`` that it will meet is found first, by a
-kernel of its own, which makes the softmax exact without rescaling (LeakyReLU is monotone). Then rows ``z_j`` are
-gathered, several edges at a time in lanes of their own; sums over lanes are taken once, after the loop.
+A program sums one piece of a row (see :class:`Segments`). A bound of the ``a_src`` that it will meet is found first, by
+a kernel of its own, which makes the softmax exact without rescaling (LeakyReLU is monotone). Then rows ``z_j`` are
+gathered, several edges at a time in lanes of their own; sums over lanes are taken once, after the loop. A head of eight
+numbers is one 32-byte sector of memory: heads that dropout removes from an edge are not read at all.
 
 The gradient of ``a_dst`` needs no pass over edges. With ``P_i = Σ_{s_ij>0} α̃_ij z_j`` and ``q_i = Σ_{s_ij>0} α_ij``
 from the forward pass, ``D_i = ⟨g_i, o_i⟩`` and LeakyReLU's slope σ below zero,
@@ -26,6 +27,8 @@ from ergnn.engine.kernels.triton_gather import Shape
 
 PEAKS = 256
 """Numbers that a program compares at a time."""
+NARROW = 32.0
+"""Up to this range of ``a_src``, the largest one bounds the scores of every row: ``exp(-32)`` is far from underflow."""
 
 
 def _record_width(heads: int, width: int, more: int) -> int:
@@ -69,9 +72,10 @@ def forward(
     padded = shape.padded
     a_src, largest = a_src.contiguous(), z.new_empty(segments.row.numel(), heads)
     grid = (segments.row.numel(),)
+    low, high = a_src.aminmax(dim=0) if a_src.size(0) else (a_src.new_zeros(heads),) * 2
     triton_forward.peaks[grid](
-        segments.row, segments.begin, segments.end, links.col, a_src, largest, heads, padded[0],
-        max(1, PEAKS // padded[0]), links.loops, num_warps=1,
+        segments.row, segments.begin, segments.end, links.col, a_src, low, high, largest, heads, padded[0],
+        max(1, PEAKS // padded[0]), links.loops, NARROW, num_warps=1,
     )  # fmt: skip
     triton_forward.output[grid](
         *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), largest, drop, *saved,

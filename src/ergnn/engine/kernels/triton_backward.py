@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import column, gather, gather_heads, leaky
+from ergnn.engine.kernels.triton_gather import column, gather, gather_heads, gather_kept, leaky
 from ergnn.engine.kernels.triton_masks import keeps
 
 
@@ -53,7 +53,10 @@ def _step(
         g = gather(RECORD, i, h, c, H, W, HP, CP)
         ad, lse, d = column(g, c, C), column(g, c, C + 1), column(g, c, C + 2)
     else:
-        g = gather(G, i, h, c, H, C, HP, CP)
+        if DROP:
+            g = gather_kept(G, i, keeps(i[:, None], row, h[None, :], key, limit), h, c, H, C, HP, CP)
+        else:
+            g = gather(G, i, h, c, H, C, HP, CP)
         ad = gather_heads(RECORD, i, h, H, HP, 3 * H)
         lse = gather_heads(RECORD + H, i, h, H, HP, 3 * H)
         d = gather_heads(RECORD + 2 * H, i, h, H, HP, 3 * H)
@@ -62,9 +65,12 @@ def _step(
     dot = tl.sum(g * z[None, :, :], 2)
     kept = alpha
     if DROP:
-        factor = tl.where(keeps(i[:, None], row, h[None, :], key, limit), scale, 0.0)
-        dot = dot * factor
-        kept = alpha * factor
+        dot = dot * scale
+        kept = alpha * scale
+        if W > C:
+            keep = keeps(i[:, None], row, h[None, :], key, limit)
+            dot = tl.where(keep, dot, 0.0)
+            kept = tl.where(keep, kept, 0.0)
     das += alpha * (dot - d) * tl.where(score > 0, 1.0, SLOPE)
     acc += kept[:, :, None] * g
     return das, acc

@@ -7,19 +7,27 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import column, gather, gather_heads, leaky
+from ergnn.engine.kernels.triton_gather import column, gather, gather_heads, gather_kept, leaky
 from ergnn.engine.kernels.triton_masks import keeps
 
 
 @triton.jit
 def peaks(
-    ROW, BEGIN, END, COL, AS, M,
-    H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, LOOPS: tl.constexpr,
+    ROW, BEGIN, END, COL, AS, LOW, HIGH, M,
+    H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, LOOPS: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
-    """The largest ``a_src`` that each piece of a row meets."""
+    """An upper bound of the ``a_src`` that each piece of a row meets: the largest of all, or its own largest.
+
+    Weights ``exp(s − m)`` need a bound m that is near the row's largest score. If the range of ``a_src`` is at most
+    NARROW, the largest of all rows is near enough; otherwise the piece's neighbors are read.
+    """
     s = tl.program_id(0)
     row, begin, end = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s)
     h, t = tl.arange(0, HP), tl.arange(0, T)
+    high = tl.load(HIGH + h, mask=h < H, other=0.0)
+    narrow = tl.max(high - tl.load(LOW + h, mask=h < H, other=0.0), 0) <= NARROW
+    if narrow:
+        end = begin
     most = tl.full([T, HP], float("-inf"), tl.float32)
     for e in range(begin, end, T):
         ok = e + t < end
@@ -28,7 +36,7 @@ def peaks(
     m = tl.max(most, 0)
     if LOOPS:
         m = tl.maximum(m, tl.load(AS + row.to(tl.int64) * H + h, mask=h < H, other=0.0))
-    tl.store(M + s.to(tl.int64) * H + h, m, mask=h < H)
+    tl.store(M + s.to(tl.int64) * H + h, tl.where(narrow, high, m), mask=h < H)
 
 
 @triton.jit
@@ -37,17 +45,22 @@ def _output_step(
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr,
     SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
 ):  # fmt: skip
-    z = gather(Z, j, h, c, H, W, HP, CP)
     if W > C:
+        z = gather(Z, j, h, c, H, W, HP, CP)
         a = column(z, c, C)
     else:
         a = gather_heads(AS, j, h, H, HP, H)
+        if DROP:
+            kept = keeps(row, j[:, None], h[None, :], key, limit)
+            z = gather_kept(Z, j, kept, h, c, H, W, HP, CP)
+        else:
+            z = gather(Z, j, h, c, H, W, HP, CP)
     a += ad[None, :]
     p = tl.where(ok[:, None], tl.exp(leaky(a, SLOPE) - m[None, :]), 0.0)
     total += p
     if TRAIN:
         share += tl.where(a > 0, p, 0.0)
-    if DROP:
+    if DROP and W > C:
         p = tl.where(keeps(row, j[:, None], h[None, :], key, limit), p, 0.0)
     acc += p[:, :, None] * z
     if TRAIN:
@@ -147,18 +160,27 @@ def _derivative_step(
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr,
     SLOPE: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    z = gather(Z, j, h, c, H, W, HP, CP)
-    z_dot = gather(ZD, j, h, c, H, W, HP, CP)
     if W > C:
+        z = gather(Z, j, h, c, H, W, HP, CP)
+        z_dot = gather(ZD, j, h, c, H, W, HP, CP)
         a, a_dot = column(z, c, C), column(z_dot, c, C)
     else:
         a, a_dot = gather_heads(AS, j, h, H, HP, H), gather_heads(ASD, j, h, H, HP, H)
+        if DROP:
+            kept = keeps(row, j[:, None], h[None, :], key, limit)
+            z = gather_kept(Z, j, kept, h, c, H, W, HP, CP)
+            z_dot = gather_kept(ZD, j, kept, h, c, H, W, HP, CP)
+        else:
+            z = gather(Z, j, h, c, H, W, HP, CP)
+            z_dot = gather(ZD, j, h, c, H, W, HP, CP)
     score = a + ad[None, :]
     alpha = tl.where(ok[:, None], tl.exp(leaky(score, SLOPE) - lse[None, :]), 0.0)
     moved = (a_dot + ad_dot[None, :]) * tl.where(score > 0, 1.0, SLOPE)
     mean += alpha * moved
     if DROP:
-        alpha = tl.where(keeps(row, j[:, None], h[None, :], key, limit), alpha * scale, 0.0)
+        alpha = alpha * scale
+        if W > C:
+            alpha = tl.where(keeps(row, j[:, None], h[None, :], key, limit), alpha, 0.0)
     acc += (alpha * moved)[:, :, None] * z + alpha[:, :, None] * z_dot
     return mean, acc
 

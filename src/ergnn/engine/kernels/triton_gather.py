@@ -67,6 +67,14 @@ def gather(X, rows, h, c, H: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP
 
 
 @triton.jit
+def gather_kept(X, rows, kept, h, c, H: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr):
+    """As :func:`gather`, 0 where ``kept``, ``[V, HP]``, is False: what dropout removes is never read."""
+    at = rows.to(tl.int64)[:, None, None] * (H * W) + (h[:, None] * W + c[None, :])[None, :, :]
+    valid = kept[:, :, None] & ((h < H)[:, None] & (c < W)[None, :])[None, :, :]
+    return tl.load(X + at, mask=valid, other=0.0)
+
+
+@triton.jit
 def gather_heads(X, rows, h, H: tl.constexpr, HP: tl.constexpr, STRIDE: tl.constexpr):
     """Numbers ``[V, HP]`` at the start of rows of STRIDE."""
     at = rows.to(tl.int64)[:, None] * STRIDE + h[None, :]
