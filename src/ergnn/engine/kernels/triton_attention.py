@@ -27,8 +27,10 @@ from ergnn.engine.kernels.triton_gather import Shape
 
 PEAKS = 256
 """Numbers that a program compares at a time."""
-NARROW = 32.0
-"""Up to this range of ``a_src``, the largest one bounds the scores of every row: ``exp(-32)`` is far from underflow."""
+PIECES = 8
+"""Pieces of rows whose largest scores a program finds."""
+NARROW = 64.0
+"""Up to this range of ``a_src``, the largest one bounds the scores of every row: ``exp(-64)`` is far from underflow."""
 
 
 def _record_width(heads: int, width: int, more: int) -> int:
@@ -60,7 +62,7 @@ def forward(
     """Output, log-denominators, and (where ``train``) what the gradient of ``a_dst`` needs, P and q."""
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
-    shape = Shape(heads, record, 256 if heads > 1 else 128)
+    shape = Shape(heads, record)
     segments = links.segments(shape.parts(links.sources))
     out, lse = z.new_empty(links.targets, heads, width), z.new_empty(links.targets, heads)
     bent, share = (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
@@ -69,18 +71,17 @@ def forward(
     part_o, part_p = z.new_empty(count, heads, width), z.new_empty(count if train else 0, heads, width)
     drop, limit, scale = _dropout(key, links, p)
     saved = (out, lse, bent, share, part_m, part_l, part_q, part_o, part_p)
-    padded = shape.padded
-    a_src, largest = a_src.contiguous(), z.new_empty(segments.row.numel(), heads)
-    grid = (segments.row.numel(),)
+    padded, pieces = shape.padded, segments.row.numel()
+    a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
     low, high = a_src.aminmax(dim=0) if a_src.size(0) else (a_src.new_zeros(heads),) * 2
-    triton_forward.peaks[grid](
-        segments.row, segments.begin, segments.end, links.col, a_src, low, high, largest, heads, padded[0],
-        max(1, PEAKS // padded[0]), links.loops, NARROW, num_warps=1,
+    triton_forward.peaks[(triton.cdiv(pieces, PIECES),)](
+        segments.row, segments.begin, segments.end, links.col, a_src, low, high, largest, pieces, heads, padded[0],
+        max(1, PEAKS // padded[0]), PIECES, links.loops, NARROW, num_warps=1,
     )  # fmt: skip
-    triton_forward.output[grid](
-        *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), largest, drop, *saved,
-        limit, scale, heads, width, record, *padded, shape.steps, shape.lanes, slope, key is not None, train,
-        links.loops, num_warps=shape.warps,
+    triton_forward.output[(pieces,)](
+        *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), low, high, largest, drop,
+        *saved, limit, scale, heads, width, record, *padded, shape.chunk, shape.steps, shape.lanes, slope,
+        key is not None, train, links.loops, NARROW, num_warps=shape.warps,
     )  # fmt: skip
     if count:
         triton_forward.merge_output[(segments.merged.numel(),)](
@@ -104,7 +105,7 @@ def backward(
     out, lse, bent, share = saved
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 3)
-    shape, back = Shape(heads, record), links.transposed()
+    shape, back = Shape(heads, record, halves=key is not None), links.transposed()
     g = g.contiguous()
     d_dst = torch.empty_like(lse)
     records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
@@ -120,7 +121,7 @@ def backward(
     drop, limit, scale = _dropout(key, links, p)
     triton_backward.sources[(segments.row.numel(),)](
         *_pieces(segments, back), z.contiguous(), a_src.contiguous(), g, records, drop, d_z, d_src, part_z, part_a,
-        limit, scale, heads, width, record, *shape.padded, shape.steps, shape.lanes, slope, key is not None,
+        limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope, key is not None,
         links.loops, num_warps=shape.warps,
     )  # fmt: skip
     if count:
@@ -154,7 +155,7 @@ def derivative(
     triton_forward.derivative[(segments.row.numel(),)](
         *_pieces(segments, links), _packed(z, a_src, record), _packed(z_dot, src_dot, record), a_src, src_dot,
         a_dst.contiguous(), dst_dot.contiguous(), lse, out, drop, change, part_m, part_o, limit, scale,
-        heads, width, record, *shape.padded, shape.steps, shape.lanes, slope, key is not None,
+        heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope, key is not None,
         links.loops, num_warps=shape.warps,
     )  # fmt: skip
     if count:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import column, gather, gather_heads, gather_kept, leaky
+from ergnn.engine.kernels.triton_gather import column, following, gather, gather_heads, leaky, store
 from ergnn.engine.kernels.triton_masks import keeps
 
 
@@ -45,77 +45,87 @@ def targets(
 
 @triton.jit
 def _step(
-    das, acc, i, ok, row, a, z, h, c, G, RECORD, key, limit, scale,
-    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr,
+    das, acc, acc2, i, ok, row, a, z, z2, h, c, G, RECORD, key, limit, scale,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     SLOPE: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
+    EVEN: tl.constexpr = HP == H and CP == W
+    kept = ok[:, None]
+    if DROP:
+        kept = keeps(i[:, None], row, h[None, :], key, limit)
     if W > C:
-        g = gather(RECORD, i, h, c, H, W, HP, CP)
+        g = gather(RECORD, i, kept, h, c, H, W, EVEN, False)
         ad, lse, d = column(g, c, C), column(g, c, C + 1), column(g, c, C + 2)
     else:
-        if DROP:
-            g = gather_kept(G, i, keeps(i[:, None], row, h[None, :], key, limit), h, c, H, C, HP, CP)
-        else:
-            g = gather(G, i, h, c, H, C, HP, CP)
+        g = gather(G, i, kept, h, c, H, C, EVEN, DROP)
         ad = gather_heads(RECORD, i, h, H, HP, 3 * H)
         lse = gather_heads(RECORD + H, i, h, H, HP, 3 * H)
         d = gather_heads(RECORD + 2 * H, i, h, H, HP, 3 * H)
     score = a[None, :] + ad
     alpha = tl.where(ok[:, None], tl.exp(leaky(score, SLOPE) - lse), 0.0)
     dot = tl.sum(g * z[None, :, :], 2)
-    kept = alpha
+    if N < CP:
+        g2 = gather(G, i, kept, h, c + N, H, C, EVEN, DROP)
+        dot += tl.sum(g2 * z2[None, :, :], 2)
+    weight = alpha
     if DROP:
-        dot = dot * scale
-        kept = alpha * scale
+        weight, dot = alpha * scale, dot * scale
         if W > C:
-            keep = keeps(i[:, None], row, h[None, :], key, limit)
-            dot = tl.where(keep, dot, 0.0)
-            kept = tl.where(keep, kept, 0.0)
+            weight, dot = tl.where(kept, weight, 0.0), tl.where(kept, dot, 0.0)
     das += alpha * (dot - d) * tl.where(score > 0, 1.0, SLOPE)
-    acc += kept[:, :, None] * g
-    return das, acc
+    acc += weight[:, :, None] * g
+    if N < CP:
+        acc2 += weight[:, :, None] * g2
+    return das, acc, acc2
 
 
 @triton.jit
 def sources(
     ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, G, RECORD, KEY, DZ, DAS, PZ, PA, limit, scale,
-    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, U: tl.constexpr,
-    V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
+    U: tl.constexpr, V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of ``z`` and ``a_src``, over the targets of each source row."""
     s = tl.program_id(0)
     row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
-    h, c, v = tl.arange(0, HP), tl.arange(0, CP), tl.arange(0, V)
+    h, c, v = tl.arange(0, HP), tl.arange(0, N), tl.arange(0, V)
     at = row.to(tl.int64)
-    hc = h[:, None] * C + c[None, :]
-    valid = (h < H)[:, None] & (c < C)[None, :]
-    z = tl.load(Z + at * (H * C) + hc, mask=valid, other=0.0)
+    own = Z + at * (H * C) + h[:, None] * C + c[None, :]
+    z = tl.load(own, mask=(h < H)[:, None] & (c < C)[None, :], other=0.0)
+    z2 = tl.load(own + N, mask=(h < H)[:, None] & (c + N < C)[None, :], other=0.0)
     a = tl.load(AS + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
-    das, acc = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP, CP], tl.float32)
+    das = tl.zeros([V, HP], tl.float32)
+    acc, acc2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
+    then = following(COL, begin + v, end)
     for e in range(begin, end, U * V):
         for u in tl.static_range(U):
-            ok = e + u * V + v < end
-            i = tl.load(COL + e + u * V + v, mask=ok, other=0)
+            i, ok = then, e + u * V + v < end
+            then = following(COL, e + (u + 1) * V + v, end)
             if LOOPS:
                 ok = ok & (i != row)
-            das, acc = _step(
-                das, acc, i, ok, row, a, z, h, c, G, RECORD, key, limit, scale, H, C, W, HP, CP, SLOPE, DROP
-            )
+            das, acc, acc2 = _step(
+                das, acc, acc2, i, ok, row, a, z, z2, h, c, G, RECORD, key, limit, scale,
+                H, C, W, HP, CP, N, SLOPE, DROP,
+            )  # fmt: skip
     if LOOPS:
         ok = (v == 0) & (tl.load(ROWPTR + at) == begin)
-        das, acc = _step(
-            das, acc, row + v * 0, ok, row, a, z, h, c, G, RECORD, key, limit, scale, H, C, W, HP, CP, SLOPE, DROP
-        )
+        das, acc, acc2 = _step(
+            das, acc, acc2, row + v * 0, ok, row, a, z, z2, h, c, G, RECORD, key, limit, scale,
+            H, C, W, HP, CP, N, SLOPE, DROP,
+        )  # fmt: skip
     das = tl.sum(das, 0)
-    acc = tl.sum(acc, 0)
     if slot < 0:
-        tl.store(DZ + at * (H * C) + hc, acc, mask=valid)
         tl.store(DAS + at * H + h, das, mask=h < H)
+        store(DZ, at, tl.sum(acc, 0), h, c, H, C)
+        if N < CP:
+            store(DZ, at, tl.sum(acc2, 0), h, c + N, H, C)
     else:
         to = slot.to(tl.int64)
-        tl.store(PZ + to * (H * C) + hc, acc, mask=valid)
         tl.store(PA + to * H + h, das, mask=h < H)
+        store(PZ, to, tl.sum(acc, 0), h, c, H, C)
+        if N < CP:
+            store(PZ, to, tl.sum(acc2, 0), h, c + N, H, C)
 
 
 @triton.jit

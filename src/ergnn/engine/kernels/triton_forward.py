@@ -7,119 +7,136 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import column, gather, gather_heads, gather_kept, leaky
+from ergnn.engine.kernels.triton_gather import column, following, gather, gather_heads, leaky, store
 from ergnn.engine.kernels.triton_masks import keeps
 
 
 @triton.jit
-def peaks(
-    ROW, BEGIN, END, COL, AS, LOW, HIGH, M,
-    H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, LOOPS: tl.constexpr, NARROW: tl.constexpr,
-):  # fmt: skip
-    """An upper bound of the ``a_src`` that each piece of a row meets: the largest of all, or its own largest.
+def _bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
+    """The largest ``a_src`` of all rows, and whether it is near enough to each row's own largest."""
+    low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
+    return high, tl.max(high - low, 0) <= NARROW
 
-    Weights ``exp(s − m)`` need a bound m that is near the row's largest score. If the range of ``a_src`` is at most
-    NARROW, the largest of all rows is near enough; otherwise the piece's neighbors are read.
-    """
-    s = tl.program_id(0)
-    row, begin, end = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s)
+
+@triton.jit
+def peaks(
+    ROW, BEGIN, END, COL, AS, LOW, HIGH, M, count,
+    H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, B: tl.constexpr, LOOPS: tl.constexpr, NARROW: tl.constexpr,
+):  # fmt: skip
+    """The largest ``a_src`` that each piece of a row meets, B pieces per program; nothing if the bound will do."""
     h, t = tl.arange(0, HP), tl.arange(0, T)
-    high = tl.load(HIGH + h, mask=h < H, other=0.0)
-    narrow = tl.max(high - tl.load(LOW + h, mask=h < H, other=0.0), 0) <= NARROW
-    if narrow:
-        end = begin
-    most = tl.full([T, HP], float("-inf"), tl.float32)
-    for e in range(begin, end, T):
-        ok = e + t < end
-        j = tl.load(COL + e + t, mask=ok, other=0)
-        most = tl.maximum(most, tl.where(ok[:, None], gather_heads(AS, j, h, H, HP, H), float("-inf")))
-    m = tl.max(most, 0)
-    if LOOPS:
-        m = tl.maximum(m, tl.load(AS + row.to(tl.int64) * H + h, mask=h < H, other=0.0))
-    tl.store(M + s.to(tl.int64) * H + h, tl.where(narrow, high, m), mask=h < H)
+    _, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    first = tl.program_id(0) * B
+    last = tl.where(narrow, first, tl.minimum(first + B, count))
+    for s in range(first, last):
+        row, begin, end = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s)
+        most = tl.full([T, HP], float("-inf"), tl.float32)
+        for e in range(begin, end, T):
+            ok = e + t < end
+            j = tl.load(COL + e + t, mask=ok, other=0)
+            most = tl.maximum(most, tl.where(ok[:, None], gather_heads(AS, j, h, H, HP, H), float("-inf")))
+        m = tl.max(most, 0)
+        if LOOPS:
+            m = tl.maximum(m, tl.load(AS + row.to(tl.int64) * H + h, mask=h < H, other=0.0))
+        tl.store(M + s.to(tl.int64) * H + h, m, mask=h < H)
 
 
 @triton.jit
 def _output_step(
-    total, share, acc, accp, j, ok, row, ad, m, h, c, Z, AS, key, limit,
-    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr,
+    total, share, acc, accp, acc2, accp2, j, ok, row, ad, m, h, c, Z, AS, key, limit,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
 ):  # fmt: skip
+    EVEN: tl.constexpr = HP == H and CP == W
+    kept = ok[:, None]
+    if DROP:
+        kept = keeps(row, j[:, None], h[None, :], key, limit)
     if W > C:
-        z = gather(Z, j, h, c, H, W, HP, CP)
+        z = gather(Z, j, kept, h, c, H, W, EVEN, False)
         a = column(z, c, C)
     else:
+        z = gather(Z, j, kept, h, c, H, W, EVEN, DROP)
         a = gather_heads(AS, j, h, H, HP, H)
-        if DROP:
-            kept = keeps(row, j[:, None], h[None, :], key, limit)
-            z = gather_kept(Z, j, kept, h, c, H, W, HP, CP)
-        else:
-            z = gather(Z, j, h, c, H, W, HP, CP)
     a += ad[None, :]
     p = tl.where(ok[:, None], tl.exp(leaky(a, SLOPE) - m[None, :]), 0.0)
+    above = tl.where(a > 0, p, 0.0)
     total += p
     if TRAIN:
-        share += tl.where(a > 0, p, 0.0)
+        share += above
     if DROP and W > C:
-        p = tl.where(keeps(row, j[:, None], h[None, :], key, limit), p, 0.0)
+        p, above = tl.where(kept, p, 0.0), tl.where(kept, above, 0.0)
     acc += p[:, :, None] * z
     if TRAIN:
-        accp += tl.where(a > 0, p, 0.0)[:, :, None] * z
-    return total, share, acc, accp
+        accp += above[:, :, None] * z
+    if N < CP:
+        z = gather(Z, j, kept, h, c + N, H, W, EVEN, DROP)
+        acc2 += p[:, :, None] * z
+        if TRAIN:
+            accp2 += above[:, :, None] * z
+    return total, share, acc, accp, acc2, accp2
 
 
 @triton.jit
 def output(
-    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, AD, M, KEY, OUT, LSE, P, Q, PM, PL, PQ, PO, PP, limit, scale,
-    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, U: tl.constexpr,
-    V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
-    LOOPS: tl.constexpr,
+    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, AD, LOW, HIGH, M, KEY, OUT, LSE, P, Q, PM, PL, PQ, PO, PP, limit, scale,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
+    U: tl.constexpr, V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
+    LOOPS: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0)
     row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
-    h, c, v = tl.arange(0, HP), tl.arange(0, CP), tl.arange(0, V)
+    h, c, v = tl.arange(0, HP), tl.arange(0, N), tl.arange(0, V)
     at = row.to(tl.int64)
     ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
-    m = tl.load(M + s.to(tl.int64) * H + h, mask=h < H, other=0.0)
-    m = leaky(m + ad, SLOPE)
+    high, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    own = tl.load(M + s.to(tl.int64) * H + h, mask=h < tl.where(narrow, 0, H), other=0.0)
+    m = leaky(tl.where(narrow, high, own) + ad, SLOPE)
     total, share = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP], tl.float32)
-    acc, accp = tl.zeros([V, HP, CP], tl.float32), tl.zeros([V, HP, CP], tl.float32)
+    acc, accp = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
+    acc2, accp2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
+    then = following(COL, begin + v, end)
     for e in range(begin, end, U * V):
         for u in tl.static_range(U):
-            ok = e + u * V + v < end
-            j = tl.load(COL + e + u * V + v, mask=ok, other=0)
+            j, ok = then, e + u * V + v < end
+            then = following(COL, e + (u + 1) * V + v, end)
             if LOOPS:
                 ok = ok & (j != row)
-            total, share, acc, accp = _output_step(
-                total, share, acc, accp, j, ok, row, ad, m, h, c, Z, AS, key, limit,
-                H, C, W, HP, CP, SLOPE, DROP, TRAIN,
+            total, share, acc, accp, acc2, accp2 = _output_step(
+                total, share, acc, accp, acc2, accp2, j, ok, row, ad, m, h, c, Z, AS, key, limit,
+                H, C, W, HP, CP, N, SLOPE, DROP, TRAIN,
             )  # fmt: skip
     if LOOPS:
         ok = (v == 0) & (tl.load(ROWPTR + at) == begin)
-        total, share, acc, accp = _output_step(
-            total, share, acc, accp, row + v * 0, ok, row, ad, m, h, c, Z, AS, key, limit,
-            H, C, W, HP, CP, SLOPE, DROP, TRAIN,
+        total, share, acc, accp, acc2, accp2 = _output_step(
+            total, share, acc, accp, acc2, accp2, row + v * 0, ok, row, ad, m, h, c, Z, AS, key, limit,
+            H, C, W, HP, CP, N, SLOPE, DROP, TRAIN,
         )  # fmt: skip
-    total = tl.sum(total, 0)
-    acc = tl.sum(acc, 0)
-    hc = h[:, None] * C + c[None, :]
-    valid = (h < H)[:, None] & (c < C)[None, :]
+    total, share = tl.sum(total, 0), tl.sum(share, 0)
     if slot < 0:
         inverse = tl.where(total > 0, 1.0 / total, 0.0)
-        tl.store(OUT + at * (H * C) + hc, acc * (inverse * scale)[:, None], mask=valid)
+        by = (inverse * scale)[:, None]
         tl.store(LSE + at * H + h, tl.where(total > 0, m + tl.log(total), 0.0), mask=h < H)
+        store(OUT, at, tl.sum(acc, 0) * by, h, c, H, C)
+        if N < CP:
+            store(OUT, at, tl.sum(acc2, 0) * by, h, c + N, H, C)
         if TRAIN:
-            tl.store(P + at * (H * C) + hc, tl.sum(accp, 0) * (inverse * scale)[:, None], mask=valid)
-            tl.store(Q + at * H + h, tl.sum(share, 0) * inverse, mask=h < H)
+            tl.store(Q + at * H + h, share * inverse, mask=h < H)
+            store(P, at, tl.sum(accp, 0) * by, h, c, H, C)
+            if N < CP:
+                store(P, at, tl.sum(accp2, 0) * by, h, c + N, H, C)
     else:
         to = slot.to(tl.int64)
         tl.store(PM + to * H + h, m, mask=h < H)
         tl.store(PL + to * H + h, total, mask=h < H)
-        tl.store(PO + to * (H * C) + hc, acc, mask=valid)
+        store(PO, to, tl.sum(acc, 0), h, c, H, C)
+        if N < CP:
+            store(PO, to, tl.sum(acc2, 0), h, c + N, H, C)
         if TRAIN:
-            tl.store(PQ + to * H + h, tl.sum(share, 0), mask=h < H)
-            tl.store(PP + to * (H * C) + hc, tl.sum(accp, 0), mask=valid)
+            tl.store(PQ + to * H + h, share, mask=h < H)
+            store(PP, to, tl.sum(accp, 0), h, c, H, C)
+            if N < CP:
+                store(PP, to, tl.sum(accp2, 0), h, c + N, H, C)
 
 
 @triton.jit
@@ -156,23 +173,20 @@ def merge_output(
 
 @triton.jit
 def _derivative_step(
-    mean, acc, j, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
-    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr,
+    mean, acc, acc2, j, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     SLOPE: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
+    EVEN: tl.constexpr = HP == H and CP == W
+    SKIP: tl.constexpr = DROP and W == C
+    kept = ok[:, None]
+    if DROP:
+        kept = keeps(row, j[:, None], h[None, :], key, limit)
+    z, z_dot = gather(Z, j, kept, h, c, H, W, EVEN, SKIP), gather(ZD, j, kept, h, c, H, W, EVEN, SKIP)
     if W > C:
-        z = gather(Z, j, h, c, H, W, HP, CP)
-        z_dot = gather(ZD, j, h, c, H, W, HP, CP)
         a, a_dot = column(z, c, C), column(z_dot, c, C)
     else:
         a, a_dot = gather_heads(AS, j, h, H, HP, H), gather_heads(ASD, j, h, H, HP, H)
-        if DROP:
-            kept = keeps(row, j[:, None], h[None, :], key, limit)
-            z = gather_kept(Z, j, kept, h, c, H, W, HP, CP)
-            z_dot = gather_kept(ZD, j, kept, h, c, H, W, HP, CP)
-        else:
-            z = gather(Z, j, h, c, H, W, HP, CP)
-            z_dot = gather(ZD, j, h, c, H, W, HP, CP)
     score = a + ad[None, :]
     alpha = tl.where(ok[:, None], tl.exp(leaky(score, SLOPE) - lse[None, :]), 0.0)
     moved = (a_dot + ad_dot[None, :]) * tl.where(score > 0, 1.0, SLOPE)
@@ -180,50 +194,63 @@ def _derivative_step(
     if DROP:
         alpha = alpha * scale
         if W > C:
-            alpha = tl.where(keeps(row, j[:, None], h[None, :], key, limit), alpha, 0.0)
-    acc += (alpha * moved)[:, :, None] * z + alpha[:, :, None] * z_dot
-    return mean, acc
+            alpha = tl.where(kept, alpha, 0.0)
+    moved = (alpha * moved)[:, :, None]
+    acc += moved * z + alpha[:, :, None] * z_dot
+    if N < CP:
+        z, z_dot = gather(Z, j, kept, h, c + N, H, W, EVEN, SKIP), gather(ZD, j, kept, h, c + N, H, W, EVEN, SKIP)
+        acc2 += moved * z + alpha[:, :, None] * z_dot
+    return mean, acc, acc2
 
 
 @triton.jit
 def derivative(
     ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, ZD, AS, ASD, AD, ADD, LSE, OUT, KEY, CHANGE, PM, PO, limit, scale,
-    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, U: tl.constexpr,
-    V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
+    H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
+    U: tl.constexpr, V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0)
     row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
-    h, c, v = tl.arange(0, HP), tl.arange(0, CP), tl.arange(0, V)
+    h, c, v = tl.arange(0, HP), tl.arange(0, N), tl.arange(0, V)
     at = row.to(tl.int64)
     ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
     ad_dot = tl.load(ADD + at * H + h, mask=h < H, other=0.0)
     lse = tl.load(LSE + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
-    mean, acc = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP, CP], tl.float32)
+    mean = tl.zeros([V, HP], tl.float32)
+    acc, acc2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
+    then = following(COL, begin + v, end)
     for e in range(begin, end, U * V):
         for u in tl.static_range(U):
-            ok = e + u * V + v < end
-            j = tl.load(COL + e + u * V + v, mask=ok, other=0)
+            j, ok = then, e + u * V + v < end
+            then = following(COL, e + (u + 1) * V + v, end)
             if LOOPS:
                 ok = ok & (j != row)
-            mean, acc = _derivative_step(
-                mean, acc, j, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
-                H, C, W, HP, CP, SLOPE, DROP,
+            mean, acc, acc2 = _derivative_step(
+                mean, acc, acc2, j, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
+                H, C, W, HP, CP, N, SLOPE, DROP,
             )  # fmt: skip
     if LOOPS:
         ok = (v == 0) & (tl.load(ROWPTR + at) == begin)
-        mean, acc = _derivative_step(
-            mean, acc, row + v * 0, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
-            H, C, W, HP, CP, SLOPE, DROP,
+        mean, acc, acc2 = _derivative_step(
+            mean, acc, acc2, row + v * 0, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
+            H, C, W, HP, CP, N, SLOPE, DROP,
         )  # fmt: skip
     mean = tl.sum(mean, 0)
-    acc = tl.sum(acc, 0)
-    hc = h[:, None] * C + c[None, :]
-    valid = (h < H)[:, None] & (c < C)[None, :]
     if slot < 0:
-        out = tl.load(OUT + at * (H * C) + hc, mask=valid, other=0.0)
-        tl.store(CHANGE + at * (H * C) + hc, acc - mean[:, None] * out, mask=valid)
+        _store_change(CHANGE, OUT, at, tl.sum(acc, 0), mean, h, c, H, C)
+        if N < CP:
+            _store_change(CHANGE, OUT, at, tl.sum(acc2, 0), mean, h, c + N, H, C)
     else:
         to = slot.to(tl.int64)
-        tl.store(PO + to * (H * C) + hc, acc, mask=valid)
         tl.store(PM + to * H + h, mean, mask=h < H)
+        store(PO, to, tl.sum(acc, 0), h, c, H, C)
+        if N < CP:
+            store(PO, to, tl.sum(acc2, 0), h, c + N, H, C)
+
+
+@triton.jit
+def _store_change(CHANGE, OUT, row, acc, mean, h, c, H: tl.constexpr, C: tl.constexpr):
+    valid = (h < H)[:, None] & (c < C)[None, :]
+    out = tl.load(OUT + row * (H * C) + h[:, None] * C + c[None, :], mask=valid, other=0.0)
+    store(CHANGE, row, acc - mean[:, None] * out, h, c, H, C)

@@ -32,8 +32,8 @@ def _dropped(H, KEY, OUT, size, limit, scale, BLOCK: tl.constexpr):
     x = (x ^ (x >> 15)) * 0x846CA68B
     x = x ^ (x >> 16)
     kept = x.to(tl.int32, bitcast=True) >= limit
-    h = tl.load(H + at, mask=(at < size) & kept, other=0.0)
-    tl.store(OUT + at, h * scale, mask=at < size)
+    h = tl.load(H + at, mask=at < size, other=0.0)
+    tl.store(OUT + at, tl.where(kept, h * scale, 0.0), mask=at < size)
 
 
 def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
