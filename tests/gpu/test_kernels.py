@@ -25,13 +25,20 @@ from ergnn.nn.examples import Examples
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
 
-@pytest.mark.parametrize("pieces", [(2048, 40 * 2**20), (5, 0)], ids=["whole rows", "rows in pieces"])
+@pytest.mark.parametrize(
+    ("segment", "cache", "narrow"),
+    [(2048, 40 * 2**20, 64.0), (5, 0, 64.0), (5, 0, -1.0)],
+    ids=["whole rows", "rows in pieces", "largest score per piece"],
+)
 @pytest.mark.parametrize("name", SHAPES)
-def test_kernels_are_their_twin(name: str, pieces: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    from ergnn.engine.kernels import triton_gather
+def test_kernels_are_their_twin(
+    name: str, segment: int, cache: int, narrow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ergnn.engine.kernels import triton_attention, triton_gather
 
-    monkeypatch.setattr(links_module, "SEGMENT", pieces[0])
-    monkeypatch.setattr(triton_gather, "CACHE", pieces[1])
+    monkeypatch.setattr(links_module, "SEGMENT", segment)
+    monkeypatch.setattr(triton_gather, "CACHE", cache)
+    monkeypatch.setattr(triton_attention, "NARROW", narrow)
     for width in (5, 16, 70):
         check_sums(name, width, torch.float32, "cuda", 1e-5)
     for p in (0.0, 0.6):
@@ -128,3 +135,16 @@ def test_a_stream_on_lists_is_the_same_again_to_the_bit(monkeypatch: pytest.Monk
     for p, q in zip(made[0].model.parameters(), made[1].model.parameters(), strict=True):
         assert torch.equal(p, q)
     assert made[0].method.buffer.nodes.tolist() == made[1].method.buffer.nodes.tolist()
+
+
+def test_softmax_is_exact_if_the_largest_score_of_all_is_far_from_that_of_a_row() -> None:
+    """Node 0 has a score of 500 and is nobody's neighbor: weights relative to it would all be zero."""
+    n, d = 300, 7
+    col = (1 + (torch.arange(n * d) * 7919) % (n - 1)).int().cuda()
+    links = links_module.Links(torch.arange(n + 1).cuda() * d, col, n)
+    generator = torch.Generator().manual_seed(0)
+    z, a_src, a_dst = (torch.randn(*shape, generator=generator) for shape in ((n, 8, 8), (n, 8), (n, 8)))
+    a_src[0] = 500.0
+    values = [value.cuda() for value in (z, a_src, a_dst)]
+    out, exact = attention(*values, links), attention(*(value.double() for value in values), links)
+    assert float((out - exact).norm() / exact.norm()) < 1e-5

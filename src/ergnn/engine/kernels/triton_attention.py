@@ -121,8 +121,8 @@ def backward(
     drop, limit, scale = _dropout(key, links, p)
     triton_backward.sources[(segments.row.numel(),)](
         *_pieces(segments, back), z.contiguous(), a_src.contiguous(), g, records, drop, d_z, d_src, part_z, part_a,
-        limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope, key is not None,
-        links.loops, num_warps=shape.warps,
+        limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope,
+        key is not None, links.loops, num_warps=shape.warps,
     )  # fmt: skip
     if count:
         _merge(segments, part_z, part_a, d_z, d_src, None, shape)

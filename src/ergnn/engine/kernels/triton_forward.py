@@ -1,5 +1,4 @@
 # mypy: ignore-errors
-# ruff: noqa: SIM108
 """Attention's output, and its derivative along a direction; see :mod:`.triton_attention`."""
 
 from __future__ import annotations
