@@ -60,7 +60,7 @@ class RunTable:
             options = {"pool_size": 1, "max_overflow": 0, "pool_pre_ping": True}
         elif self.name != ":memory:":
             if not create and not Path(self.name).is_file():
-                raise InputError(f"{self.name}: there is no such run store")
+                raise InputError(f"{self.name}: no such run store")
             Path(self.name).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._engine = sqlalchemy.create_engine(url, **options)
@@ -129,7 +129,7 @@ class RunTable:
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK)))
             if not sql.inspect(connection).has_table("store"):
                 if not create:
-                    raise InputError(f"{self.name}: there is no such run store")
+                    raise InputError(f"{self.name}: no such run store")
                 store.metadata.create_all(connection)
                 connection.execute(store.insert().values(schema=SCHEMA_VERSION))
             version = connection.execute(sql.select(store.c.schema)).scalar_one()

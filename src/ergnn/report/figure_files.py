@@ -54,7 +54,7 @@ def check_file(path: str | Path) -> None:
     if suffix not in _DATES:
         raise InputError(f"{path}: a figure is written as one of: {', '.join(f'.{name}' for name in _DATES)}")
     if not Path(path).absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no folder {Path(path).absolute().parent}")
+        raise InputError(f"{path}: no such folder: {Path(path).absolute().parent}")
     _matplotlib()
 
 
