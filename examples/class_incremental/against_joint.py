@@ -37,7 +37,7 @@ def trials(backbone: str) -> list[dict[str, Any]]:
 
 
 def streams(dataset: str, seed: int, device: str, normalize: bool = True) -> tuple[ergnn.TaskStream, ergnn.TaskStream]:
-    """The stream of two classes per task in a shuffled order, and all classes as one task."""
+    """Create the stream of two classes per task in a shuffled order, and a stream with all classes as one task."""
     graph = ergnn.load_graph(dataset, split="seeded").graph
     graph = graph.row_normalized() if normalize else graph
     if dataset in PLANETOID:
@@ -69,7 +69,7 @@ def _of(nodes: Tensor, y: Tensor, group: list[int]) -> Tensor:
 
 
 def scores(learner: ergnn.Learner, stream: ergnn.TaskStream, task: int | None, split: str) -> tuple[float, float]:
-    """Share of right answers over all nodes, and its mean over the tasks."""
+    """Return the accuracy over all nodes, and its mean over the tasks."""
     right, each = 0, []
     for part in stream:
         nodes = getattr(part, split)
