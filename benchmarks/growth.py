@@ -1,4 +1,4 @@
-"""A graph that grows by 500 nodes an update, 200 times: does an update cost what it touches, or what there is?
+"""Measure whether the cost of an update depends on its size or on the graph: 200 updates of 500 nodes.
 
     python benchmarks/growth.py [--method analytic] [--updates 200] [--nodes 500] [--out FILE.json] [--plot FILE.svg]
 
@@ -115,8 +115,10 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--method", choices=("analytic", "replay"), default="replay")
-    parser.add_argument("--feature-map", help="of the analytic method, e.g. hops")
-    parser.add_argument("--distant", type=float, default=0.1, help="share of edges to any older node (default: 0.1)")
+    parser.add_argument("--feature-map", help="feature map of the analytic method, e.g. hops")
+    parser.add_argument(
+        "--distant", type=float, default=0.1, help="fraction of edges to any earlier node (default: 0.1)"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()

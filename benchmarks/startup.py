@@ -1,4 +1,4 @@
-"""How long importing and usage errors take, beside ``import torch`` in the same run.
+"""Measure the time of imports and usage errors, compared with ``import torch`` in the same run.
 
     python -m benchmarks.startup
 

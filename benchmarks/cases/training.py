@@ -1,4 +1,4 @@
-"""Training: a step, a whole stream, and seeds side by side."""
+"""Training: a step, a stream, and several seeds at once."""
 
 from __future__ import annotations
 
