@@ -2,8 +2,8 @@
 
     python benchmarks/replay_batch.py [--dataset coauthor-cs] [--seeds 3] [--epochs 100] [--backbone gcn]
 
-Compares three values of ``replay_batch``: four times the nodes remembered per class, the default (as many as the task
-has training nodes), and 0 (the whole buffer), each for 1 and 5 remembered nodes per class. A tenth of each class is for
+Compares three values of ``replay_batch``: four times the nodes stored per class, the default (as many as the task has
+training nodes), and 0 (the whole buffer), each for 1 and 5 stored nodes per class. A tenth of each class is for
 training. Printed are the average accuracy over all tasks after the last one (mean and standard deviation over seeds),
 and the training time of the last three tasks in units of the first. (All classes compete, and the loss is Eq. 3 alone:
 ``class_balance="none"``.)

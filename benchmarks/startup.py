@@ -2,7 +2,7 @@
 
     python -m benchmarks.startup
 
-Each time is the least of several fresh interpreters, taken in turn.
+Each time is the minimum over several fresh interpreters, run alternately.
 """
 
 from __future__ import annotations
