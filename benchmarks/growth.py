@@ -3,7 +3,7 @@
     python benchmarks/growth.py [--method analytic] [--updates 200] [--nodes 500] [--out FILE.json] [--plot FILE.svg]
 
 Every update runs in its own process (a fork of one that has imported everything), so its processor time and peak memory
-can be measured. New nodes are linked to each other and to the last two updates, and one edge in ten leads to any earlier
+can be measured. New nodes are linked to each other and to the last two updates; one edge in ten leads to any earlier
 node. Every update has all ten classes; 300 held-out nodes are scored. Replay stores 200 nodes; the analytic method
 solves its head from all labels.
 """
