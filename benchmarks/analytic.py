@@ -1,14 +1,14 @@
-"""The closed-form method on large graphs: time by phase, peak memory, accuracy; each case is one line of JSON.
+"""Measure the closed-form method on large graphs: time per phase, peak memory, accuracy; one line of JSON per case.
 
     python benchmarks/analytic.py --case gpu                  # reddit-like at full size, one GPU
     python benchmarks/analytic.py --case cpu --threads 2      # reddit-like, 100,000 nodes and 10 million edges
     python benchmarks/analytic.py --case disk --threads 1     # 10 million nodes and 100 million edges in files
 
 ``gpu`` and ``cpu`` learn the class-incremental stream of 8 × 5 classes and score all tasks so far after each task, with
-the task unknown. ``disk`` learns one task of 16 classes from files that are mapped, and scores held-out nodes. Each
-measurement has a process of its own. ``peak_mb`` is its VmHWM: the most memory that was resident at any time, with
-the interpreter, the libraries, and pages of mapped files that the system had not taken back. ``anonymous_mb`` is the
-most that the process had allocated, without files (RssAnon, read every 20 ms).
+the task unknown. ``disk`` learns one task of 16 classes from memory-mapped files, and scores held-out nodes. Each
+measurement runs in its own process. ``peak_mb`` is its VmHWM: the peak resident memory, including the interpreter, the
+libraries, and pages of mapped files. ``anonymous_mb`` is the peak allocated memory, without files (RssAnon, read every
+20 ms).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 CLASSES = 16
 """Classes of the graph on disk."""
 TRAIN, TEST = 20, 50
-"""Of the graph on disk, one node in so many is labeled for training, and one for test."""
+"""In the graph on disk, one out of this many nodes is for training, and one for testing."""
 MADE = 1 << 18
-"""Nodes of the graph on disk that are made at a time."""
+"""Nodes of the graph on disk to generate at a time."""
 
 
 class Phases:
-    """Seconds by phase, of the clock and of the processors; work on a GPU is waited for."""
+    """Wall and processor seconds per phase; synchronizes the GPU."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -67,7 +67,7 @@ class Phases:
         self._last, self._last_cpu = now, cpu
 
     def report(self) -> dict[str, Any]:
-        """What a case prints; sums leave out loading."""
+        """Return the values that a case prints; totals exclude loading."""
         both = {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
         sums = {
             f"{name}_after_load": round(sum(v for k, v in part.items() if k != "load"), 3)
@@ -77,7 +77,7 @@ class Phases:
 
 
 class AnonymousPeak(threading.Thread):
-    """The most anonymous memory of this process, in MB."""
+    """Peak anonymous memory of this process, in MB."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -95,7 +95,7 @@ class AnonymousPeak(threading.Thread):
 
 
 def memory_mb(field: str) -> float:
-    """A figure of this process in /proc; 0 where there is none."""
+    """Read a memory figure of this process from /proc; 0 if unavailable."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -108,7 +108,7 @@ def make_learner(args: argparse.Namespace) -> Learner:
 
 
 def timed_learner(args: argparse.Namespace, phases: Phases) -> Learner:
-    """A learner whose propagation is timed apart from the rest."""
+    """Create a learner whose propagation is timed separately."""
     sweep = Features._sweep
 
     def timed(self: Features, *arguments: Any) -> None:
@@ -121,7 +121,7 @@ def timed_learner(args: argparse.Namespace, phases: Phases) -> Learner:
 
 
 def learn_stream(learner: Learner, stream: TaskStream, phases: Phases) -> tuple[float, list[float]]:
-    """Micro accuracy over all tasks at the end with the task unknown, and the accuracy of each task then."""
+    """Learn a stream; return the final micro accuracy with the task unknown, and the final accuracy of each task."""
     scores: list[float] = []
     for i, task in enumerate(stream):
         learner.observe(task)
@@ -145,7 +145,7 @@ def reddit_like(args: argparse.Namespace) -> Graph:
 
 
 def stream_case(args: argparse.Namespace) -> dict[str, Any]:
-    """The class-incremental stream; on a GPU after a warm-up, which compiles the kernels."""
+    """Measure the class-incremental stream; on a GPU after a warm-up run, which compiles the kernels."""
     graph = reddit_like(args)  # made before the clock starts, where it is not in the cache folder
     if args.device == "cuda":
         warm = TaskStream.from_classes(graph, classes_per_task=5).to(args.device)
@@ -170,7 +170,7 @@ def stream_case(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def joint_case(args: argparse.Namespace) -> dict[str, Any]:
-    """The peer: a GCN that learns the classes of all tasks at once, as one task."""
+    """Measure the reference: a GCN trained on the classes of all tasks at once."""
     stream = TaskStream.from_classes(reddit_like(args), classes_per_task=40).to(args.device)
     learner = Learner("gcn", "finetune", head="growing", epochs=args.epochs, device=args.device)
     phases = Phases()
@@ -182,7 +182,7 @@ def joint_case(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def disk_case(args: argparse.Namespace) -> dict[str, Any]:
-    """One task from mapped files, in bounded memory."""
+    """Measure one task on memory-mapped files, in bounded memory."""
     phases, folder = Phases(), Path(args.folder)
     y = mapped(folder / "y.npy")
     node = torch.arange(y.numel())
@@ -209,7 +209,7 @@ def disk_case(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def write_disk_graph(folder: Path, nodes: int, edges: int, features: int) -> None:
-    """A homophilous graph with undirected links, made in blocks.
+    """Write a homophilous undirected graph in blocks.
 
     Nodes have random places on a ring. The class of a node is its place modulo 16. It is linked to the places at the
     distances ``o_1, …, o_{degree / 2}`` to both sides, the same ones for all nodes; four distances in five are
@@ -262,7 +262,7 @@ def gpu_memory() -> dict[str, float]:
 
 
 def child(args: argparse.Namespace) -> None:
-    """Measure in this process, and print the line."""
+    """Measure in this process, and print the result."""
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     anonymous = AnonymousPeak()
@@ -287,16 +287,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=sorted(DEFAULTS), required=True)
     parser.add_argument("--nodes", type=int)
-    parser.add_argument("--edges", type=int, help="directed edges; for reddit-like by default 492 per node")
+    parser.add_argument("--edges", type=int, help="number of directed edges (default for reddit-like: 492 per node)")
     parser.add_argument("--features", type=int)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--feature-map", help="by default auto; for gpu hops with λ = 0.3, hops, and auto in turn")
-    parser.add_argument("--lam", type=float, help="a fixed λ; by default the best by leave-one-out")
-    parser.add_argument("--epochs", type=int, default=200, help="epochs of the joint GCN")
-    parser.add_argument("--no-joint", action="store_true", help="leave out the joint GCN of --case gpu")
+    parser.add_argument("--feature-map", help="feature map (default: auto; for gpu: hops with λ = 0.3, hops, and auto)")
+    parser.add_argument("--lam", type=float, help="fixed λ (default: chosen by leave-one-out)")
+    parser.add_argument("--epochs", type=int, default=200, help="epochs of the joint GCN (default: 200)")
+    parser.add_argument("--no-joint", action="store_true", help="skip the joint GCN of --case gpu")
     parser.add_argument(
-        "--folder", help="keep the files of --case disk here and use them again; by default they are temporary"
+        "--folder", help="store and reuse the files of --case disk in this folder (default: a temporary one)"
     )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Run cases, build the table, save and load figures."""
+"""Run cases, build the table, save and load results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bench(
 
 
 def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = None) -> Table:
-    """Ours, the peer's and their ratio, and the ratio of an earlier run if given."""
+    """Build a table of our values, the reference's, and their ratio, with the ratio of an earlier run if given."""
     before = {(m["name"], m["threads"]): m["ratio"] for m in (last or {}).get("measurements", [])}
     rows = []
     for m in measurements:
@@ -55,7 +55,9 @@ def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = N
         if last is not None:
             row.append(_times(before.get((m.name, m.threads))))
         rows.append(row)
-    header = ["measured", "threads", "ours", "peer", "peer / ours"] + (["earlier"] if last is not None else [])
+    header = ["measured", "threads", "ours", "reference", "reference / ours"] + (
+        ["earlier"] if last is not None else []
+    )
     return Table(header, rows, align="l" + "r" * (len(header) - 1))
 
 
@@ -66,7 +68,7 @@ def _times(ratio: float | None) -> str:
 
 
 def case_list() -> str:
-    """Every case and what it measures, one line each."""
+    """List every case and what it measures, one per line."""
     return "\n".join(f"{name:<10} {(function.__doc__ or '').splitlines()[0]}" for name, function in CASES.items())
 
 
@@ -75,24 +77,24 @@ def save(measurements: list[Measurement], path: Path, quick: bool = False) -> No
 
 
 def load(path: Path, quick: bool | None = None) -> dict[str, Any]:
-    """Load the figures of an earlier run; with ``quick``, refuse those of the other kind of run."""
+    """Load the results of an earlier run; with ``quick``, raise an error for those of the other kind of run."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as benchmark figures ({error})") from None
+        raise InputError(f"{path}: cannot be read as benchmark results ({error})") from None
     if not isinstance(found, dict) or "measurements" not in found:
         raise InputError(f"{path}: has no 'measurements'; it was not written by `python -m benchmarks --json`")
     kind = bool(found.get("quick", False))
     if quick is not None and kind != quick:
         theirs, ours = ("quick", "full") if kind else ("full", "quick")
         raise InputError(
-            f"{path}: has figures of a {theirs} run, this is a {ours} one; their sizes and repeats differ. "
-            f"Compare {ours} with {ours}: {'add' if kind else 'leave out'} --quick"
+            f"{path}: has the results of a {theirs} run, but this is a {ours} run with other sizes and repeats; "
+            f"{'add' if kind else 'remove'} --quick"
         )
     return found
 
 
 def measurements_of(found: dict[str, Any]) -> list[Measurement]:
-    """The measurements of a loaded file."""
+    """Return the measurements of a loaded file."""
     names = {field.name for field in fields(Measurement)}
     return [Measurement(**{key: row[key] for key in names & row.keys()}) for row in found["measurements"]]

@@ -19,14 +19,14 @@ import torch
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds (or MB) of ours and of a peer, on one machine, in one run.
+    """Seconds (or MB) of ergnn and of a reference (``peer``), on one machine, in one run.
 
     Args:
         name: what was measured.
-        ours, peer: in ``unit``; the peer is None if it cannot run the case.
+        ours, peer: values in ``unit``; ``peer`` is None if the reference cannot run the case.
         unit: ``s``, ``ms`` or ``MB``.
         threads: CPU threads.
-        note: settings, or why the peer is missing.
+        note: settings, or why the reference is missing.
         repeats: number of repeats; the values are medians.
     """
 
@@ -40,12 +40,12 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """The peer's time (or memory) divided by ours."""
+        """The reference's time (or memory) divided by ours."""
         return None if self.peer is None else self.peer / self.ours
 
 
 def seconds(call: Callable[[], Any], repeats: int = 5, warm_up: int = 1) -> float:
-    """Median wall-clock seconds of a call, after warm-up calls; synchronizes the GPU."""
+    """Return the median wall-clock seconds of a call, after warm-up calls; synchronizes the GPU."""
     for _ in range(warm_up):
         call()
     times = []
@@ -84,7 +84,7 @@ def in_fresh_process(function: str, *arguments: Any) -> Any:
 
 
 def machine() -> dict[str, str]:
-    """Facts about this machine."""
+    """Return facts about this machine."""
     facts = {
         "python": platform.python_version(),
         "torch": torch.__version__,

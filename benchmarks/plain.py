@@ -1,4 +1,4 @@
-"""The peer: the same training loop with plain PyG layers, on the whole graph, with dense features."""
+"""The reference: the same training loop with plain PyG layers, on the whole graph, with dense features."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PlainSGC(nn.Module):
 
 
 def plain_model(name: str, features: int, classes: int) -> nn.Module:
-    """PyG layers in the sizes of :mod:`ergnn.nn.backbones`."""
+    """Create a model of PyG layers in the sizes of :mod:`ergnn.nn.backbones`."""
 
     def mlp(a: int, b: int, c: int) -> nn.Sequential:
         return nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Linear(b, c))
@@ -99,7 +99,7 @@ class PlainLearner:
                 self.buffer.append((int(train[best]), c))
 
     def influence(self, task: Task, damping: float = 0.01, iterations: int = 10) -> Tensor:
-        """Helpfulness of each training node: conjugate gradients on Gauss-Newton products, one gradient per node."""
+        """Compute the negative influence of each training node, by conjugate gradients and one gradient per node."""
         self.model.eval()
         x, edges = task.graph.dense_x(), task.graph.edge_index
         params = list(self.model.parameters())
@@ -141,7 +141,7 @@ class PlainLearner:
 
 
 def plain_stream(stream: TaskStream, backbone: str = "gat", epochs: int = 200, seed: int = 0) -> list[list[float]]:
-    """Train the peer on the whole stream; return the rows of the accuracy matrix."""
+    """Train the reference on the whole stream; return the rows of the accuracy matrix."""
     learner = PlainLearner(backbone, stream.num_features, stream[0].num_classes, epochs, seed)
     rows = []
     for task in stream:

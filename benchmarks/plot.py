@@ -11,7 +11,7 @@ from ergnn.errors import InputError
 
 
 def plot(measurements: list[Measurement], path: Path) -> None:
-    """Plot the cases ``size``, ``tasks`` and ``seeds`` beside the peer, for the smallest number of threads measured."""
+    """Plot the cases ``size``, ``tasks`` and ``seeds`` with their references, for the smallest number of threads."""
     try:
         import matplotlib
     except ModuleNotFoundError:
@@ -50,7 +50,7 @@ def plot(measurements: list[Measurement], path: Path) -> None:
 
 
 def _over_tasks(axis: Any, rows: list[Measurement]) -> None:
-    """Time per task along a stream, one line per replay mode."""
+    """Plot time per task along a stream, one line per replay mode."""
     for label, style, color in (("whole buffer", "s--", "#D55E00"), ("default", "o-", "#0072B2")):
         part = [m for m in rows if m.name.endswith(label)]
         x = [int(m.name.split()[2]) for m in part]

@@ -1,4 +1,4 @@
-"""A graph and a model of your own: PyG Data in, a stream of tasks out, any module learns it.
+"""Use your own graph (a PyG Data) and your own model (any module).
 
 python examples/own_graph.py [epochs]
 """
@@ -19,7 +19,7 @@ CLASSES, PER_CLASS, FEATURES = 6, 60, 16
 
 
 def make_data() -> Data:
-    """Six communities with noisy features, as you might have them from anywhere."""
+    """Create six communities with noisy features."""
     torch.manual_seed(0)
     y = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
     links = 0.002 + 0.1 * torch.eye(CLASSES)
@@ -29,14 +29,14 @@ def make_data() -> Data:
 
 
 class MyGNN(nn.Module):
-    """Anything with forward(x, edge_index). Its outputs, cut into equal columns, are the heads: 3 tasks × 2 classes."""
+    """Any module with forward(x, edge_index). Its outputs are split evenly among the heads: 3 tasks × 2 classes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = GCNConv(FEATURES, 32), GCNConv(32, CLASSES)
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Only selectors in embedding space (mf*, cm*) need this."""
+        """Return embeddings, which only selectors in embedding space (mf*, cm*) need."""
         return F.relu(self.first(x, edge_index))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class MyGNN(nn.Module):
 
 
 def main(epochs: int = 100) -> None:
-    graph = ergnn.Graph.from_pyg(make_data(), name="communities")  # train/val/test masks would be its public split
+    graph = ergnn.Graph.from_pyg(make_data(), name="communities")  # masks of the data would become its public split
     split = splits.per_class(graph.y, train=10, val=10, seed=0)
     stream = ergnn.TaskStream.from_classes(graph, classes_per_task=2, class_order="shuffled", split=split)
     print(stream)

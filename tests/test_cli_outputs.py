@@ -1,4 +1,4 @@
-"""What ``ergnn run`` leaves behind: a store, LaTeX, figures; and plug-ins that are not installed."""
+"""Outputs of ``ergnn run``: a store, LaTeX, figures; and plug-ins that are not installed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_runs_are_stored_and_not_repeated(
     assert main(["run", *QUICK, "--seeds", "2", "--json", "--store", str(store / "runs.sqlite")]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["matrix"] == plain["matrix"]
-    assert "2 of 2 runs were in" in err
+    assert "2 of 2 runs were already in" in err
 
 
 def test_a_resumable_run_is_stored_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,12 +101,12 @@ def test_figures(suffix: str, first: bytes, tmp_path: Path, capsys: pytest.Captu
     ("argv", "message"),
     [
         (["--plot", "figure.gif"], "figure.gif: a figure is written as one of: .pdf, .svg, .png"),
-        (["--plot", "nowhere/figure.pdf"], "there is no folder"),
-        (["--import", "nowhere.py"], "--import nowhere.py: there is no such file"),
+        (["--plot", "nowhere/figure.pdf"], "no such folder"),
+        (["--import", "nowhere.py"], "--import nowhere.py: no such file"),
         (["--import", "no_such_module"], "--import no_such_module: cannot be imported (ModuleNotFoundError"),
     ],
 )
-def test_what_cannot_be_written_or_imported_is_refused_before_any_training(
+def test_unwritable_outputs_and_broken_imports_are_rejected_before_training(
     argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ergnn.observing.train", lambda *args, **kwargs: pytest.fail("it trained first"))
@@ -123,7 +123,7 @@ def ergnn(*words: str) -> str:
     return done.stdout
 
 
-def test_a_plug_in_file_brings_its_names_and_options(tmp_path: Path) -> None:
+def test_a_plug_in_file_adds_names_and_options(tmp_path: Path) -> None:
     (tmp_path / "plug in.py").write_text(PLUGIN)
     (tmp_path / "neighbor.py").write_text('PREFER = "small"\n')
     plugin = ["--import", str(tmp_path / "plug in.py")]

@@ -2,10 +2,10 @@
 
     python examples/class_incremental/against_joint.py cora citeseer --device cuda --out joint.jsonl
 
-The networks get 24 trials each, scored on validation nodes of the tuning seeds; the analytic method has no trials: it
-chooses by leave-one-out on the training nodes of each task. Test nodes are read only for the final seeds. Planetoid's
-graphs have 20 training nodes per class, 500 validation and 1,000 test nodes; the others 10 %, 10 % and 80 % of each
-class. Every seed draws a split and a class order. The task is unknown: all classes compete.
+The networks get 24 trials each, scored on validation nodes of the tuning seeds. The analytic method is not tuned: it
+uses leave-one-out on the training nodes of each task. Test nodes are read only for the final seeds. Planetoid's graphs
+have 20 training nodes per class, 500 validation and 1,000 test nodes; the others 10 %, 10 % and 80 % of each class.
+Every seed draws a split and a class order. The task is unknown: all classes compete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ergnn.data import splits
 PLANETOID = ("cora", "citeseer", "pubmed")
 COMMON = {"dropout": (0.2, 0.5, 0.8), "weight_decay": (5e-4, 5e-5), "normalize": (True, False)}
 WIDTHS = {"gcn": (16, 128), "gat": (8, 32)}
-"""Hidden units: of GCN in all, of GAT for each of eight heads."""
+"""Hidden units: in total for GCN, per head (of eight) for GAT."""
 EPOCHS = 200
 LR = 0.01
 
@@ -37,7 +37,7 @@ def trials(backbone: str) -> list[dict[str, Any]]:
 
 
 def streams(dataset: str, seed: int, device: str, normalize: bool = True) -> tuple[ergnn.TaskStream, ergnn.TaskStream]:
-    """The stream of two classes per task in a shuffled order, and all classes as one task."""
+    """Create the stream of two classes per task in a shuffled order, and a stream with all classes as one task."""
     graph = ergnn.load_graph(dataset, split="seeded").graph
     graph = graph.row_normalized() if normalize else graph
     if dataset in PLANETOID:
@@ -69,7 +69,7 @@ def _of(nodes: Tensor, y: Tensor, group: list[int]) -> Tensor:
 
 
 def scores(learner: ergnn.Learner, stream: ergnn.TaskStream, task: int | None, split: str) -> tuple[float, float]:
-    """Share of right answers over all nodes, and its mean over the tasks."""
+    """Return the accuracy over all nodes, and its mean over the tasks."""
     right, each = 0, []
     for part in stream:
         nodes = getattr(part, split)

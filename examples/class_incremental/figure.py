@@ -3,7 +3,7 @@
     python examples/class_incremental/figure.py examples/class_incremental/joint.jsonl \\
         [--table table.jsonl] --out docs/figures/class_incremental.svg
 
-Graphs that a file does not have are left out. Needs matplotlib.
+Graphs that are missing in a file are omitted. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LOOKS = {
     "replay": ("replay, e = 5", "#e6821e", "D"),
 }
 INK = "#808080"
-"""Text and axes: readable on a light and on a dark page."""
+"""Color of text and axes, readable on light and dark pages."""
 
 
 def replay_scores(path: Path | None) -> dict[str, list[float]]:
-    """Micro accuracy of replay by graph, in percent, from the lines of table.py."""
+    """Read the micro accuracy of replay per graph, in percent, from the output of table.py."""
     found: dict[str, list[float]] = {}
     for line in path.read_text().splitlines() if path else ():
         record = json.loads(line)

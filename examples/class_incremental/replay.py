@@ -1,9 +1,9 @@
-"""Replay with a growing head: how much is remembered, how classes are balanced, and what it costs with the task known.
+"""Compare memory sizes and class balances of replay with a growing head, with the task unknown and known.
 
     python examples/class_incremental/replay.py cora --seeds 300 305 --per-class 1 5 20
 
 Prints Markdown: micro accuracy with the task unknown and average accuracy with the task known, in percent, mean ±
-standard deviation over the seeds. Each seed draws a split and a class order. The last lines are a head per task, and
+standard deviation over the seeds. Each seed draws a split and a class order. The last lines are one head per task and
 the analytic method.
 """
 

@@ -1,10 +1,10 @@
-"""Cut a real graph into the files of its updates.
+"""Split a real graph into files, one set per update.
 
     ERGNN_DATA=... python examples/growing/make_files.py computers|pubmed|twitch FOLDER [SEED]
 
 Writes ``nodes-1.csv``, ``edges-1.csv``, ``nodes-2.csv``, … to the folder. In every update and class, 10 % of the nodes
-have a label to learn from, 5 % one for validation and 25 % one that is held out, drawn by seed (default: 0); the others
-have none. An edge comes with the later of its two nodes.
+have a training label, 5 % a validation label and 25 % a held-out label, drawn by seed (default: 0); the others are
+unlabeled. An edge is in the files of the later of its two nodes.
 """
 
 import os
@@ -24,7 +24,7 @@ Stream = tuple[NodeTable, np.ndarray, np.ndarray]
 
 
 def computers() -> Stream:
-    """Amazon Computers: products bought together; ten kinds, two new ones per update."""
+    """Load Amazon Computers: products bought together; ten categories, two new ones per update."""
     nodes, edges = from_graph(load_graph("amazon-computers", split="seeded").graph)
     kinds = sorted(set(nodes.labels), key=int)
     update = np.array([kinds.index(label) // 2 for label in nodes.labels])
@@ -33,7 +33,7 @@ def computers() -> Stream:
 
 
 def pubmed() -> Stream:
-    """PubMed: papers on diabetes by the year of publication, in five updates of about as many; three classes always."""
+    """Load PubMed: papers on diabetes by year of publication, in five updates of similar size; always three classes."""
     nodes, edges = from_graph(load_graph("pubmed", split="seeded").graph)
     with np.load(Path(os.environ["ERGNN_DATA"]) / "pubmed_temporal" / "pubmed_temporal.npz") as file:
         year = file["node_time"].astype(int)
@@ -47,7 +47,7 @@ def pubmed() -> Stream:
 
 
 def twitch() -> Stream:
-    """Twitch: streamers of six countries, who follow each other; two classes always."""
+    """Load Twitch: streamers of six countries who follow each other; always two classes."""
     ids, labels, features, links, update = [], [], [], [], []
     for language in LANGUAGES:
         nodes, edges = read_graph(Path(os.environ["ERGNN_DATA"]) / "musae_twitch" / f"{language}.npz")
@@ -61,13 +61,13 @@ def twitch() -> Stream:
 
 
 def numbers(edges: EdgeTable) -> np.ndarray:
-    """Edges as numbers of nodes, where ids are numbers; each once."""
+    """Return the edges as node indices, without duplicates."""
     both = np.sort(np.stack([edges.source.astype(int), edges.target.astype(int)]), axis=0)
     return np.unique(both[:, both[0] < both[1]], axis=1)
 
 
 def split(nodes: NodeTable, update: np.ndarray, seed: int) -> np.ndarray:
-    """``train``, ``val``, ``test`` or None for each node, drawn for every class of every update."""
+    """Draw ``train``, ``val``, ``test`` or None for each node, per class and update."""
     rng, out = np.random.default_rng(seed), np.full(len(nodes), None, object)
     for group in sorted({(int(u), label) for u, label in zip(update, nodes.labels, strict=True)}):
         mine = rng.permutation(np.flatnonzero((update == group[0]) & (nodes.labels == group[1])))

@@ -2,8 +2,8 @@
 
     python examples/growing/run.py FILES OUT [--learner analytic|one|some|all] [--seeds N] [--epochs N]
 
-FILES is a folder of make_files.py. The commands are printed, and run in this process, to save a start each.
-OUT gets the learners' folders and ``results.json``, to which every run is added.
+FILES is a folder written by make_files.py. The commands are printed, and run in this process to save start-up time.
+OUT gets the learners' folders and ``results.json``, to which every run is appended.
 """
 
 import argparse
@@ -23,11 +23,11 @@ LEARNERS = {
     "some": f"{REPLAY} --per-class 50 --replay-batch 400",
     "all": f"{REPLAY} --per-class 1000000",
 }
-"""The closed form, which has no seed, and replay with one node in all, 50 per class and update, or every node."""
+"""The closed form, which has no seed, and replay with one node in total, 50 per class and update, or every node."""
 
 
 def command(line: str) -> str:
-    """Run a command line; what it printed."""
+    """Run a command line and return its output."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         if ergnn(shlex.split(line)):
@@ -36,7 +36,7 @@ def command(line: str) -> str:
 
 
 def run(files: Path, folder: Path, learner: str, seed: int, epochs: int) -> dict[str, object]:
-    """One learner, from init to the last update."""
+    """Run one learner, from init to the last update."""
     count = len(list(files.glob("nodes-*.csv")))
     first = f"init {folder} {LEARNERS[learner].format(epochs=epochs, seed=seed)} --eval-samples 100000"
     with (files / "features.txt").open() as file:

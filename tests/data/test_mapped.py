@@ -21,7 +21,7 @@ def test_a_mapped_array_is_the_array(tmp_path: Path) -> None:
     assert torch.equal(x[torch.tensor([7, 3])], torch.from_numpy(array[[7, 3]]))
 
 
-def test_what_changes_in_the_file_is_seen(tmp_path: Path) -> None:
+def test_changes_in_the_file_are_visible(tmp_path: Path) -> None:
     """So it is the file that is read, and no copy."""
     np.save(tmp_path / "x.npy", np.zeros(5))
     x = mapped(tmp_path / "x.npy")
@@ -57,7 +57,7 @@ def test_files_that_cannot_be_mapped_are_named(tmp_path: Path) -> None:
     for name in ("text.npy", "objects.npy", "missing.npy"):
         with pytest.raises(InputError, match=rf"{name}: not an array file that can be memory-mapped"):
             mapped(tmp_path / name)
-    with pytest.raises(InputError, match=r"two\.npz: holds several arrays"):
+    with pytest.raises(InputError, match=r"two\.npz: contains several arrays"):
         mapped(tmp_path / "two.npz")
     with pytest.raises(InputError, match=r"texts\.npy: its numbers are of type <U1"):
         mapped(tmp_path / "texts.npy")

@@ -77,7 +77,9 @@ class Graph:
         if ends.numel():
             low, high = int(ends.min()), int(ends.max())
             if low < 0 or high >= n:
-                raise InputError(f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}")
+                raise InputError(
+                    f"{self.name}: an edge contains node {low if low < 0 else high}; nodes are 0 to {n - 1}"
+                )
         values = self.x.values() if self.is_sparse else self.x
         parts = values.split(CHECKED if self.is_sparse else max(1, CHECKED // max(1, self.num_features)))
         if not all(bool(torch.isfinite(part).all()) for part in parts):  # a memory-mapped file may not fit in memory
@@ -171,7 +173,7 @@ class Graph:
         return self.x.device
 
     def rows(self, nodes: Tensor) -> Tensor:
-        """Dense features of the given nodes."""
+        """Return the dense features of the given nodes."""
         if not self.is_sparse:
             return self.x[nodes]
         ptr, col, value = self.x.crow_indices(), self.x.col_indices(), self.x.values()
@@ -186,7 +188,7 @@ class Graph:
         return self.x.to_dense() if self.is_sparse else self.x
 
     def with_sparse_x(self) -> Graph:
-        """The same graph with features in CSR form."""
+        """Return the same graph with features in CSR form."""
         return self if self.is_sparse else replace(self, x=self.x.to_sparse_csr())
 
     def row_normalized(self) -> Graph:

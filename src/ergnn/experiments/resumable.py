@@ -98,7 +98,7 @@ class Checkpointer:
         return AccuracyMatrix(rows, stream.metric)
 
     def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
-        """Copy scores and remembered nodes from rank 0, then check that all ranks have the same state."""
+        """Copy scores and stored nodes from rank 0, then check that all ranks have the same state."""
         if self.ranks is None:
             return scores
         state = learner.state_dict()
@@ -132,7 +132,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
     try:
         kept = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged file raises
+    except Exception as error:  # a damaged file can raise anything
         raise InputError(f"{path}: cannot be read ({error}); remove it to start this run again") from None
     if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
         raise InputError(f"{path}: not a checkpoint that this version can read; remove it to start this run again")

@@ -14,7 +14,7 @@ from ergnn.experiments.run import members_of, run_members
 from ergnn.experiments.store import Origin, RunStore
 
 BATCH = 10
-"""Members trained side by side and stored together."""
+"""Number of members that are trained and stored together."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Computed:
 
 
 def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
-    """Unfinished members in fixed batches, each member once.
+    """Return the unfinished members in fixed batches, each member once.
 
     Batches are formed before finished members are removed, so that a resumed program uses the same batches as an
     uninterrupted one.
@@ -59,7 +59,7 @@ def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) 
 
 
 def compute(unit: Unit) -> Computed:
-    """Run the members of a unit side by side in this process; an error becomes part of the result."""
+    """Run the members of a unit together in this process; an error becomes part of the result."""
     start = time.perf_counter()
     try:
         parts = run_members(unit.config, unit.members, batch=len(unit.members))

@@ -1,7 +1,7 @@
-"""Which claims of the paper hold, computed from paired differences between stored runs.
+"""Tests of the paper's claims by paired differences between stored runs.
 
-Two rows are compared over the seeds and class orders that both have. A claim *holds* if the whole 95 % interval of
-the mean difference is on its side, *fails* if it is on the other, and is *open* if it covers zero.
+Two rows are compared over the seeds and class orders that both have. A claim *holds* if the 95 % interval of the mean
+difference supports it, *fails* if the interval supports the opposite, and is *open* if the interval contains zero.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ergnn.report.settings import Setting
 
 NEAR = 0.03
 """Largest difference between a plain network's PM and the paper's that still counts as agreement."""
-MOST_COST = 0.01
-"""A loss of PM whose interval is below this counts as none."""
+MAX_PM_LOSS = 0.01
+"""A loss of PM whose interval is below this value counts as zero."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Finding:
 
 
 def claims_of(setting: Setting) -> dict[str, dict[str, Finding]]:
-    """Every claim that the rows of a setting can test, and the finding on each data set."""
+    """Return every claim that the rows of a setting can test, and the finding on each data set."""
     found: dict[str, dict[str, Finding]] = {}
     checks = (_baselines, _replay_helps, _choice_helps, _influence_best, _costs_nothing, _more_is_better, _ours)
     for dataset in setting.datasets:
@@ -52,7 +52,7 @@ def _baselines(rows: Sequence[Row]) -> Made | None:
     far = [row.name for row, pm in known if abs(row.pm.mean - pm) > NEAR]
     text = f"PM within 3 points of the paper's for {len(known) - len(far)} of {len(known)}"
     return (
-        "Plain networks score as in the paper",
+        "Networks without replay score as in the paper",
         text + (f"; not {', '.join(far)}" if far else ""),
         "fails" if far else "holds",
     )
@@ -70,12 +70,12 @@ def _choice_helps(rows: Sequence[Row]) -> Made | None:
     pairs = [(row, gap) for row, gap in pairs if gap]
     if not pairs:
         return None
-    below = [row.remembers for row, gap in pairs if gap and _side(gap) < 0]
-    above = [row.remembers for row, gap in pairs if gap and _side(gap) > 0]
+    below = [row.short_name for row, gap in pairs if gap and _side(gap) < 0]
+    above = [row.short_name for row, gap in pairs if gap and _side(gap) > 0]
     text = f"{len(below)} of {len(pairs)} selectors forget clearly less than Random"
     text += f" ({', '.join(below)})" if below else ""
     text += f"; clearly more: {', '.join(above)}" if above else ""
-    return "Selection beats chance", text, "holds" if len(below) == len(pairs) else "fails" if above else "open"
+    return "Selection beats random choice", text, "holds" if len(below) == len(pairs) else "fails" if above else "open"
 
 
 def _influence_best(rows: Sequence[Row]) -> Made | None:
@@ -97,9 +97,13 @@ def _costs_nothing(rows: Sequence[Row]) -> Made | None:
     gap = best.paired(plain, "pm")
     if gap is None:
         return None
-    sure = gap.ci95 is not None and gap.mean - gap.ci95 > -MOST_COST
+    sure = gap.ci95 is not None and gap.mean - gap.ci95 > -MAX_PM_LOSS
     verdict = "holds" if sure else "fails" if _side(gap) < 0 else "open"
-    return "Replay costs no performance", f"best PM: {best.name}, {_points(gap)} points to no replay", verdict
+    return (
+        "Replay costs no performance",
+        f"best PM: {best.name}, {_points(gap)} points compared with no replay",
+        verdict,
+    )
 
 
 def _more_is_better(rows: Sequence[Row]) -> Made | None:
@@ -123,10 +127,10 @@ def _ours(rows: Sequence[Row]) -> Made | None:
 
 
 def _images(rows: Sequence[Row]) -> list[Made]:
-    """The order of table 4: IM, GEM, EWC, plain fine-tuning."""
+    """Test the order of table 4: IM, GEM, EWC, fine-tuning."""
     order = [_find(rows, "mlp", "replay", "im"), *(_find(rows, "mlp", name) for name in ("gem", "ewc", "finetune"))]
     made = [
-        _compare(f"{better.remembers} forgets less than {worse.remembers}", better, worse, "fm", lower=True)
+        _compare(f"{better.short_name} forgets less than {worse.short_name}", better, worse, "fm", lower=True)
         for better, worse in pairwise(order)
         if better and worse
     ]
@@ -138,12 +142,12 @@ def _compare(text: str, row: Row | None, other: Row | None, measure: str, lower:
     if not gap or not row or not other:
         return None
     side = _side(gap) * (-1 if lower else 1)
-    found = f"{row.name}: {_points(gap)} points of {measure.upper()} to {other.name}"
+    found = f"{row.name}: {_points(gap)} points of {measure.upper()} compared with {other.name}"
     return text, found, {1: "holds", -1: "fails", 0: "open"}[side]
 
 
 def _side(gap: Summary) -> int:
-    """Sign of a difference whose interval excludes zero, or 0."""
+    """Return the sign of a difference whose interval excludes zero, or 0."""
     if gap.ci95 is None or abs(gap.mean) <= gap.ci95:
         return 0
     return 1 if gap.mean > 0 else -1
@@ -155,7 +159,7 @@ def _points(gap: Summary) -> str:
 
 
 def _find(rows: Sequence[Row], backbone: str, method: str, selector: str | None = None) -> Row | None:
-    """The row at e = 1 without special options."""
+    """Find the row with e = 1 and no special options."""
     fits: Callable[[Row], bool] = lambda row: (  # noqa: E731
         (row.backbone, row.method) == (backbone, method)
         and (selector is None or row.selector == selector)

@@ -16,13 +16,13 @@ MORE = ("edges", "training nodes", "validation nodes", "test nodes", "split", "m
 
 
 def data_page(datasets: Sequence[str]) -> Page:
-    """The paper's counts beside ours; unavailable data sets are named in the notes."""
+    """Compare our counts with the paper's; unavailable data sets are named in the notes."""
     header, columns, notes = [""], [], []
     for name in datasets:
         try:
             ours, said = _counted(name)
         except DataUnavailable as error:
-            notes.append(f"{name} was left out: {error}")
+            notes.append(f"{name} is unavailable: {error}")
             continue
         paper = [f"{number:,}" for number in PAPER_TABLE_1.get(name, ())] or [NOTHING] * len(PRINTED)
         header += [f"{name} paper", f"{name} ours"]

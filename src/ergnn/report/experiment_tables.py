@@ -1,4 +1,4 @@
-"""Stored runs as the paper's tables and figures, its numbers beside ours, as text, Markdown and LaTeX."""
+"""Stored runs as the paper's tables and figures, compared with its numbers, as text, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ergnn.report.rows import Row
 from ergnn.report.table import LEAKY, NOTHING, Table
 
 LOWER, HIGHER = ("†", "‡"), ("§", "¶")
-"""Marks of a measure significantly below or above the first and second baseline."""
+"""Marks of a metric that is significantly below or above the first and second baseline."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A cell with the row of its runs; ``row`` is None if there are none, and ``reason`` says why."""
+    """A cell with the row of its runs; ``row`` is None if there are none, and ``reason`` explains why."""
 
     cell: Cell
     row: Row | None = None
@@ -38,7 +38,7 @@ class Filled:
         return None if self.cell.row.paper is None else paper_result(self.cell.dataset, *self.cell.row.paper)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the row, the paper's numbers and ours, and the command."""
+        """Return the row, the paper's numbers and ours, and the command, for JSON."""
         cell, row = self.cell, self.row
         own: dict[str, Any] = {
             "experiment": cell.experiment,
@@ -92,7 +92,7 @@ class Page:
 
 
 def fill(store: RunStore, cells: Iterable[Cell], failures: Mapping[str, str]) -> list[Filled]:
-    """Each cell with its runs; ``failures`` has the error of a cell by :attr:`Cell.command`."""
+    """Combine each cell with its runs; ``failures`` has the error of a cell by :attr:`Cell.command`."""
     filled = []
     for cell in cells:
         if cell.given is None:
@@ -129,7 +129,7 @@ def _comparable(cell: Cell, baseline: Mapping[str, Any]) -> bool:
 
 
 def measure_pages(experiment: Experiment, filled: Sequence[Filled], tests: Sequence[PairedTest]) -> list[Page]:
-    """PM, FM and AA beside the paper's, one page per data set and protocol."""
+    """Compare PM, FM and AA with the paper's, on one page per data set and protocol."""
     fractions = experiment.name == "table4"  # as the paper prints them
     order = ("fm", "aa", "pm") if fractions else ("pm", "fm", "aa")
 
@@ -152,7 +152,7 @@ def measure_pages(experiment: Experiment, filled: Sequence[Filled], tests: Seque
 
 
 def evolution_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Page]:
-    """Figure 2: average accuracy over the tasks seen so far, after each of them."""
+    """Build figure 2: average accuracy over the tasks seen so far, after each task."""
 
     def page(rows: Sequence[Filled], title: str, notes: list[str]) -> Page:
         lines = [[f.label, *map(with_interval, f.row.after_each_task)] for f in rows if f.row]
@@ -164,7 +164,7 @@ def evolution_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Pa
 
 
 def sensitivity_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Page]:
-    """Figure 3: FM against e, one line per selector, and joint training, which retrains on all tasks each time."""
+    """Build figure 3: FM against e, one line per selector, and joint training, which retrains on all tasks."""
 
     def page(rows: Sequence[Filled], title: str, notes: list[str]) -> Page:
         counts = sorted({f.cell.row.settings["per_class"] for f in rows if "per_class" in f.cell.row.settings})
@@ -176,14 +176,14 @@ def sensitivity_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[
         header = ["FM, %", *(f"e = {count}" for count in counts), "joint"]
         table = [[name, *(line.get(count, NOTHING) for count in (*counts, None))] for name, line in lines.items()]
         whole = {f.cell.row.settings["per_class"] for f in rows if f.row and _keeps_everything(f.row)}
-        notes += [f"e = {count} keeps every training node." for count in sorted(whole)]
+        notes += [f"e = {count} stores every training node." for count in sorted(whole)]
         return Page(title, Table(header, table), notes, _commands(rows))
 
     return _pages(experiment, filled, page)
 
 
 def _keeps_everything(row: Row) -> bool:
-    """Whether the final buffer holds as many nodes as the last task was trained on: its own and all earlier ones."""
+    """Return whether the final buffer holds all training nodes, i.e. as many as the last task was trained on."""
     last = row.runs[0]
     return bool(last.buffer_ids) and len(last.buffer_ids) == last.history[-1]["trained_on"]
 
@@ -201,7 +201,7 @@ def _pages(
             pages.append(make(rows, title, _notes(rows)))
         else:
             reasons = dict.fromkeys(f.reason for f in rows)
-            pages.append(Page(title, None, [f"{dataset} was left out: {reason}" for reason in reasons]))
+            pages.append(Page(title, None, [f"{dataset} is unavailable: {reason}" for reason in reasons]))
     return pages
 
 
@@ -210,7 +210,7 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
     config, first = done[0][0].config, done[0][1].runs[0]
     orders = {
         "shuffled": f"{config.orders} shuffled class orders",
-        "seeded": "a class order shuffled by each",
+        "seeded": "each with its own class order",
         "natural": "the natural class order",
     }.get(config.class_order, f"class order {config.class_order}")
     where = "tasks drawn by seed" if config.dataset in TABLE_4.datasets else f"{orders}; {first.split} split"
@@ -218,7 +218,7 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
     notes += list(dict.fromkeys(note for cell, row in done for note in (*cell.notes, *row.runs[0].notes)))
     if any(row.is_leaky for _, row in done):
         notes.append(f"leaky: {LEAKY}.")
-    return notes + [f"{f.cell.row.label} is not available: {f.reason}" for f in rows if f.reason]
+    return notes + [f"{f.cell.row.label} is unavailable: {f.reason}" for f in rows if f.reason]
 
 
 def _commands(rows: Sequence[Filled]) -> list[tuple[str, str]]:
@@ -244,7 +244,7 @@ def _legend(experiment: Experiment, family: Sequence[PairedTest]) -> list[str]:
         pairs = max(test.difference.n for test in own)
         short = len(own) * 2.0 ** (1 - pairs) > ALPHA  # the smallest p-value that this few pairs can give
         lines.append(
-            f"{LOWER[number]} FM lower than that of {baseline}, {HIGHER[number]} higher: paired Wilcoxon test on "
+            f"{LOWER[number]} FM significantly lower than {baseline}, {HIGHER[number]} higher: paired Wilcoxon test on "
             f"{pairs} seeds and class orders, p < {ALPHA} after Holm's correction for {len(own)} tests"
             + (" (too few pairs to show any difference)." if short else ".")
         )

@@ -83,7 +83,7 @@ def rule(rule: str, *kinds: str) -> Callable[[Callable[[Subject], None]], Callab
 
 
 def checks(kind: str) -> list[Check]:
-    """The rules of a kind, ordered so that the first broken one is the most informative.
+    """Return the rules of a kind, ordered so that the first broken one is the most informative.
 
     ``@pytest.mark.parametrize("check", checks("selector"), ids=str)`` creates one test per rule.
     """
@@ -113,7 +113,7 @@ def make_subject(kind: str, thing: Any, options: dict[str, Any]) -> Subject:
             raise InputError(f"option {min(options)!r} needs a name or a class; this {kind} is already an instance")
         return Subject(f"{kind} {type(thing).__name__}", lambda: deepcopy(thing), registry)
     if isinstance(thing, nn.Module) or not callable(thing):
-        raise InputError(f"check_{kind} got {type(thing).__name__}; give a name, a class or a factory function")
+        raise InputError(f"check_{kind} got {type(thing).__name__}; pass a name, a class or a factory function")
     return Subject(f"{kind} {getattr(thing, '__name__', thing)}", partial(thing, **options), registry)
 
 

@@ -18,7 +18,7 @@ from ergnn.replay.selectors.ridge import Ridge
 
 
 def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
-    """Margin of class ``c`` over the task's other classes: its log-odds, ``z_c − log Σ_{j≠c} exp z_j``.
+    """Compute the margin of class ``c`` over the task's other classes, its log-odds ``z_c − log Σ_{j≠c} exp z_j``.
 
     For two classes this is the difference of their logits; for one class, its logit.
     """
@@ -29,7 +29,7 @@ def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
     return z[:, c] - torch.logsumexp(z[:, rest], dim=1)
 
 
-@SELECTORS.register("la-ridge", help="nodes whose replay, linearized in the first layer, best keeps the labels")
+@SELECTORS.register("la-ridge", help="nodes whose replay, linearized in the first layer, best predicts the labels")
 class LinearizedRidge(Ridge):
     """The best set for ``k(u, v) = ⟨∂m_u/∂W1, ∂m_v/∂W1⟩``, m the margin, W1 the first layer's weights.
 
@@ -70,7 +70,7 @@ class LinearizedRidge(Ridge):
 def _products(
     context: SelectionContext, margin: Values, block: Tensor, blocks: Sequence[Tensor], others: Tensor
 ) -> Tensor:
-    """The kernel of one block of candidates with all candidates and the others.
+    """Compute the kernel of one block of candidates with all candidates and the others.
 
     Gradients are zero for features that no candidate's neighborhood has: only nonzero entries are kept.
     """
