@@ -56,7 +56,9 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         "--ignore-column", metavar="NAME", action="append", default=[], help="leave a column out (may be repeated)"
     )
     group.add_argument(
-        "--keep-na-labels", action="store_true", help="keep NaN, nan, NA, null and None as labels, not as 'no label'"
+        "--keep-na-labels",
+        action="store_true",
+        help="keep NaN, nan, NA, <NA>, null and None as labels, not as 'no label'",
     )
 
 
