@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 
 from ergnn.cli import main
 from ergnn.data import Task
+from ergnn.data.formats import NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.local import read_subgraph
 from ergnn.folder.page import in_words
@@ -190,6 +192,26 @@ def test_inspect_and_evaluate_agree_on_both_measures(root: str, capsys: pytest.C
     text = capsys.readouterr().out
     assert f"after the last update {mean} %" in text
     assert f"accuracy over all nodes scored after the last update: {share} %" in text
+
+
+def test_they_agree_after_an_update_without_held_out_nodes(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = LearnerFolder(shutil.copytree(root, tmp_path / "copy"))
+    width = copy.inspect()["graph"]["features"]
+    copy.observe(NodeTable(["lonely"], ["one of its kind"], features=np.zeros((1, width))), None)
+    scores = [{n: right / of for n, right, of in update["scores"]} for update in copy.inspect()["updates"]]
+    learned, now = [scores[0][0], scores[1][1]], list(scores[2].values())
+    assert len(now) == 2  # the last update has none of its own
+    assert now != learned
+    assert main(["evaluate", str(copy.root)]) == 0
+    mean = re.search(r"mean over updates: (\S+) %", capsys.readouterr().out)[1]
+    assert main(["inspect", str(copy.root)]) == 0
+    pattern = r"when learned (\S+) %, after the last update (\S+) %, lost in between (\S+) %"
+    shown = re.search(pattern, capsys.readouterr().out).groups()
+    assert shown[1] == mean
+    expected = [np.mean(learned), np.mean(now), np.mean(learned) - np.mean(now)]
+    assert [float(value) for value in shown] == pytest.approx([100 * value for value in expected], abs=0.006)
 
 
 def test_a_class_with_one_labeled_node_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
