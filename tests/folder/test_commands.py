@@ -143,12 +143,18 @@ def test_scores_per_class_and_the_confusion_matrix_are_those_of_scikit_learn(
     text = capsys.readouterr().out
     assert "recall %" in text
     assert "true \\ predicted" in text
+    assert main(["inspect", root]) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for name, row in zip(found.classes, found.confusion().tolist(), strict=True):
+        assert " ".join([name, "│", *(str(n) if n else "·" for n in row)]) in shown
     shown = LearnerFolder(root).inspect()
     assert shown["per_class"] == found.per_class()
     assert sum(count for _, _, count in shown["confusion"]) == len(found.truth)
 
 
-def test_offline_is_training_on_all_labels_at_once(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_offline_is_training_on_all_labels_at_once(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Held against a learner that has the whole graph and all labels in memory."""
     folder = LearnerFolder(root)
     with folder.snapshot() as snapshot:
@@ -165,10 +171,25 @@ def test_offline_is_training_on_all_labels_at_once(root: str, capsys: pytest.Cap
     before = folder.check(), len(folder.inspect()["versions"])
     assert main(["evaluate", root, "--offline", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["offline"] == {"over_nodes": (predicted == truth).mean(), "same_by_construction": False}
+    rows = printed["updates"]
+    expected = {
+        "mean_over_updates": sum(row["offline"] for row in rows) / len(rows),
+        "over_nodes": (predicted == truth).mean(),
+        "same_by_construction": False,
+    }
+    assert printed["offline"] == expected
     assert (folder.check(), len(folder.inspect()["versions"])) == before
     assert main(["evaluate", root, "--offline"]) == 0
-    assert "offline, all updates at once: mean over updates " in capsys.readouterr().out
+    line = next(
+        text for text in capsys.readouterr().out.splitlines() if text.startswith("offline, all updates at once")
+    )
+    assert main(["inspect", root, "--offline", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["offline"] == expected
+    assert main(["inspect", root, "--offline"]) == 0
+    assert line in capsys.readouterr().out.splitlines()
+    assert main(["inspect", root, "--offline", "-o", str(tmp_path / "page.html")]) == 0
+    mean, over_nodes = (f"{100 * expected[key]:.2f} %" for key in ("mean_over_updates", "over_nodes"))
+    assert f"<dt>Offline: {mean}, over nodes {over_nodes}</dt>" in (tmp_path / "page.html").read_text()
 
 
 def test_offline_of_a_closed_form_is_what_it_has_without_training(

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from ergnn.commands.evaluate import confusion_text, offline_line, offline_scores
 from ergnn.commands.folder_options import add_command, add_threads, output, use_threads
 
 SHORT = 20
@@ -22,6 +23,11 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--all", action="store_true", help=f"list all remembered nodes, and all classes, not only {SHORT}"
     )
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="also train a new network on the labels of all updates at once, and show its accuracy",
+    )
     parser.add_argument("--check", action="store_true", help="verify every checksum and the database's structure")
     add_threads(parser)
 
@@ -36,6 +42,8 @@ def inspect_command(args: argparse.Namespace) -> int:
         print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no error was found")
         return 2 if wrong else 0
     found = folder.inspect(args.version)
+    if args.offline:
+        found["offline"] = offline_scores(folder, args.version)[1]
     if args.out:
         from ergnn.folder.page import page_of
 
@@ -66,6 +74,8 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
         lines.append(
             f"accuracy over all nodes scored after the last update: {percent(found['measures']['accuracy'])} %"
         )
+    if found.get("offline"):
+        lines.append(offline_line(found["offline"]))
     updates = [
         [
             str(u["update"] + 1),
@@ -87,6 +97,7 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
     lines += ["", Table(header, classes).to_text()] if classes else []
     rest = len(found["per_class"]) - len(classes)
     lines += [f"… and {rest:,} more; --all lists them"] if rest else []
+    lines += ["", confusion_text(found["classes"], found["confusion"])] if found["confusion"] else []
     rows = [
         [
             r["id"],
