@@ -149,7 +149,7 @@ def main(place: Path) -> None:
     command("run", "rings", "--backbone", "gcn", "--method", "keep-all", "--old-weight", 2, "--latex", *quick)
     stored = command("runs", "--store", place / "runs")
     assert all(name in stored for name in ("rings", "graphconv", "hub", "keep-all"))
-    own = ["--selector", "hub", "--backbone", "graphconv", "--per-class", 2]
+    own = ["--selector", "hub", "--backbone", "gcn", "--per-class", 2]
     command("init", place / "hubs", "--method", "replay", *own, "--epochs", 20, *plugin)
     command("observe", place / "hubs", "--nodes", files[0][0], "--edges", files[0][1], *plugin)
     remembered = json.loads(command("inspect", place / "hubs", "--json", *plugin))["buffer"]

@@ -264,6 +264,13 @@ def test_observe_shows_progress_with_the_time_left_on_a_terminal(
         plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
         shown = re.search(r"learning .*%\s+[0-9-]:[0-9-]{2}:[0-9-]{2}", plain)
         assert bool(shown) is not quiet, plain
+    closed, terminal = str(tmp_path / "closed"), Terminal()
+    assert main(["init", closed]) == 0
+    monkeypatch.setattr("sys.stderr", terminal)
+    assert main(["observe", closed, "--nodes", nodes, "--edges", edges]) == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert re.search(r"solving .*\d:\d\d:\d\d", plain), plain
+    assert "%" not in plain  # there are no epochs, so that no share of them is done
 
 
 def test_names_are_text_on_the_page_and_never_code(tmp_path: Path) -> None:
