@@ -257,8 +257,8 @@ class NetworkLearner:
         model = self._layers(2)
         if not isinstance(model, Backbone) or not model.runs_on_fields:
             raise InputError(
-                f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs; give its layers "
-                "a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
+                f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs; give its "
+                "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
             )
         return model.num_hops
 
