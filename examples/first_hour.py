@@ -80,6 +80,11 @@ def command(*words: object, expect: int = 0) -> str:
     return out.getvalue() + (err.getvalue() if expect else "")
 
 
+def _diagonal(matrix: list[list[int]]) -> list[tuple[int, int]]:
+    """Of each class, how many nodes are predicted right, and how many there are."""
+    return [(row[i], sum(row)) for i, row in enumerate(matrix)]
+
+
 def main(place: Path) -> None:
     folder, files = place / "my papers", write_tables(place)
 
@@ -89,7 +94,10 @@ def main(place: Path) -> None:
         command("observe", folder, "--nodes", nodes, "--edges", edges, "--task-name", f"week {week + 1}", "--quiet")
     found = json.loads(command("inspect", folder, "--json"))
     assert found["classes"] == ["0", "1", "2", "3"], found["classes"]
-    assert found["graph"]["features"] == FEATURES
+    assert len(found["updates"]) == 5
+    unlabeled = PER_WEEK // 5 + PER_WEEK // 10  # NaN in the second week, NA in the third
+    expected = {"nodes": 5 * PER_WEEK, "labeled": 5 * PER_WEEK - unlabeled, "features": FEATURES}
+    assert expected.items() <= found["graph"].items(), found["graph"]
 
     # invalid input: a feature with an unknown name is rejected, and nothing changes
     strange = pd.read_csv(files[0][0]).rename(columns={"f0": "weight"}).assign(id=lambda frame: "new " + frame["id"])
@@ -99,30 +107,53 @@ def main(place: Path) -> None:
     # predict, evaluate and inspect
     pd.DataFrame({"id": ["paper 3", "paper 290"]}).to_csv(place / "ids.csv", index=False)
     command("predict", folder, "--nodes", place / "ids.csv", "-o", place / "predictions.csv")
-    print(pd.read_csv(place / "predictions.csv").to_string(index=False))
+    predictions = pd.read_csv(place / "predictions.csv")
+    print(predictions.to_string(index=False))
+    assert predictions["id"].tolist() == ["paper 3", "paper 290"]
+    scores = json.loads(command("evaluate", folder, "--per-class", "--confusion", "--offline", "--json"))
+    assert [row["name"] for row in scores["updates"]] == [f"week {week + 1}" for week in range(5)]
+    assert min(row["recall"] for row in scores["classes"]) > 0.5, scores["classes"]
+    right, of = (sum(counts) for counts in zip(*_diagonal(scores["confusion"]["nodes"]), strict=True))
+    assert right / of > 0.8, f"{right} of {of}"
+    assert scores["offline"]["over_nodes"] > 0.8
     command("evaluate", folder, "--per-class", "--confusion", "--offline")
-    command("inspect", folder)
-    command("inspect", folder, "-o", place / "page.html")
+    shown = command("inspect", folder)
+    assert "true \\ predicted" in shown
+    assert "more; --all lists them" in shown
+    command("inspect", folder, "--offline", "-o", place / "page.html")
+    assert "Offline: " in (place / "page.html").read_text(encoding="utf-8")
 
     # forget nodes, then roll back
     command("forget", folder, "--nodes", place / "ids.csv")
-    command("predict", folder, "--nodes", place / "ids.csv", expect=2)
+    assert json.loads(command("inspect", folder, "--json"))["graph"]["nodes"] == 5 * PER_WEEK - 2
+    assert "paper 3" in command("predict", folder, "--nodes", place / "ids.csv", expect=2)
     command("rollback", folder)
-    command("predict", folder, "--nodes", place / "ids.csv")
+    command("predict", folder, "--nodes", place / "ids.csv", "-o", place / "again.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(place / "again.csv"), predictions)
+    assert json.loads(command("inspect", folder, "--json"))["measures"] == found["measures"]
     command("inspect", folder, "--check")
+
+    # the same with default settings
+    command("init", place / "defaults")
+    for nodes, edges in files:
+        command("observe", place / "defaults", "--nodes", nodes, "--edges", edges, "--quiet")
+    assert json.loads(command("inspect", place / "defaults", "--json"))["measures"]["aa"] > 0.8
 
     # a custom plug-in: one file, not installed
     plugin = ["--import", PLUGIN]
-    command("selectors", *plugin)
-    command("methods", "keep-all", *plugin)
+    assert "hub" in command("selectors", *plugin)
+    assert "--old-weight" in command("methods", "keep-all", *plugin)
+    assert "rings" in command("datasets", *plugin)
     quick = ["--epochs", 20, "--seeds", 2, "--quiet", "--store", place / "runs", *plugin]
     command("run", "rings", "--backbone", "graphconv", "--selector", "hub", *quick)
     command("run", "rings", "--backbone", "gcn", "--method", "keep-all", "--old-weight", 2, "--latex", *quick)
-    command("runs", "--store", place / "runs")
-    command(
-        "init", place / "hubs", "--method", "replay", "--selector", "hub", "--backbone", "gcn", "--epochs", 20, *plugin
-    )
+    stored = command("runs", "--store", place / "runs")
+    assert all(name in stored for name in ("rings", "graphconv", "hub", "keep-all"))
+    own = ["--selector", "hub", "--backbone", "gcn", "--per-class", 2]
+    command("init", place / "hubs", "--method", "replay", *own, "--epochs", 20, *plugin)
     command("observe", place / "hubs", "--nodes", files[0][0], "--edges", files[0][1], *plugin)
+    remembered = json.loads(command("inspect", place / "hubs", "--json", *plugin))["buffer"]
+    assert [(row["class"], row["rank"]) for row in remembered] == [("0", 1), ("0", 2), ("1", 1), ("1", 2)]
 
 
 if __name__ == "__main__":

@@ -421,3 +421,24 @@ def test_options_reach_the_method_or_are_rejected() -> None:
     assert made.learner_.config.method_options == {"per_class": 2, "loss_scale": "mean", "scarce": "keep"}
     with pytest.raises(InputError, match="method 'finetune' has no option 'per_class'"):
         ContinualNodeClassifier("gcn", "finetune", per_class=2).fit(graph)
+
+
+def test_the_defaults_learn_a_graph_of_19_classes() -> None:
+    """Two classes at a time, ten labels each: as accurate as from all labels at once, far above chance."""
+    rng, classes, each = np.random.default_rng(0), 19, 40
+    y = np.repeat(np.arange(classes), each)
+    words = rng.random((classes, 64)) < 0.15
+    x = rng.random((len(y), 64)) < np.where(words[y], 0.25, 0.05)
+    source = np.repeat(np.arange(len(y)), 4)
+    alike = y[source] * each + rng.integers(each, size=len(source))
+    target = np.where(rng.random(len(source)) < 0.7, alike, rng.integers(len(y), size=len(source)))
+    edges = np.concatenate([[source, target], [target, source]], axis=1)
+    graph = Data(x=torch.tensor(x, dtype=torch.float), edge_index=torch.from_numpy(edges), y=torch.from_numpy(y))
+    train = np.arange(len(y)) % each < each // 4
+    classifier = ContinualNodeClassifier()
+    for first in range(0, classes, 2):
+        classifier.partial_fit(graph, np.flatnonzero(train & (y // 2 == first // 2)))
+    test = np.flatnonzero(~train)
+    assert classifier.score(graph, test) > 0.9
+    at_once = ContinualNodeClassifier().fit(graph, np.flatnonzero(train))
+    np.testing.assert_allclose(classifier.predict_proba(graph, test), at_once.predict_proba(graph, test), atol=1e-4)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 
 from ergnn.cli import main
 from ergnn.data import Task
+from ergnn.data.formats import NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.local import read_subgraph
 from ergnn.folder.page import in_words
@@ -141,12 +143,18 @@ def test_scores_per_class_and_the_confusion_matrix_are_those_of_scikit_learn(
     text = capsys.readouterr().out
     assert "recall %" in text
     assert "true \\ predicted" in text
+    assert main(["inspect", root]) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for name, row in zip(found.classes, found.confusion().tolist(), strict=True):
+        assert " ".join([name, "│", *(str(n) if n else "·" for n in row)]) in shown
     shown = LearnerFolder(root).inspect()
     assert shown["per_class"] == found.per_class()
     assert sum(count for _, _, count in shown["confusion"]) == len(found.truth)
 
 
-def test_offline_is_training_on_all_labels_at_once(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_offline_is_training_on_all_labels_at_once(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Held against a learner that has the whole graph and all labels in memory."""
     folder = LearnerFolder(root)
     with folder.snapshot() as snapshot:
@@ -163,10 +171,25 @@ def test_offline_is_training_on_all_labels_at_once(root: str, capsys: pytest.Cap
     before = folder.check(), len(folder.inspect()["versions"])
     assert main(["evaluate", root, "--offline", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["offline"] == {"over_nodes": (predicted == truth).mean(), "same_by_construction": False}
+    rows = printed["updates"]
+    expected = {
+        "mean_over_updates": sum(row["offline"] for row in rows) / len(rows),
+        "over_nodes": (predicted == truth).mean(),
+        "same_by_construction": False,
+    }
+    assert printed["offline"] == expected
     assert (folder.check(), len(folder.inspect()["versions"])) == before
     assert main(["evaluate", root, "--offline"]) == 0
-    assert "offline, all updates at once: mean over updates " in capsys.readouterr().out
+    line = next(
+        text for text in capsys.readouterr().out.splitlines() if text.startswith("offline, all updates at once")
+    )
+    assert main(["inspect", root, "--offline", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["offline"] == expected
+    assert main(["inspect", root, "--offline"]) == 0
+    assert line in capsys.readouterr().out.splitlines()
+    assert main(["inspect", root, "--offline", "-o", str(tmp_path / "page.html")]) == 0
+    mean, over_nodes = (f"{100 * expected[key]:.2f} %" for key in ("mean_over_updates", "over_nodes"))
+    assert f"<dt>Offline: {mean}, over nodes {over_nodes}</dt>" in (tmp_path / "page.html").read_text()
 
 
 def test_offline_of_a_closed_form_is_what_it_has_without_training(
@@ -190,6 +213,26 @@ def test_inspect_and_evaluate_agree_on_both_measures(root: str, capsys: pytest.C
     text = capsys.readouterr().out
     assert f"after the last update {mean} %" in text
     assert f"accuracy over all nodes scored after the last update: {share} %" in text
+
+
+def test_they_agree_after_an_update_without_held_out_nodes(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = LearnerFolder(shutil.copytree(root, tmp_path / "copy"))
+    width = copy.inspect()["graph"]["features"]
+    copy.observe(NodeTable(["lonely"], ["one of its kind"], features=np.zeros((1, width))), None)
+    scores = [{n: right / of for n, right, of in update["scores"]} for update in copy.inspect()["updates"]]
+    learned, now = [scores[0][0], scores[1][1]], list(scores[2].values())
+    assert len(now) == 2  # the last update has none of its own
+    assert now != learned
+    assert main(["evaluate", str(copy.root)]) == 0
+    mean = re.search(r"mean over updates: (\S+) %", capsys.readouterr().out)[1]
+    assert main(["inspect", str(copy.root)]) == 0
+    pattern = r"when learned (\S+) %, after the last update (\S+) %, lost in between (\S+) %"
+    shown = re.search(pattern, capsys.readouterr().out).groups()
+    assert shown[1] == mean
+    expected = [np.mean(learned), np.mean(now), np.mean(learned) - np.mean(now)]
+    assert [float(value) for value in shown] == pytest.approx([100 * value for value in expected], abs=0.006)
 
 
 def test_a_class_with_one_labeled_node_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,6 +264,13 @@ def test_observe_shows_progress_with_the_time_left_on_a_terminal(
         plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
         shown = re.search(r"learning .*%\s+[0-9-]:[0-9-]{2}:[0-9-]{2}", plain)
         assert bool(shown) is not quiet, plain
+    closed, terminal = str(tmp_path / "closed"), Terminal()
+    assert main(["init", closed]) == 0
+    monkeypatch.setattr("sys.stderr", terminal)
+    assert main(["observe", closed, "--nodes", nodes, "--edges", edges]) == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert re.search(r"solving .*\d:\d\d:\d\d", plain), plain
+    assert "%" not in plain  # there are no epochs, so that no share of them is done
 
 
 def test_names_are_text_on_the_page_and_never_code(tmp_path: Path) -> None:

@@ -112,6 +112,14 @@ def test_init_observe_and_forget_on_a_full_disk(
     assert main(["forget", root, "--nodes", str(tmp_path / "ids.csv")]) == 0
     assert main(["inspect", root, "--check"]) == 0
 
+    found = scores(root)
+    filler = fill(tiny_disk)
+    refused("rollback", root)
+    filler.unlink()
+    assert scores(root) == found
+    assert main(["rollback", root]) == 0
+    assert main(["inspect", root, "--check"]) == 0
+
 
 @pytest.mark.parametrize("room", [20_000, 60_000, 100_000])
 def test_a_disk_that_fills_up_while_an_update_is_learned(
@@ -134,7 +142,7 @@ def test_a_disk_that_fills_up_while_an_update_is_learned(
 
 
 def test_files_of_other_commands_on_a_full_disk_are_whole_or_not_there(
-    tiny_disk: Path, tmp_path: Path, refused: Callable[..., None]
+    tiny_disk: Path, tmp_path: Path, refused: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(tmp_path / "learner")
     nodes, edges = map(str, write_tables(tmp_path / "week", *make_updates(1)[0]))
@@ -145,8 +153,30 @@ def test_files_of_other_commands_on_a_full_disk_are_whole_or_not_there(
     refused("predict", root, "--nodes", nodes, "-o", str(tiny_disk / "predictions.csv"))
     refused("export", root, "-o", str(tiny_disk / "model.safetensors"))
     quick = ["--backbone", "sgc", "--epochs", "1", "--seeds", "1", "--quiet"]
-    refused("run", "cora", *quick, "--store", str(tiny_disk / "runs.sqlite"))
-    assert not [path for path in tiny_disk.iterdir() if path.suffix in (".html", ".csv", ".safetensors", ".new")]
+    runs, store = ["run", "cora", *quick], ["--store", str(tiny_disk / "runs")]
+    refused(*runs, *store)
+    for suffix in ("pdf", "svg", "png"):
+        capsys.readouterr()
+        assert main([*runs, "--plot", str(tiny_disk / f"figure.{suffix}")]) == 2
+        shown = capsys.readouterr()
+        assert "PM" in shown.out  # results are printed all the same
+        assert shown.err.startswith("ergnn: ")
+        assert shown.err.endswith("cannot be written (No space left on device)\n")
+    assert sorted(path.name for path in tiny_disk.iterdir()) == ["filler", "runs"]
     filler.unlink()
     assert main(["inspect", root, "-o", str(tiny_disk / "page.html")]) == 0
-    assert main(["run", "cora", *quick, "--store", str(tiny_disk / "runs.sqlite")]) == 0
+    assert main([*runs, *store]) == 0
+
+    (tiny_disk / "report.md").write_text("an earlier report")
+    elsewhere = str(tmp_path / "runs.sqlite")
+    assert main([*runs, "--store", elsewhere]) == 0
+    filler = fill(tiny_disk)
+    refused("report", "--store", elsewhere, "-o", str(tiny_disk / "report.md"))
+    assert (tiny_disk / "report.md").read_text() == "an earlier report"
+    refused(*runs, *store, "--lr", "0.1")
+    filler.unlink()
+    capsys.readouterr()
+    assert main([*runs, *store, "--json"]) == 0
+    assert "1 of 1 runs were in" in capsys.readouterr().err
+    assert main([*runs, *store, "--lr", "0.1"]) == 0
+    assert main(["report", *store, "-o", str(tiny_disk / "report.html")]) == 0

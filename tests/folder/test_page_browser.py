@@ -38,8 +38,13 @@ def test_charts_fill_their_cards_and_the_page_fits(width: int, browser: Browser)
     assert len(shares) == 2
     assert all(share > 0.85 for share in shares), shares
     for kind in ("matrix", "confusion"):
-        size = browser.evaluate(f"document.querySelector('[data-figure={kind}] svg').getBoundingClientRect().width")
-        assert size > 150, kind
+        card, chart, beside = browser.evaluate(
+            f"['', ' svg', ' .measures'].map(part => document.querySelector('[data-figure={kind}]' + part))"
+            ".map(found => found ? found.getBoundingClientRect().width : 0)"
+        )
+        beside = beside if width > 600 else 0
+        assert chart > 150, kind
+        assert card - 100 < chart + beside < card, kind
 
 
 def test_text_is_on_the_left_and_nothing_complains(browser: Browser) -> None:

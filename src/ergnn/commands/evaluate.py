@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ergnn.commands.folder_options import add_command, add_threads, use_threads
 
 if TYPE_CHECKING:
+    from ergnn.folder import LearnerFolder
     from ergnn.folder.scoring import HeldOut
 
 MAX_CLASSES = 12
@@ -41,7 +42,6 @@ def add(commands: Any) -> None:
 
 def evaluate_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
-    from ergnn.folder.scoring import CLOSED_FORM
 
     use_threads(args)
     folder = LearnerFolder(args.folder)
@@ -53,12 +53,9 @@ def evaluate_command(args: argparse.Namespace) -> int:
     if args.confusion:
         more["confusion"] = {"classes": found.classes, "nodes": found.confusion().tolist()}
     if args.offline:
-        closed = folder.settings.config.method == CLOSED_FORM
-        offline = found if closed else folder.predict_held_out(args.version, task_known=args.task_known, offline=True)
-        accuracies = {n + 1: right / of for n, right, of in offline.scores()}
+        accuracies, more["offline"] = offline_scores(folder, args.version, args.task_known)
         for row in rows:
             row["offline"] = accuracies[row["update"]]
-        more["offline"] = {"over_nodes": _over_nodes(offline), "same_by_construction": closed}
     if args.json:
         print(json.dumps({"updates": rows, **more} if more else rows, ensure_ascii=False))
     elif not rows:
@@ -66,6 +63,32 @@ def evaluate_command(args: argparse.Namespace) -> int:
     else:
         print("\n\n".join(_blocks(found, rows, more)))
     return 0
+
+
+def offline_scores(
+    folder: LearnerFolder, version: int | None, task_known: bool = False
+) -> tuple[dict[int, float], dict[str, Any]]:
+    """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
+    from ergnn.folder.scoring import CLOSED_FORM
+
+    closed = folder.settings.config.method == CLOSED_FORM
+    found = folder.predict_held_out(version, task_known=task_known, offline=not closed)
+    accuracies = {n + 1: right / of for n, right, of in found.scores()}
+    mean = sum(accuracies.values()) / len(accuracies) if accuracies else None
+    total = {"mean_over_updates": mean, "over_nodes": _over_nodes(found), "same_by_construction": closed}
+    return accuracies, total
+
+
+def offline_line(found: dict[str, Any]) -> str:
+    """The accuracy of :func:`offline_scores` for a terminal."""
+    from ergnn.report.tables import percent
+
+    if found["over_nodes"] is None:
+        return "offline, all updates at once: no update has held-out nodes"
+    means = [percent(found[key]) for key in ("mean_over_updates", "over_nodes")]
+    same = " (the method's closed form gives the same for any order of updates)"
+    line = f"offline, all updates at once: mean over updates {means[0]} %, over all nodes {means[1]} %"
+    return line + (same if found["same_by_construction"] else "")
 
 
 def _updates(found: HeldOut, task_known: bool) -> list[dict[str, Any]]:
@@ -105,12 +128,7 @@ def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) ->
         f"over all {len(found.truth):,} held-out nodes: {shown(_over_nodes(found))} %",
     ]
     if offline:
-        mean = percent(sum(r["offline"] for r in rows) / len(rows))
-        text = (
-            f"offline, all updates at once: mean over updates {mean} %, over all nodes {shown(offline['over_nodes'])} %"
-        )
-        same = " (the closed form gives the same result for any order of updates)"
-        lines.append(text + (same if offline["same_by_construction"] else ""))
+        lines.append(offline_line(offline))
     yield "\n".join(lines)
     if "classes" in more:
         table = [
@@ -119,21 +137,26 @@ def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) ->
         ]
         yield Table(["class", "held out", "recall %", "precision %", "F1 %"], table).to_text()
     if "confusion" in more:
-        yield confusion_text(found)
+        matrix = found.confusion()
+        places = zip(*matrix.nonzero(), strict=True)
+        yield confusion_text(found.classes, [(int(i), int(j), int(matrix[i, j])) for i, j in places])
 
 
-def confusion_text(found: HeldOut) -> str:
-    """Format the confusion matrix; for many classes, only its largest off-diagonal entries."""
+def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> str:
+    """Format the confusion matrix; for many classes, only its largest off-diagonal entries.
+
+    Args:
+        names: of all classes.
+        entries: true class, predicted class and number of nodes, where there are any.
+    """
     from ergnn.report.tables import Table
 
-    matrix, names = found.confusion(), found.classes
+    nodes = {(true, chosen): n for true, chosen, n in entries}
     if len(names) <= MAX_CLASSES:
-        rows = [
-            [name, *(f"{n:,}" if n else "·" for n in row)] for name, row in zip(names, matrix.tolist(), strict=True)
-        ]
+        cells = [[nodes.get((i, j), 0) for j in range(len(names))] for i in range(len(names))]
+        rows = [[name, *(f"{n:,}" if n else "·" for n in row)] for name, row in zip(names, cells, strict=True)]
         return Table(["true \\ predicted", *names], rows).to_text()
-    places = [(true, chosen) for true, chosen in zip(*matrix.nonzero(), strict=True) if true != chosen]
-    wrong = sorted(((int(matrix[place]), *place) for place in places), key=lambda entry: -entry[0])
-    rows = [[names[true], names[chosen], f"{n:,}"] for n, true, chosen in wrong[:MAX_MISTAKES]]
+    wrong = sorted((entry for entry in entries if entry[0] != entry[1]), key=lambda entry: -entry[2])
+    rows = [[names[true], names[chosen], f"{n:,}"] for true, chosen, n in wrong[:MAX_MISTAKES]]
     title = f"the {len(rows)} most frequent mistakes of {len(wrong)}; --json prints the full matrix"
     return Table(["true class", "predicted", "nodes"], rows, align="llr", title=title).to_text()

@@ -56,7 +56,9 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         "--ignore-column", metavar="NAME", action="append", default=[], help="ignore a column (may be repeated)"
     )
     group.add_argument(
-        "--keep-na-labels", action="store_true", help="read NaN, nan, NA, null and None as labels, not as missing"
+        "--keep-na-labels",
+        action="store_true",
+        help="read NaN, nan, NA, <NA>, null and None as labels, not as missing",
     )
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from ergnn.commands.evaluate import confusion_text, offline_line, offline_scores
 from ergnn.commands.folder_options import add_command, add_threads, output, use_threads
 
 MAX_ROWS = 20
@@ -25,6 +26,11 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--check", action="store_true", help="only verify all checksums and the structure of the database"
     )
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="also train a new network on the labels of all updates at once and show its accuracy",
+    )
     add_threads(parser)
 
 
@@ -38,6 +44,8 @@ def inspect_command(args: argparse.Namespace) -> int:
         print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no errors found")
         return 2 if wrong else 0
     found = folder.inspect(args.version)
+    if args.offline:
+        found["offline"] = offline_scores(folder, args.version)[1]
     if args.out:
         from ergnn.folder.page import page_of
 
@@ -68,6 +76,8 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
         lines.append(
             f"accuracy over all nodes scored after the last update: {percent(found['measures']['accuracy'])} %"
         )
+    if found.get("offline"):
+        lines.append(offline_line(found["offline"]))
     updates = [
         [
             str(u["update"] + 1),
@@ -89,6 +99,7 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
     lines += ["", Table(header, classes).to_text()] if classes else []
     rest = len(found["per_class"]) - len(classes)
     lines += [f"… and {rest:,} more; --all lists them"] if rest else []
+    lines += ["", confusion_text(found["classes"], found["confusion"])] if found["confusion"] else []
     rows = [
         [
             r["id"],

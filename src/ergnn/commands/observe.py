@@ -82,10 +82,14 @@ def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Calla
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task("learning", total=folder.settings.learner.epochs)
+    from ergnn.folder.scoring import CLOSED_FORM
+
+    closed = folder.settings.config.method == CLOSED_FORM  # one solve, no epochs to count
+    columns = (TextColumn("solving"), BarColumn(), TimeElapsedColumn()) if closed else Progress.get_default_columns()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task("learning", total=None if closed else folder.settings.learner.epochs)
         yield lambda: bar.advance(job)
 
 

@@ -99,14 +99,14 @@ def run_command(args: argparse.Namespace) -> int:
     if result is None:
         return 0
     shown = result.to_dict()
-    if args.plot:
-        write_run_figure(result, args.plot)
     if args.json:
         print(json.dumps(shown, ensure_ascii=False))
     elif args.latex:
         print("\n\n".join(table.to_latex() for table in (accuracy_table(shown), measure_table(shown))))
     else:
         print(run_table(shown))
+    if args.plot:  # last: if it cannot be written, the results are not lost
+        write_run_figure(result, args.plot)
     return 0
 
 

@@ -155,7 +155,13 @@ class RunTable:
         try:
             yield
         except self._sql.exc.SQLAlchemyError as error:
-            reason = " ".join(str(getattr(error, "orig", None) or error).split())
+            cause = getattr(error, "orig", None) or error
+            reason = " ".join(str(cause).split())
+            if getattr(cause, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+                raise InputError(
+                    f"{self.name}: could not be written or read ({reason}; is the disk full?); stored runs are as they "
+                    "were, and the same command works once the cause is gone"
+                ) from error
             raise InputError(f"{self.name}: not a usable run store ({reason})") from error
 
 

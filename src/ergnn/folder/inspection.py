@@ -13,7 +13,7 @@ from ergnn.folder.database import FILE, checksum
 from ergnn.folder.scoring import forgetting, predict_held_out
 from ergnn.folder.snapshot import Record, Snapshot
 from ergnn.folder.versions import kept_versions
-from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
+from ergnn.metrics import AccuracyMatrix
 
 LOG_LINES = 10_000
 """The newest lines of the log that are shown."""
@@ -85,18 +85,23 @@ def accuracy_matrix(records: list[Record]) -> tuple[list[int], AccuracyMatrix] |
 
 
 def measures(records: list[Record]) -> dict[str, float]:
-    """Performance mean, forgetting mean and average accuracy of the updates so far, and accuracy over all nodes now."""
-    found = accuracy_matrix(records)
-    if found is None:
+    """Performance mean, forgetting mean and average accuracy of the updates so far, and accuracy over all nodes now.
+
+    All are those of the newest record, which need not have held-out nodes of its own; updates whose held-out nodes were
+    all forgotten are left out.
+    """
+    accuracy = [{update: right / of for update, right, of in r["scores"] if of} for r in records]
+    learned = {number: found[number] for number, found in enumerate(accuracy) if number in found}
+    now = {update: found for update, found in (accuracy[-1] if records else {}).items() if update in learned}
+    if not now:
         return {}
-    matrix, scores = found[1], records[-1]["scores"]
-    if not any(of for _, _, of in scores):  # all held-out nodes were forgotten
-        return {}
+    lost = [learned[update] - found for update, found in now.items() if update < len(records) - 1]
+    _, right, total = map(sum, zip(*records[-1]["scores"], strict=True))
     return {
-        "pm": performance_mean(matrix),
-        "fm": forgetting_mean(matrix),
-        "aa": average_accuracy(matrix),
-        "accuracy": sum(right for _, right, _ in scores) / sum(of for _, _, of in scores),
+        "pm": float(np.mean([learned[update] for update in now])),
+        "fm": float(np.mean(lost)) if lost else 0.0,
+        "aa": float(np.mean(list(now.values()))),
+        "accuracy": right / total,
     }
 
 

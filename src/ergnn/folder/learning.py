@@ -256,7 +256,10 @@ class NetworkLearner:
         """How far a node sees: the number of layers that look at neighbors."""
         model = self._layers(2)
         if not isinstance(model, Backbone) or not model.runs_on_fields:
-            raise InputError(f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs")
+            raise InputError(
+                f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs; give its "
+                "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
+            )
         return model.num_hops
 
     def _check_size(self, num_features: int) -> None:

@@ -61,13 +61,24 @@ def page_of(found: dict[str, Any]) -> str:
             )
             for key, (name, text) in MEASURES.items()
             if found["measures"]
-        ],
+        ]
+        + _offline(found.get("offline")),
         confusion=_confusion(found),
         charts=_charts(found["updates"]),
         tables=_tables(found),
         version=__version__,
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
+
+
+def _offline(found: dict[str, Any] | None) -> list[tuple[str, str, str]]:
+    if found is None:
+        return []
+    shown = f"{percent(found['mean_over_updates'])} %, over nodes {percent(found['over_nodes'])} %"
+    if found["same_by_construction"]:
+        return [("Offline", shown, "The closed form gives the same as learning all updates at once.")]
+    text = "A new network trained on the labels of all updates at once: mean over updates, and over all held-out nodes."
+    return [("Offline", shown, text)]
 
 
 def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -14,7 +15,7 @@ from ergnn.experiments.result import RunResult, name_of
 from ergnn.experiments.stored_run import StoredRun
 from ergnn.metrics import performance_after_each_task, summarize
 from ergnn.report.figures import Point, Series, class_map, dot_plot, heat_map, line_chart, loss_ticks, value_ticks
-from ergnn.report.page import drawn_settings, figures_of
+from ergnn.report.page import drawn_settings, figures_of, write_file
 from ergnn.report.page_figures import KINDS, DatasetFigures
 from ergnn.report.rows import gather
 from ergnn.report.settings import settings_of
@@ -41,11 +42,17 @@ def write_figures(runs: Sequence[StoredRun], folder: str | Path, formats: Sequen
                         figure = _figure(one, setting.label)
                         for suffix in formats:
                             path = out / f"{kind}-{one.dataset}{number}.{suffix}"
-                            figure.savefig(path, bbox_inches="tight", metadata={_DATES[suffix]: None})
+                            _save(figure, path, bbox_inches="tight")
                             written.append(path)
     except OSError as error:
         raise InputError(f"{out}: cannot write figures ({error})") from None
     return written
+
+
+def _save(figure: Any, path: Path, **options: Any) -> None:
+    drawn, suffix = io.BytesIO(), path.suffix.removeprefix(".")
+    figure.savefig(drawn, format=suffix, metadata={_DATES[suffix]: None}, **options)
+    write_file(path, drawn.getvalue())
 
 
 def check_file(path: str | Path) -> None:
@@ -83,7 +90,7 @@ def write_run_figure(result: RunResult, path: str | Path) -> None:
         for axis in (left, right):
             axis.spines[["top", "right"]].set_visible(False)
         try:
-            figure.savefig(path, metadata={_DATES[Path(path).suffix[1:]]: None})
+            _save(figure, Path(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from None
 

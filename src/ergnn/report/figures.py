@@ -193,17 +193,19 @@ def heat_map(
     """Draw cells colored from low to high (fractions), one row per task learned, with numbers if they fit.
 
     Args:
-        names: of the rows; by default their numbers alone.
+        names: of rows and columns, by default their numbers; columns have numbers too where a name is too long.
         side: the most pixels of a side; by default 240 or so.
     """
     tasks = len(matrix)
     cell = (44 if tasks <= 5 else max(9, 240 // tasks)) if side is None else max(9, min(64, side // tasks))
     left, top, size = 22 + _room(names), 16, cell * tasks
     every = 1 if cell >= 22 else ceil(22 / cell)
+    short = bool(names) and all(7 * len(name) <= cell for name in names)
     parts = []
     for i in range(0, tasks, every):
-        parts.append(_text(left + (i + 0.5) * cell, top - 4, str(i + 1), "tick mid"))
-        row_name = f"{i + 1} {names[i]}" if names else str(i + 1)
+        column_name = names[i] if short else str(i + 1)
+        row_name = names[i] if short else f"{i + 1} {names[i]}" if names else str(i + 1)
+        parts.append(_text(left + (i + 0.5) * cell, top - 4, column_name, "tick mid"))
         parts.append(_text(left - 6, top + (i + 0.5) * cell + 4, row_name, "tick end"))
     for i in range(tasks):
         for j in range(tasks):
@@ -310,5 +312,5 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
 def _svg(width: float, height: float, label: str, body: str, kind: str = "") -> str:
     return (
         f'<svg class="figure {kind}" role="img" tabindex="0" viewBox="0 0 {width:g} {height:g}" '
-        f'style="max-width:{width:g}px" aria-label="{escape(label)}">{body}</svg>'
+        f'width="{width:g}" style="max-width:{width:g}px" aria-label="{escape(label)}">{body}</svg>'
     )

@@ -6,6 +6,7 @@ maps of chosen nodes also read the data set, if it is available.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -57,10 +58,20 @@ def write_page(store_path: str | Path, out: str | Path, title: str | None = None
         text = page_of(runs, title=title, command=command)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text.encode())
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error})") from None
     return path
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file that is complete or, if that fails, as it was before."""
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = "") -> str:

@@ -125,7 +125,7 @@ def cost_table(id: str, rows: Sequence[Row]) -> Table:
             ]
         )
     header = ["Row", "data set", "s per run", "s total", "peak MB", "stored nodes", "runs"]
-    return Table(header, body, title="time and memory", id=id, sources=rows)
+    return Table(header, body, id=id, sources=rows)
 
 
 def tests_of(rows: Sequence[Row]) -> dict[str, dict[str, PairedTest]]:

@@ -65,6 +65,6 @@ def _label(row: Row) -> str:
         f"{name.replace('_', ' ')} "
         + (", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
         for name, value in given.items()
-        if name in DEFAULTS and name not in (*OF_THE_ROW, "protocol", "split", "class_order")
+        if value is not None and name in DEFAULTS and name not in (*OF_THE_ROW, "protocol", "split", "class_order")
     ]
     return " · ".join(parts)

@@ -91,7 +91,10 @@ KINDS = ("csv", "parquet", "pandas", "polars", "arrow")
         (["x", None, " y "], ["x", None, "y"]),
         (["NA", "NaN", "null"], [None] * 3),
         (["nan", "None", "n/a"], [None, None, "n/a"]),
-        ([2.5, 1e16, 3.0], ["2.5", "10000000000000000", "3"]),
+        (["x", "<NA>", "<na>"], ["x", None, "<na>"]),
+        (pd.Categorical([0.0, 1.0, None]), ["0", "1", None]),
+        (pd.array([0, None, 1], dtype="Int64"), ["0", None, "1"]),
+        ([2.5, 1e15, 3.0], ["2.5", "1000000000000000", "3"]),
     ],
 )
 def test_labels_are_the_same_from_everywhere(labels: list[Any], expected: list[Any], kind: str, tmp_path: Path) -> None:
@@ -153,6 +156,41 @@ def test_an_index_of_pandas_is_not_a_feature(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"column 1 has no name; .* index=False"):
         read_nodes(tmp_path / "index.csv")
     assert read_nodes(tmp_path / "index.csv", columns=Columns(ignore=[""])).feature_names == ("f",)
+    pd.read_csv(tmp_path / "index.csv").to_csv(tmp_path / "twice.csv")
+    pd.read_csv(tmp_path / "twice.csv").to_csv(tmp_path / "thrice.csv", index=False)
+    part.reset_index().to_csv(tmp_path / "reset.csv", index=False)
+    frame.set_index([[0, 0, 1], [0, 1, 1]]).to_csv(tmp_path / "two.csv")
+    for name, said in {
+        "twice": "column 1 has no name",
+        "thrice": "column 1 has no name",
+        "reset": "column 1 is called 'index'",
+        "two": "column 1 has no name",
+    }.items():
+        with pytest.raises(FormatError, match=rf"{name}.csv: {said}.* index=False"):
+            read_nodes(tmp_path / f"{name}.csv")
+    assert read_nodes(tmp_path / "reset.csv", columns=Columns(features=["index"])).features.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "bits"), [("float64", 53), ("float32", 24)])
+def test_floats_that_lost_digits_are_refused(dtype: str, bits: int, kind: str, tmp_path: Path) -> None:
+    if kind == "csv" and dtype == "float32":
+        pytest.skip("text has no type; pandas writes the digits of the 32-bit float")
+    exact, lost = 2**bits - 1, np.array([2**bits, 2**bits + 1])
+    assert len(set(lost.astype(dtype).tolist())) == 1
+    for role in ("label", "source", "target"):
+        frame = pd.DataFrame({"id": ["a", "b"], "label": ["x", "y"], "source": ["a", "b"], "target": ["b", "a"]})
+        read = read_nodes if role == "label" else read_edges
+        columns = Columns(ignore=["source", "target"] if role == "label" else [])
+        assert len(read(written(frame.assign(**{role: lost}), kind, tmp_path), columns=columns)) == 2  # integers
+        fits = frame.assign(**{role: np.array([1, exact], dtype)})
+        table = read(written(fits, kind, tmp_path), columns=columns)
+        assert getattr(table, "labels" if role == "label" else role).tolist() == ["1", str(exact)]
+        rounded = frame.assign(**{role: -lost.astype(dtype)})
+        with pytest.raises(
+            FormatError, match=rf"column '{role}': '.*' is a float, .* 2\^{bits} .* integers or as text"
+        ):
+            read(written(rounded, kind, tmp_path), columns=columns)
 
 
 def test_frames_of_mixed_values_and_other_objects() -> None:

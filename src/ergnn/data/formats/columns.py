@@ -17,8 +17,10 @@ REQUIRED = ("id", "source", "target")
 FEATURES = "features"
 PREFIX = "feature_"
 LOOK_LIKE_LABELS = ("class", "classes", "labels", "target", "y")
-UNNAMED = ("", "Unnamed: 0")
-"""How the index of a pandas frame is called in a CSV file, and after that file was read and written again."""
+INDEX = ("", "index", "level_0")
+"""Names of the index of a pandas frame in a CSV file, and after ``reset_index``."""
+UNNAMED = "Unnamed: "
+"""How its name begins after that CSV file was read by pandas and written again."""
 CHOOSE = "name the feature columns with --feature-columns, or leave this one out with --ignore-column"
 
 
@@ -37,7 +39,7 @@ class Columns:
         domain: domains of nodes; default: ``domain``.
         source: ids of the nodes that edges leave; default: ``source``.
         target: ids of the nodes that edges enter; default: ``target``.
-        keep_na_labels: keep ``NaN``, ``nan``, ``NA``, ``null`` and ``None`` as labels instead of as "no label".
+        keep_na_labels: keep ``NaN``, ``nan``, ``NA``, ``<NA>``, ``null`` and ``None`` as labels, not as "no label".
     """
 
     id: str | None = None
@@ -82,7 +84,11 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
     first: dict[str, int] = {}
     for i, key in enumerate(keys):
         if first.setdefault(key, i) != i:
-            raise FormatError(f"{where}: column {truncate(key)} occurs twice, as column {first[key] + 1} and {i + 1}")
+            if key:
+                raise FormatError(
+                    f"{where}: column {truncate(key)} occurs twice, as column {first[key] + 1} and {i + 1}"
+                )
+            raise _index(key, first[key], where)
     out: dict[str, str] = {}
     for role in roles:
         given = getattr(columns, role)
@@ -130,17 +136,22 @@ def _matching(want: str, free: Sequence[str], names: Sequence[str], where: objec
 
 def _feature(name: str, names: Sequence[str], where: object) -> str:
     """A column that has no other meaning, if it can be a feature."""
-    if name.strip() in UNNAMED:
-        raise FormatError(
-            f"{where}: column {list(names).index(name) + 1} has no name; if it is the index of a pandas frame, write "
-            f"the file with index=False, or leave it out with --ignore-column {truncate(name)}"
-        )
+    if name.strip() in INDEX or name.startswith(UNNAMED):
+        raise _index(name, list(names).index(name), where)
     if name.strip().lower() in LOOK_LIKE_LABELS:
         raise FormatError(
             f"{where}: column {truncate(name)} would be read as a feature, but looks like a label; name it with "
             f"--label-column, or {CHOOSE}"
         )
     return name
+
+
+def _index(name: str, at: int, where: object) -> FormatError:
+    said = f"is called {truncate(name)}" if name in INDEX[1:] else "has no name"
+    return FormatError(
+        f"{where}: column {at + 1} {said}; if it is the index of a pandas frame, write the file with index=False, or "
+        f"leave it out with --ignore-column {truncate(name)}; if it is a feature, name it with --feature-columns"
+    )
 
 
 def _present(names: Sequence[str]) -> str:

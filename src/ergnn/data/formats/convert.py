@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import EDGE_ROLES, Columns, Found, find_columns, find_node_columns
-from ergnn.data.formats.limits import Limits
+from ergnn.data.formats.limits import Limits, truncate
 from ergnn.data.formats.tables import Coded, EdgeTable, NodeTable, canonical
 from ergnn.data.formats.values import read_features, times, words
 from ergnn.errors import FormatError, InputError
@@ -17,7 +17,7 @@ from ergnn.errors import FormatError, InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_LABEL = ("NaN", "nan", "NA", "null", "None")
+NO_LABEL = ("NaN", "nan", "NA", "<NA>", "null", "None")
 ROW_BYTES = 100
 """Approximate memory for the ids and labels of a row."""
 
@@ -73,7 +73,27 @@ class Source:
         table = self.read(found)
         limits.check(what, table.num_rows, self.where)
         limits.check_bytes(table.nbytes, self.where)
-        return table, {role: words(table[n], n, self.where) for role, n in found.roles.items() if role != "time"}
+        texts = {role: words(table[n], n, self.where) for role, n in found.roles.items() if role != "time"}
+        for role, coded in texts.items():
+            _check_exact(table[found.roles[role]].type, coded, f"{self.where}, column {truncate(found.roles[role])}")
+        return table, texts
+
+
+def _check_exact(kind: pa.DataType, coded: Coded, where: str) -> None:
+    """Refuse whole numbers that are floats and too large for them: they lost digits, so that two ids may be one."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_float = pa.types.is_floating(kind)
+    bits = {16: 11, 32: 24, 64: 53}[kind.bit_width] if is_float else 53
+    for word in (word for word in coded.words if word and (is_float or "." in word or "+" in word)):
+        whole = canonical(word) or ""
+        rounded = is_float or whole != word.strip()
+        if rounded and whole.lstrip("-").isdecimal() and abs(int(whole)) >= 2**bits:
+            raise FormatError(
+                f"{where}: {truncate(word)} is a float, and whole numbers from 2^{bits} on lose digits as floats; "
+                "write the column as integers or as text"
+            )
 
 
 def frame_source(frame: Any, where: str) -> Source:
