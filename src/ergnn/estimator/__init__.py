@@ -1,6 +1,6 @@
 """Continual node classification with scikit-learn's interface; needs the extra ``sklearn``."""
 
-from ergnn.data.formats.boundary import extra
+from ergnn.lazy import extra
 
 extra("sklearn", "sklearn", "ContinualNodeClassifier")
 

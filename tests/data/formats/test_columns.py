@@ -19,8 +19,6 @@ from ergnn.data.formats import (
     FormatError,
     Limits,
     NodeTable,
-    as_edge_table,
-    as_node_table,
     read_edges,
     read_nodes,
 )
@@ -157,15 +155,15 @@ def test_an_index_of_pandas_is_not_a_feature(tmp_path: Path) -> None:
 
 def test_frames_of_mixed_values_and_other_objects() -> None:
     mixed = pd.DataFrame({"id": [1, "b", 3.0], "label": ["x", 2, None]}, dtype=object, index=[5, 9, 7])
-    nodes = as_node_table(mixed)
+    nodes = read_nodes(mixed)
     assert (nodes.ids.tolist(), nodes.labels.tolist()) == (["1", "b", "3"], ["x", "2", None])
-    lists = as_node_table(pd.DataFrame({"id": [1, 2], "features": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}))
+    lists = read_nodes(pd.DataFrame({"id": [1, 2], "features": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}))
     assert (lists.features.tolist(), lists.feature_names) == ([[1, 2], [3, 4]], None)
-    assert as_node_table(nodes) is nodes
+    assert read_nodes(nodes) is nodes
     edges = EdgeTable(["a"], ["b"])
-    assert as_edge_table(edges) is edges
+    assert read_edges(edges) is edges
     with pytest.raises(InputError, match="nodes: a list; a path, a pandas or polars DataFrame, or an Arrow table"):
-        as_node_table([1, 2])
+        read_nodes([1, 2])
 
 
 def test_commands_name_columns(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ NODES = {
     "id,a\nx,-inf\n": "row 1, column 'a': -inf; a finite number is required",
     "id,a\nx,1_0\n": "row 1, column 'a': '1_0' is not a number",
     "id,a\nx,٣\n": "row 1, column 'a': '٣' is not a number",
-    "id,a\nx,0\ny,1e39\n": "row 2: feature 'a' is inf; a finite 32-bit float is required",
+    "id,a\nx,0\ny,1e39\n": "row 2, column 'a': 1e+39 does not fit into 32 bits; a finite number is required",
     'id,features\nx,"[1, 2]"\n': "row 1, column 'features': '[1, 2]' is not a number",
     'id,features\nx,0:1\ny,"[1, 2]"\n': "row 2, column 'features': '[1,'; sparse features are index:value pairs",
     "id,features\nx,-1:2\n": "row 1, column 'features': '-1:2'; sparse features are index:value pairs, indices from 0",

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.limits import Limits, file_size, truncate
-from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, listed, numbered
+from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable, listed, numbered
 from ergnn.errors import FormatError
 
 LOCK = Lock()
@@ -173,5 +173,4 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
             split[arrays[mask]] = part
     labels = y if y is None or y.dtype.kind in "bU" else [None if label < 0 else label for label in y.tolist()]
     nodes = NodeTable(ids, labels, arrays.get("time"), split, features=x, place=lambda row: f"{path}, node {row}")
-    source, target = ids[arrays["edge_index"]]
-    return nodes, EdgeTable(source, target)
+    return nodes, EdgeTable(*(Coded(ids, end) for end in arrays["edge_index"]))

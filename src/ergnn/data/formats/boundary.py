@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from types import ModuleType
 
-from ergnn.errors import ErgnnError, FormatError, InputError
+from ergnn.errors import ErgnnError, FormatError
 
 
 @contextmanager
@@ -24,11 +22,3 @@ def wrap_errors(where: object, what: str) -> Iterator[None]:
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise FormatError(f"{where}: cannot be read as {what} ({said})") from error
-
-
-def extra(module: str, name: str, what: str) -> ModuleType:
-    """Import an optional package, or say how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise InputError(f"{what} needs {module} ({error}); install it with: pip install 'ergnn[{name}]'") from error

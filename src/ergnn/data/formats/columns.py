@@ -54,13 +54,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Found:
-    """The columns of a table, by their names in it.
-
-    Args:
-        roles: the column of each role that is present.
-        features: feature columns.
-        single: whether the one feature column may hold a list or sparse text per node.
-    """
+    """The columns of a table; a ``single`` feature column may hold a list or sparse text per node."""
 
     roles: dict[str, str]
     features: tuple[str, ...] = ()

@@ -24,14 +24,7 @@ ROW_BYTES = 100
 
 @dataclass(frozen=True)
 class Source:
-    """A table that has not been read yet.
-
-    Args:
-        where: its name in messages.
-        names: names of its columns.
-        read: reads the columns that were found.
-        index: columns that were the index of a pandas frame.
-    """
+    """A table that has not been read yet; ``where`` is its name in messages, ``index`` columns are pandas' index."""
 
     where: str
     names: list[str]
@@ -39,7 +32,7 @@ class Source:
     index: tuple[str, ...] = ()
 
     def nodes(self, columns: Columns, limits: Limits, num_features: int | None = None) -> NodeTable:
-        """The table as nodes."""
+        """Read the table as nodes."""
         found = find_node_columns(self.names, self.index, columns, limits, self.where)
         table, texts = self._read(found, "nodes", limits)
         if not table.num_rows:
@@ -61,7 +54,7 @@ class Source:
         )
 
     def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
-        """The table as edges; there may be none."""
+        """Read the table as edges; there may be none."""
         _, texts = self._read(find_columns(self.names, EDGE_ROLES, columns, self.where), "edges", limits)
         return EdgeTable(**texts, place=self._place)
 
@@ -91,7 +84,6 @@ def frame_source(frame: Any, where: str) -> Source:
             for name in (name for name in frame.columns if frame[name].dtype == object):
                 if pa.types.is_string(column_of(frame[name].tolist()).type):  # perhaps of several types
                     frame[name] = frame[name].map(str, na_action="ignore")
-            frame = pa.Table.from_pandas(frame)
         table = pa.table(frame)
     index = index_columns((table.schema.metadata or {}).get(b"pandas"))
     return Source(where, table.column_names, lambda found: table.select(found.wanted), index)

@@ -7,13 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ergnn.data.formats.boundary import extra, wrap_errors
+from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import Columns
 from ergnn.data.formats.convert import Source, column_of, frame_source
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.text import read_bytes
 from ergnn.errors import FormatError, InputError
+from ergnn.lazy import extra
 
 if TYPE_CHECKING:
     import networkx
@@ -32,13 +33,10 @@ def from_networkx(
     if not (hasattr(graph, "nodes") and hasattr(graph, "edges")):
         raise InputError(f"{source}: a {type(graph).__name__} is not a NetworkX graph")
     limits, columns = limits or Limits(), columns or Columns()
-    limits.check("nodes", graph.number_of_nodes(), source)
-    limits.check("edges", graph.number_of_edges(), source)
-    if not graph.number_of_nodes():
-        raise FormatError(f"{source}: no nodes")
     missing = graph.graph.get("node_default", {})  # where networkx keeps the defaults of GraphML
-    rows = [{**missing, **data, columns.id or "id": node} for node, data in graph.nodes(data=True)]
-    names = dict.fromkeys(name for row in rows for name in row)
+    key = columns.id or "id"
+    rows = [{**missing, **data, key: node} for node, data in graph.nodes(data=True)]
+    names = dict.fromkeys([key, *(name for row in rows for name in row)])
     nodes = _source({str(name): [row.get(name) for row in rows] for name in names}, source)
     ends = list(graph.edges())
     edges = _source({"source": [edge[0] for edge in ends], "target": [edge[1] for edge in ends]}, source)

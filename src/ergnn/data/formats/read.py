@@ -52,10 +52,6 @@ def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | N
     return _open(edges, "edges", limits).edges(columns or Columns(), limits)
 
 
-as_node_table, as_edge_table = read_nodes, read_edges
-"""The same functions, by names that fit frames."""
-
-
 def read_graph(
     path: str | PathLike[str], *, columns: Columns | None = None, limits: Limits | None = None
 ) -> tuple[NodeTable, EdgeTable]:

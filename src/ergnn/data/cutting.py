@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ergnn.config import EDGES
 from ergnn.data import splits
-from ergnn.data.formats.graph import to_graph
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
 from ergnn.data.graph import UNLABELED, Graph, Split
+from ergnn.data.named_graph import to_graph
 from ergnn.data.stream import Task, TaskStream, edge_views
 from ergnn.errors import InputError, UnknownNameError
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data.formats.limits import truncate
-from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, listed, numbered
+from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable, listed, numbered
 from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.errors import InputError
 
@@ -78,8 +78,8 @@ def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     else:
         features = graph.x.numpy()
     labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
-    source, target = ids[graph.edge_index.numpy()]
-    return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target)
+    edges = EdgeTable(*(Coded(ids, end) for end in graph.edge_index.numpy()))
+    return NodeTable(ids, labels, split=split, features=features), edges
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
@@ -108,17 +108,13 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, nam
     if edges is None or not len(edges):
         return torch.empty(2, 0, dtype=torch.long)
     place = {node: i for i, node in enumerate(nodes.ids)}
-    ends = []
-    for what, column in (("source", edges.source), ("target", edges.target)):
-        index = np.fromiter((place.get(node, -1) for node in column), dtype=np.int64, count=len(column))
-        unknown = np.flatnonzero(index < 0)
-        if unknown.size:
-            row = int(unknown[0])
+    ends = [np.array([place.get(word, -1) for word in end.words], np.int64)[end.codes] for end in edges.ends]
+    for what, index, column in zip(("source", "target"), ends, edges.ends, strict=True):
+        for row in np.flatnonzero(index < 0):
             raise InputError(
-                f"{name}: edge {row + 1} names {what} {truncate(column[row])}, which is no node; "
+                f"{name}: edge {row + 1} names {what} {truncate(column.words[column.codes[row]])}, which is no node; "
                 f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
             )
-        ends.append(index)
     source, target = (end[ends[0] != ends[1]] for end in ends)
     if undirected:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])
