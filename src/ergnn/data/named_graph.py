@@ -78,8 +78,8 @@ def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     else:
         features = graph.x.numpy()
     labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
-    edges = EdgeTable(*(Coded(ids, end) for end in graph.edge_index.numpy()))
-    return NodeTable(ids, labels, split=split, features=features), edges
+    source, target = (Coded(ids, end) for end in graph.edge_index.numpy())
+    return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target)
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:

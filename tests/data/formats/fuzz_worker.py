@@ -38,6 +38,7 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
 from ergnn.data.formats import EdgeTable, NodeTable, read_edges, read_graph, read_nodes, to_graph, write_nodes
+from ergnn.data.formats.convert import NO_LABEL
 from ergnn.data.formats.tables import canonical
 from ergnn.errors import ErgnnError
 from ergnn.experiments.run import peak_memory_mb
@@ -45,6 +46,7 @@ from ergnn.experiments.run import peak_memory_mb
 SECONDS = 20
 GIGABYTE = 1 << 30
 NUMBERS = ("nan", "inf", "1e999", "-1", "99999999999999999999", "1_0", "", "0x10", "1e-400", "-0", "[1", "2:3:4", "¼")
+NUMBERS += ("07", "+7", "7.0")
 WORDS = (
     b'"',
     b"\r",
@@ -104,6 +106,10 @@ def seeds(folder: Path) -> dict[str, Path]:
     made("edges.csv").write_text(text.getvalue(), encoding="utf-8")
     edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs], "weight": rng.random(60)}
     pq.write_table(pa.table(edges), made("edges.parquet"))
+    numbered = rng.integers(0, 40, (60, 2))
+    lines = ["source,target", *(f"{a},{b}" for a, b in numbered)]
+    made("edges_numbered.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    pq.write_table(pa.table({"source": numbered[:, 0], "target": numbered[:, 1]}), made("edges_numbered.parquet"))
 
     indptr, indices = np.arange(41, dtype=np.int32), rng.integers(0, 40, 40).astype(np.int32)
     shape = np.array([40, 40])
@@ -204,10 +210,10 @@ def read(path: Path, name: str) -> tuple[NodeTable | None, EdgeTable | None]:
     return read_graph(path)
 
 
-def truth(path: Path, name: str) -> list[str | None]:
-    """Ids (of edges: sources) as another reader of the format sees them."""
+def truth(path: Path, name: str) -> dict[str, Any]:
+    """Columns as another reader of the format sees them."""
     kind = name.split(".")[1]
-    column = "source" if name.startswith("edges") else "id"
+    wanted = ("source", "target") if name.startswith("edges") else ("id", "label")
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     if kind in ("csv", "tsv"):
@@ -216,30 +222,45 @@ def truth(path: Path, name: str) -> list[str | None]:
             delimiter="\t" if kind == "tsv" else ",",
         )
         names, *body = [row for row in rows if row]
-        place = [name.strip().lower() for name in names].index(column)
-        return [canonical(row[place]) for row in body]
-    if kind == "parquet":
-        names = pq.read_schema(path).names
-        name = names[[name.strip().lower() for name in names].index(column)]
-        return [canonical(value) for value in pq.read_table(path, columns=[name])[name].to_pylist()]
-    if kind == "npz":
-        return [str(i) for i in range(int(np.load(path)["adj_shape"][0]))]
-    loaded = load_file(path) if kind == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
-    return [str(i) for i in range(loaded["x"].shape[0])]
+        places = {name.strip().lower(): i for i, name in enumerate(names)}
+        columns = {key: [row[places[key]] for row in body] for key in wanted if key in places}
+    elif kind == "parquet":
+        names = {name.strip().lower(): name for name in pq.read_schema(path).names}
+        columns = {
+            key: pq.read_table(path, columns=[names[key]])[names[key]].to_pylist() for key in wanted if key in names
+        }
+    elif kind == "npz":
+        with np.load(path) as file:
+            n, labels = int(file["adj_shape"][0]), file.get("labels")
+            columns = {"id": list(range(n))}
+            if labels is not None:
+                columns["label"] = [None if label < 0 else label for label in labels.reshape(-1).tolist()]
+    else:
+        loaded = load_file(path) if kind == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        columns = {"id": list(range(loaded["x"].shape[0])), "x": loaded["x"].float().numpy()}
+    texts = {key: [canonical(value) for value in values] for key, values in columns.items() if key in wanted}
+    if "label" in texts:
+        texts["label"] = [None if label in NO_LABEL else label for label in texts["label"]]
+    return {**columns, **texts}
 
 
 def check(nodes: NodeTable | None, edges: EdgeTable | None, path: Path, name: str) -> None:
     expected = truth(path, name)
     if nodes is None:
         assert edges is not None
-        assert edges.source.tolist() == expected
+        assert edges.source.tolist() == expected["source"]
+        assert edges.target.tolist() == expected["target"]
         assert all(isinstance(v, str) and v for v in (*edges.source, *edges.target))
         return
-    assert nodes.ids.tolist() == expected
-    assert len(set(expected)) == len(expected) == len(nodes.labels) == nodes.features.shape[0]
+    assert nodes.ids.tolist() == expected["id"]
+    assert len(set(expected["id"])) == len(expected["id"]) == len(nodes.labels) == nodes.features.shape[0]
+    if "label" in expected:
+        assert nodes.labels.tolist() == expected["label"]
     entries = nodes.features.data if nodes.is_sparse else nodes.features
     assert entries.dtype == np.float32
     assert np.isfinite(entries).all()
+    if "x" in expected:
+        np.testing.assert_array_equal(nodes.features, expected["x"])
     with contextlib.suppress(ErgnnError):  # an edge to a node that is not there
         to_graph(nodes, edges)
 

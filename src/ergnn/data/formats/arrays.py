@@ -173,4 +173,5 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
             split[arrays[mask]] = part
     labels = y if y is None or y.dtype.kind in "bU" else [None if label < 0 else label for label in y.tolist()]
     nodes = NodeTable(ids, labels, arrays.get("time"), split, features=x, place=lambda row: f"{path}, node {row}")
-    return nodes, EdgeTable(*(Coded(ids, end) for end in arrays["edge_index"]))
+    source, target = (Coded(ids, end) for end in arrays["edge_index"])
+    return nodes, EdgeTable(source, target)

@@ -226,7 +226,7 @@ def _features(values: Any, n: int, names: tuple[str, ...] | None, where: Place) 
     """Finite features; of sparse ones, columns are sorted and unique in each row."""
     sparse = scipy.sparse.issparse(values)
     with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused below
-        features = scipy.sparse.csr_matrix(values, dtype=np.float32) if sparse else np.asarray(values, np.float32)
+        features: Any = scipy.sparse.csr_matrix(values, dtype=np.float32) if sparse else np.asarray(values, np.float32)
     if features.ndim != 2 or features.shape[0] != n:
         raise FormatError(f"features have shape {list(features.shape)}; [{n}, features] is required")
     if sparse:

@@ -184,7 +184,7 @@ def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None
         raise FormatError(f"{where}, column {truncate(name)}: {column.type}; lists of numbers are required") from None
     size = int(lengths[0]) if width is None else width
     for row in np.flatnonzero(lengths != size):
-        raise _bad(row, name, where, f"{lengths[row]:,} features; {size:,} are required")
+        raise _bad(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
     limits.check("features", size, where)
     rows = np.repeat(np.arange(len(lengths)), size)
     return numbers(flat, name, where, rows=rows).reshape(len(lengths), size)
