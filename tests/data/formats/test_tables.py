@@ -154,6 +154,10 @@ def test_limits_are_named(tmp_path: Path) -> None:
     wide.write_text("id," + ",".join(map(str, range(200))) + "\n")
     with pytest.raises(FormatError, match=r"201 columns take 2 MB; at most 1 are allowed \(limit 'megabytes'\)"):
         read_nodes(wide, limits=Limits(megabytes=1))
+    many = tmp_path / "many.csv"
+    many.write_text("id,a,b\n" + "1,2,3\n" * 100_000)
+    with pytest.raises(FormatError, match=r"its values take 3 MB; at most 1 are allowed \(limit 'megabytes'\)"):
+        read_nodes(many, limits=Limits(megabytes=1))
     with pytest.raises(InputError, match="the limit on nodes is 0; an integer of at least 1 is required"):
         Limits(nodes=0)
 

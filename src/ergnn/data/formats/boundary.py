@@ -1,4 +1,4 @@
-"""Calls into other libraries: what they raise becomes an error of ours."""
+"""Errors of other libraries as errors of ergnn."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from ergnn.errors import ErgnnError, FormatError
 
 @contextmanager
 def wrap_errors(where: object, what: str) -> Iterator[None]:
-    """Turn any exception of a library's reader into a :class:`FormatError`.
+    """Raise any exception of a library's reader as a :class:`FormatError`.
 
-    On damaged input these raise nearly anything (``KeyError``, ``struct.error``, ``MemoryError`` for sizes that the
-    bytes only claim), and what they raise changes with their version.
+    On damaged input, readers raise nearly anything, and what they raise changes with their version.
     """
     try:
         yield

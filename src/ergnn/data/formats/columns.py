@@ -1,4 +1,4 @@
-"""Which column of a table means what."""
+"""Roles of a table's columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEATURES = "features"
 PREFIX = "feature_"
 LOOK_LIKE_LABELS = ("class", "classes", "labels", "target", "y")
 UNNAMED = ("", "Unnamed: 0")
-"""How the index of a pandas frame is called in a CSV file, and after that file was read and written again."""
+"""Names of a pandas index in a CSV file: as first written, and after the file was read and written again."""
 CHOOSE = "name the feature columns with --feature-columns, or leave this one out with --ignore-column"
 
 
@@ -66,12 +66,12 @@ class Found:
 
     @property
     def texts(self) -> list[str]:
-        """Columns of ids, labels and the like, whose values are text whatever they look like."""
+        """Columns whose values are text even if they look like numbers."""
         return [self.roles[role] for role in TEXTS if role in self.roles]
 
 
 def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, where: object) -> Found:
-    """Find the columns that have a role; default names are also found in capitals."""
+    """Find the column of each role; default names are matched in any case."""
     keys = [name.strip() for name in names]
     first: dict[str, int] = {}
     for i, key in enumerate(keys):
@@ -94,7 +94,7 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
 def find_node_columns(
     names: Sequence[str], index: Sequence[str], columns: Columns, limits: Limits, where: object
 ) -> Found:
-    """Find the columns of a table of nodes; ``index`` are those that were the index of a pandas frame."""
+    """Find the columns of a node table; ``index`` columns, from the index of a pandas frame, are no features."""
     roles = find_columns(names, NODE_ROLES, columns, where).roles
     free = [n for n in names if n not in {*roles.values(), *index} and n.strip() not in columns.ignore]
     single = [n for n in free if n.strip().lower() == FEATURES]
@@ -123,7 +123,7 @@ def _matching(want: str, free: Sequence[str], names: Sequence[str], where: objec
 
 
 def _feature(name: str, names: Sequence[str], where: object) -> str:
-    """A column that has no other meaning, if it can be a feature."""
+    """Check that a column without a role may be a feature."""
     if name.strip() in UNNAMED:
         raise FormatError(
             f"{where}: column {list(names).index(name) + 1} has no name; if it is the index of a pandas frame, write "

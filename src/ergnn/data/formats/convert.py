@@ -1,4 +1,4 @@
-"""Arrow tables as nodes and edges: the one path that all files and frames take."""
+"""Convert Arrow tables to nodes and edges: the one path for all files and data frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NO_LABEL = ("NaN", "nan", "NA", "null", "None")
 ROW_BYTES = 100
-"""Approximate memory for the ids and labels of a row."""
+"""Approximate memory of the id and label of a row."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Source:
         return f"{self.where}, row {row + 1}"
 
     def _read(self, found: Found, what: str, limits: Limits) -> tuple[pa.Table, dict[str, Coded]]:
-        """The table, and its columns of text by their roles."""
+        """Read the table and convert its text columns."""
         table = self.read(found)
         limits.check(what, table.num_rows, self.where)
         limits.check_bytes(table.nbytes, self.where)
@@ -70,10 +70,10 @@ class Source:
 
 
 def frame_source(frame: Any, where: str) -> Source:
-    """An Arrow table, a pandas or polars frame, or anything else with Arrow's C stream interface."""
+    """Wrap an Arrow table, a pandas or polars frame, or any object with Arrow's C stream interface."""
     import pyarrow as pa
 
-    is_pandas = type(frame).__module__.split(".")[0] == "pandas" and hasattr(frame, "iloc")
+    is_pandas = hasattr(frame, "iloc")
     if not is_pandas and not hasattr(frame, "__arrow_c_stream__"):
         raise InputError(
             f"{where}: a {type(frame).__name__}; a path, a pandas or polars DataFrame, or an Arrow table is required"
@@ -82,7 +82,7 @@ def frame_source(frame: Any, where: str) -> Source:
         if is_pandas:
             frame = frame.copy(deep=False)
             for name in (name for name in frame.columns if frame[name].dtype == object):
-                if pa.types.is_string(column_of(frame[name].tolist()).type):  # perhaps of several types
+                if pa.types.is_string(column_of(frame[name].tolist()).type):  # possibly mixed types
                     frame[name] = frame[name].map(str, na_action="ignore")
         table = pa.table(frame)
     index = index_columns((table.schema.metadata or {}).get(b"pandas"))
@@ -90,7 +90,7 @@ def frame_source(frame: Any, where: str) -> Source:
 
 
 def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
-    """Columns that hold the index of a pandas frame, by the metadata that pandas writes."""
+    """Names of the columns with the index of a pandas frame, from the metadata that pandas writes."""
     try:
         return tuple(name for name in json.loads(metadata or "{}")["index_columns"] if isinstance(name, str))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -98,7 +98,7 @@ def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
 
 
 def column_of(values: list[Any]) -> Any:
-    """Python values as an Arrow column; text, where they are of several types."""
+    """Convert Python values to an Arrow column; mixed types become text."""
     import pyarrow as pa
 
     try:

@@ -17,14 +17,14 @@ from ergnn.errors import FormatError
 
 SPLITS = ("train", "val", "test")
 Column = Any
-"""Any sequence or array goes in; a built table holds numpy arrays (or ``None`` for a column that is absent)."""
+"""Any sequence or array is accepted; a built table has numpy arrays, or ``None`` for a missing column."""
 Place = Callable[[int], str]
-"""Says where a row came from, e.g. ``nodes.csv, row 7``."""
+"""Names the origin of a row in messages, e.g. ``nodes.csv, row 7``."""
 WHOLE = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.0*|(\.[0-9]+)?e\+([0-9]{1,2}))", re.ASCII)
 UNUSUAL = (*"\0\t\n\v\f\r\x1c\x1d\x1e\x1f .+", "true", "false")
-"""One of these is in every ASCII text that is not canonical."""
+"""Every ASCII text that is not canonical contains one of these."""
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-"""NUL and halves of surrogate pairs, which no file could hold."""
+"""NUL and halves of surrogate pairs, which no text file can contain."""
 
 
 class Coded(NamedTuple):
@@ -44,13 +44,13 @@ class NodeTable:
 
     Args:
         ids: unique; an array of ``str`` objects.
-        labels: one class per node, ``None`` (or NaN, or empty text) for a node without one; default: none has one.
-        time: one number per node, NaN where unknown; dates are seconds since 1970 (UTC). ``None``: no such column.
-        split: ``train``, ``val``, ``test`` or ``None`` per node. ``None``: no such column.
-        domain: text or ``None`` per node. ``None``: no such column.
-        features: ``[n, f]`` of ``float32``, dense or CSR; by default no features.
-        feature_names: one name per feature, where features have names.
-        place: for messages, where a row came from.
+        labels: one class per node; ``None``, NaN and empty text mean no label. Default: no labels.
+        time: one number per node, NaN where unknown; dates are seconds since 1970 (UTC). Default: no such column.
+        split: ``train``, ``val``, ``test`` or ``None`` per node. Default: no such column.
+        domain: text or ``None`` per node. Default: no such column.
+        features: ``[n, f]`` of ``float32``, dense or CSR. Default: no features.
+        feature_names: one name per feature. Default: features have no names.
+        place: names the origin of a row in messages.
     """
 
     ids: Column
@@ -108,7 +108,7 @@ class EdgeTable:
     Args:
         source: ids.
         target: ids.
-        place: for messages, where a row came from.
+        place: names the origin of a row in messages.
 
     Attributes:
         ends: sources and targets, each dictionary-encoded.
@@ -136,7 +136,7 @@ class EdgeTable:
 
 
 def canonical(value: object) -> str | None:
-    """The text of an id or a label, the same whatever file or type it came from; ``None`` if it is missing.
+    """Return the text of an id or a label, which does not depend on its file or type; ``None`` if it is missing.
 
     Surrounding blanks are stripped; integer-valued floats become integers (``1.0`` and ``1e+16`` as pandas writes
     them, but not ``1e5``, which may be a name); booleans become ``True`` and ``False``. Nothing else changes: ``07``
@@ -157,9 +157,9 @@ def canonical(value: object) -> str | None:
 
 
 def align_features(table: NodeTable, names: Sequence[str] | None, source: object) -> NodeTable:
-    """The table with its features in the order of ``names``; missing and unknown names are refused.
+    """Return the table with its features in the order of ``names``; missing and unknown names are refused.
 
-    Tables without features, and features without names (lists, sparse text, arrays), are returned as they are.
+    Tables without features, and features without names (lists, sparse text, arrays), are returned unchanged.
     """
     if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
         return table
@@ -172,12 +172,12 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
 
 
 def listed(names: Sequence[object], most: int = 8) -> str:
-    """The first few names, for a message."""
+    """Format the first few names for a message."""
     return ", ".join(truncate(name, 30) for name in names[:most]) + (", …" if len(names) > most else "")
 
 
 def numbered(n: int) -> list[str]:
-    """The ids of nodes that are only numbered: ``"0"`` to ``"n - 1"``."""
+    """Ids of numbered nodes: ``"0"`` to ``"n - 1"``."""
     return [str(i) for i in range(n)]
 
 
@@ -186,12 +186,12 @@ def _row(row: int) -> str:
 
 
 def _texts(values: Any, what: str, where: Place, required: bool = False) -> Any:
-    """Canonical text of each value, ``None`` where it is missing."""
+    """Convert each value to canonical text, or ``None`` if it is missing."""
     return None if values is None else _encode(values, what, where, required).decode()
 
 
 def _encode(values: Any, what: str, where: Place, required: bool) -> Coded:
-    """A column with its words in canonical form; each distinct value is checked once."""
+    """Dictionary-encode a column with canonical words; each distinct value is checked once."""
     if not isinstance(values, Coded):
         given = values.tolist() if isinstance(values, np.ndarray) else list(values)
         texts = [v if v is None or type(v) is str else None if v != v else str(v) for v in given]
@@ -223,7 +223,7 @@ def _times(values: Any, where: Place) -> np.ndarray | None:
 
 
 def _features(values: Any, n: int, names: tuple[str, ...] | None, where: Place) -> Any:
-    """Finite features; of sparse ones, columns are sorted and unique in each row."""
+    """Check that features are finite; sort and merge the entries of sparse rows."""
     sparse = scipy.sparse.issparse(values)
     with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused below
         features: Any = scipy.sparse.csr_matrix(values, dtype=np.float32) if sparse else np.asarray(values, np.float32)

@@ -1,4 +1,4 @@
-"""CSV and TSV files, gzip-compressed or not, as Arrow tables."""
+"""CSV and TSV files, also gzip-compressed, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ergnn.errors import FormatError
 BOM = b"\xef\xbb\xbf"
 GZ = ".gz"
 TEXT_RATIO = (16, 100)
-"""Compressed text may expand to 16 MB, or to 100 times its size where that is more (bombs reach 1,000 times)."""
+"""Compressed text may expand to 16 MB or 100 times the file size (bombs reach 1,000 times)."""
 COLUMN_BYTES = 10_000
-"""What pyarrow's CSV reader takes per column, besides the values."""
+"""Memory of pyarrow's CSV reader per column, without the values."""
 BLOCK, LARGEST_BLOCK = MEGABYTE, 1 << 30
 
 
 def read_bytes(path: Path, limits: Limits) -> bytes:
-    """The bytes of a text file, decompressed where its name ends in ``.gz``, and without a byte-order mark."""
+    """Read a text file, decompressed if its name ends in ``.gz``, without a byte-order mark."""
     size = file_size(path, limits)
     with wrap_errors(path, "text"):
         if path.suffix.lower() != GZ:
@@ -35,9 +35,9 @@ def read_bytes(path: Path, limits: Limits) -> bytes:
 
 
 def csv_source(path: Path, delimiter: str, limits: Limits) -> Source:
-    """A CSV or TSV file with a header (RFC 4180: quotes around a field, doubled within; empty lines are skipped)."""
+    """Open a CSV or TSV file with a header; quotes follow RFC 4180, and empty lines are skipped."""
     raw = read_bytes(path, limits)
-    # the first line that is not empty, with all lines that its quotes span
+    # the first nonempty line, with all lines that its quotes span
     first: Any = re.match(rb'[\r\n]*((?:"[^"]*"|[^"\r\n]+)*)', raw)
     header, quoted = first[1], raw.find(b'"', first.end()) >= 0
     if quoted and raw.count(b'"') % 2:
@@ -56,7 +56,7 @@ def csv_source(path: Path, delimiter: str, limits: Limits) -> Source:
         texts = [*found.texts, *(found.features if found.single else ())]
         try:
             return _parse(raw, parsing, found.wanted, texts, max(BLOCK, 8 * len(header)))
-        except ValueError:  # a line longer than a block, or an error, of which a single thread knows the row
+        except ValueError:  # a line longer than a block, or an error; a single thread knows its row
             with wrap_errors(path, "a table"):
                 return _parse(raw, parsing, found.wanted, texts, LARGEST_BLOCK)
 

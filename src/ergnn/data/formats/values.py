@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as texts, numbers, times and features."""
+"""Convert columns of Arrow tables to texts, numbers, times and features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAIR = "^[0-9]{1,18}:"
 
 
 def words(column: Any, name: str, where: object) -> Coded:
-    """A column as text; each distinct value is decoded once."""
+    """Convert a column to text; each distinct value is decoded once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -45,14 +45,14 @@ def words(column: Any, name: str, where: object) -> Coded:
 
 
 def _encode_text(column: Any) -> Any:
-    """Dictionary-encode texts; those that are all integers by their numbers, which is three times as fast."""
+    """Dictionary-encode texts; if all are integers, encode the integers, which is three times as fast."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
         with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
             found = column.cast(pa.int64()).dictionary_encode()
-            # a text of digits is as long as its number or, like "07", longer: the sums are equal only if all are
+            # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
             lengths = np.asarray(pc.binary_length(found.dictionary.cast(pa.string())))
             if lengths[np.asarray(found.indices)].sum() == (pc.sum(pc.binary_length(column)).as_py() or 0):
                 return found
@@ -70,9 +70,9 @@ def is_text(kind: Any) -> bool:
 
 
 def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
-    """Finite numbers, as ``float32``; booleans are 0 and 1, and text is parsed.
+    """Convert a column to finite ``float32``; booleans are 0 and 1, and text is parsed.
 
-    ``rows`` are the rows of the values, if they differ from their positions; ``hint`` ends a message.
+    ``rows`` are the rows of the values, if these are not their positions; ``hint`` is the end of messages.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -107,7 +107,7 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
 
 
 def times(column: Any, where: object) -> np.ndarray:
-    """Numbers, or seconds since 1970 for dates and times (UTC unless a zone is given); NaN where there is none."""
+    """Convert a column to numbers; dates become seconds since 1970 (UTC unless a zone is given), missing values NaN."""
     import pyarrow as pa
 
     types, kind = pa.types, column.type
@@ -124,7 +124,7 @@ def times(column: Any, where: object) -> np.ndarray:
 
 
 def _parse_times(column: Coded, where: object) -> np.ndarray:
-    """Times given as text: all numbers, or all dates."""
+    """Parse times given as text: all numbers, or all dates."""
     found, first = np.full(len(column.words), np.nan), ""
     for code in dict.fromkeys(column.codes.tolist()):
         text = (column.words[code] or "").strip()
@@ -143,15 +143,15 @@ def _parse_times(column: Coded, where: object) -> np.ndarray:
 
 
 def seconds(text: str) -> float:
-    """Seconds since 1970 of a date or time in ISO 8601, UTC unless a zone is given; else ``ValueError``."""
+    """Convert a date or time in ISO 8601 (UTC unless a zone is given) to seconds since 1970; else ``ValueError``."""
     moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def read_features(table: Any, found: Found, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
-    """Features of the table's nodes, dense or CSR, and whether each has a name.
+    """Return the features of a node table, dense or CSR, and whether they have names.
 
-    ``width`` is the number of features that is required, if any; sparse text then has this many.
+    ``width`` is the required number of features, if any; also the width of sparse text.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -191,7 +191,7 @@ def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None
 
 
 def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | None) -> scipy.sparse.csr_matrix:
-    """Texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
+    """Parse texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
