@@ -93,7 +93,7 @@ PARQUET = {
     "list missing": ({"id": [1, 2], "features": [[1.0], None]}, "row 2, column 'features': no list"),
     "list ragged": ({"id": [1, 2], "features": [[1.0], [1.0, 2.0]]}, "row 2, column 'features': 2 features; 1 are"),
     "list gap": ({"id": [1, 2], "features": [[1.0, 2.0], [1.0, None]]}, "row 2, column 'features': the value is miss"),
-    "struct": ({"id": [1], "features": [{"a": 1.0}]}, "lists of numbers are required"),
+    "struct": ({"id": [1], "features": [{"a": 1.0}]}, "column 'features': cannot be read as lists of numbers"),
     "time a list": ({"id": [1], "time": [[1]]}, "column 'time': cannot be read as times (values are of type list"),
     "split unknown": ({"id": [1], "split": ["dev"]}, "row 1: split is 'dev'; allowed are train, val, test"),
 }

@@ -64,18 +64,16 @@ class NodeTable:
 
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
-        ids = _texts(self.ids, "id", where, required=True)
-        n, first = len(ids), dict[str, int]()
+        columns: dict[str, Any] = {"time": _times(self.time, where)}
+        for name, what in {"ids": "id", "labels": "label", "split": "split", "domain": "domain"}.items():
+            given = getattr(self, name)
+            columns[name] = None if given is None else _encode(given, what, where, name == "ids").decode()
+        ids, first = columns["ids"], dict[str, int]()
         for row, name in enumerate(ids):
             if first.setdefault(name, row) != row:
                 raise FormatError(f"{where(row)}: id {truncate(name)} occurs again, first in {where(first[name])}")
-        columns = {
-            "ids": ids,
-            "labels": np.full(n, None) if self.labels is None else _texts(self.labels, "label", where),
-            "time": _times(self.time, where),
-            "split": _texts(self.split, "split", where),
-            "domain": _texts(self.domain, "domain", where),
-        }
+        n = len(ids)
+        columns["labels"] = np.full(n, None) if self.labels is None else columns["labels"]
         for name, values in columns.items():
             if values is not None and values.shape != (n,):
                 raise FormatError(f"{name} has shape {list(values.shape)}; [{n}] is required")
@@ -183,11 +181,6 @@ def numbered(n: int) -> list[str]:
 
 def _row(row: int) -> str:
     return f"row {row + 1}"
-
-
-def _texts(values: Any, what: str, where: Place, required: bool = False) -> Any:
-    """Convert each value to canonical text, or ``None`` if it is missing."""
-    return None if values is None else _encode(values, what, where, required).decode()
 
 
 def _encode(values: Any, what: str, where: Place, required: bool) -> Coded:

@@ -49,12 +49,17 @@ def _encode_text(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
+    if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
         with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
-            found = column.cast(pa.int64()).dictionary_encode()
+            numbers = column.cast(pa.int64())
+            if (values := np.asarray(numbers)).max() < 4 * len(values):  # small enough for a table instead of hashes
+                counts = np.bincount(values)
+                found = pa.DictionaryArray.from_arrays((np.cumsum(counts > 0) - 1)[values], np.flatnonzero(counts))
+            else:
+                found = numbers.dictionary_encode()
             # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
             lengths = np.asarray(pc.binary_length(found.dictionary.cast(pa.string())))
-            if lengths[np.asarray(found.indices)].sum() == (pc.sum(pc.binary_length(column)).as_py() or 0):
+            if lengths[np.asarray(found.indices)].sum() == pc.sum(pc.binary_length(column)).as_py():
                 return found
     return column.dictionary_encode()
 
@@ -178,10 +183,8 @@ def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None
 
     if column.null_count:
         raise _bad(pc.index(column.is_null(), True).as_py(), name, where, "no list")
-    try:
+    with wrap_errors(f"{where}, column {truncate(name)}", "lists of numbers"):
         lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
-    except NotImplementedError:
-        raise FormatError(f"{where}, column {truncate(name)}: {column.type}; lists of numbers are required") from None
     size = int(lengths[0]) if width is None else width
     for row in np.flatnonzero(lengths != size):
         raise _bad(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
