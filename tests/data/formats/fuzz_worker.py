@@ -1,11 +1,12 @@
-"""Reads mutated files in a process with little memory; run by test_fuzz.py.
+"""Read mutated files in a process with a memory limit; run by test_fuzz.py and test_hostile.py.
 
     python fuzz_worker.py FOLDER COUNT SEED
 
-writes a JSON object to stdout: for each format how many files were read, how many refused, and all that went wrong.
-With ``COUNT`` 0 it reads the files in ``FOLDER/work`` as they are, and says for each what became of it.
-Nothing may be raised but an ``ErgnnError``; a file that is read must give what an independent reader gives; no file may
-take longer than ``SECONDS``, need more than a gigabyte, or leave another file behind.
+Writes a JSON object to stdout: for each format the number of files that were read and refused, and all failures. With
+``COUNT`` 0 it reads the files in ``FOLDER/work`` unchanged, and reports the outcome of each.
+Only an ``ErgnnError`` may be raised; a file that is read must give the values of another reader; no file may take
+longer than ``SECONDS``, need more than a gigabyte, or leave another file behind. A reader that hangs in C code, where
+signals are not delivered, is ended by the limit on CPU time.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def table(sparse: bool, n: int = 40) -> NodeTable:
 
 
 def seeds(folder: Path) -> dict[str, Path]:
-    """One good file of each kind."""
+    """Write one valid file of each kind."""
     rng = np.random.default_rng(1)
     torch.manual_seed(1)
     nodes = table(sparse=False)
@@ -138,7 +139,7 @@ def seeds(folder: Path) -> dict[str, Path]:
 
 
 def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
-    """One to three changes anywhere, more often near the ends, where formats keep their headers."""
+    """Make one or two changes, more often near the ends, where formats have their headers."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2))):
         if not out:
@@ -177,7 +178,7 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 def mutate(path: Path, other: Path, rng: random.Random) -> bytes:
-    """Changed bytes; of a packed file also changed contents, packed again so that checksums hold."""
+    """Change bytes of the file, or of its content, which is then compressed again so that checksums are correct."""
     data, rest = path.read_bytes(), other.read_bytes()
     if rng.random() < 0.5:
         if path.suffix == ".gz":
@@ -211,7 +212,7 @@ def read(path: Path, name: str) -> tuple[NodeTable | None, EdgeTable | None]:
 
 
 def truth(path: Path, name: str) -> dict[str, Any]:
-    """Columns as another reader of the format sees them."""
+    """Read columns with another reader of the format."""
     kind = name.split(".")[1]
     wanted = ("source", "target") if name.startswith("edges") else ("id", "label")
     data = path.read_bytes()
@@ -282,7 +283,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
     (folder / "good").mkdir()
     good = seeds(folder / "good")
     for name, path in good.items():
-        check(*read(path, name), path, name)  # also loads every library before memory is limited
+        check(*read(path, name), path, name)  # also imports every library before memory is limited
     torch.set_num_threads(1)
     before = peak_memory_mb()
     resource.setrlimit(resource.RLIMIT_AS, (virtual() + GIGABYTE, resource.RLIM_INFINITY))
@@ -303,6 +304,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
         victim.write_bytes(mutate(good[name], good[rng.choice(names)], rng))
         started = time.perf_counter()
         signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 2 * SECONDS, resource.RLIM_INFINITY))
         try:
             tables = read(victim, name)
             signal.alarm(0)
@@ -310,7 +312,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
             tally[name]["read"] += 1
         except ErgnnError as error:
             tally[name]["refused"] += 1
-            tally[name]["for want of memory"] += out_of_memory(error)
+            tally[name]["out of memory"] += out_of_memory(error)
             if str(victim) not in str(error) and victim.name not in str(error):
                 wrong.append({"number": i, "file": name, "what": f"no file is named in: {error}"})
         except BaseException:
@@ -329,14 +331,14 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def outcome(path: Path) -> dict[str, Any]:
-    """What became of a file; ``lacked``: whether it was refused only because memory ran out."""
-    said, lacked = "read", False
+    """Read a file and report the outcome."""
+    said, exhausted = "read", False
     started = time.perf_counter()
     try:
         read(path, path.name)
     except BaseException as error:
-        said, lacked = f"{type(error).__name__}: {error}", out_of_memory(error)
-    return {"said": said, "lacked": lacked, "seconds": time.perf_counter() - started}
+        said, exhausted = f"{type(error).__name__}: {error}", out_of_memory(error)
+    return {"said": said, "out_of_memory": exhausted, "seconds": time.perf_counter() - started}
 
 
 def _too_long(*_: object) -> None:

@@ -52,9 +52,10 @@ def _encode_text(column: Any) -> Any:
     if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
         with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
             numbers = column.cast(pa.int64())
-            if (values := np.asarray(numbers)).max() < 4 * len(values):  # small enough for a table instead of hashes
-                counts = np.bincount(values)
-                found = pa.DictionaryArray.from_arrays((np.cumsum(counts > 0) - 1)[values], np.flatnonzero(counts))
+            if (values := np.asarray(numbers)).max() < len(values):  # small enough for a table instead of hashes
+                seen = np.bincount(values) > 0
+                codes = (np.cumsum(seen, dtype=np.int32) - 1)[values]
+                found = pa.DictionaryArray.from_arrays(codes, np.flatnonzero(seen))
             else:
                 found = numbers.dictionary_encode()
             # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
