@@ -1,4 +1,4 @@
-"""What is wrong with a table is said: the file, the place in it, the value and what is allowed."""
+"""Errors of tables name the file, the position in it, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_parquet_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
     assert "nodes.parquet" in str(caught.value)
 
 
-def test_files_that_are_not_there_or_not_what_they_say(tmp_path: Path) -> None:
+def test_files_that_are_missing_or_have_the_wrong_suffix(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"none\.csv: cannot be read \(No such file"):
         read_nodes(tmp_path / "none.csv")
     (tmp_path / "folder.csv").mkdir()
@@ -179,7 +179,7 @@ def test_a_number_of_features_can_be_required(tmp_path: Path) -> None:
         read_nodes(path, num_features=4)
 
 
-def test_what_columns_mean(tmp_path: Path) -> None:
+def test_roles_of_columns(tmp_path: Path) -> None:
     path = tmp_path / "nodes.csv"
     path.write_bytes(
         '\ufeffID, Label ,title,feature_b,Feature_a\r\n7,,On graphs,1,2\r\n08,x,"a ""b""",3,4\r\n'.encode()
@@ -234,7 +234,7 @@ def test_tables_check_what_they_are_built_from() -> None:
     assert nodes.labels.tolist() == ["1", "0"]
 
 
-def test_sparse_features_are_put_in_order() -> None:
+def test_sparse_features_are_sorted_and_merged() -> None:
     messy = scipy.sparse.csr_matrix(([1.0, 2.0, 3.0], [2, 0, 2], [0, 3]), shape=(1, 3))
     nodes = NodeTable(ids=["a"], features=messy)
     assert nodes.features.indices.tolist() == [0, 2]
