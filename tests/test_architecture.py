@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
-    *("lazy", "errors", "config", "registry", "signatures", "plugins"),
+    *("errors", "lazy", "config", "registry", "signatures", "plugins"),
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
     *("training", "replay", "analytic", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),

@@ -1,11 +1,14 @@
-"""Lazy imports of a package's names: importing torch and PyG takes seconds."""
+"""Imports on first use: importing torch and PyG takes seconds, and optional packages may be missing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
+
+from ergnn.errors import InputError
 
 
 def lazy_names(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
@@ -25,3 +28,11 @@ def lazy_names(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get
+
+
+def extra(module: str, name: str, what: str) -> ModuleType:
+    """Import an optional package, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(f"{what} needs {module} ({error}); install it with: pip install 'ergnn[{name}]'") from error

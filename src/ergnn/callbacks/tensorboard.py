@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ergnn.callbacks.recorder import Recorder, settings
-from ergnn.data.formats.boundary import extra
 from ergnn.data.stream import Task
+from ergnn.lazy import extra
 from ergnn.methods.base import LearnerView
 
 

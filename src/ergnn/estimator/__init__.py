@@ -1,6 +1,6 @@
 """scikit-learn compatible continual node classification; needs the extra ``sklearn``."""
 
-from ergnn.data.formats.boundary import extra
+from ergnn.lazy import extra
 
 extra("sklearn", "sklearn", "ContinualNodeClassifier")
 

@@ -1,11 +1,12 @@
-"""Reads mutated files in a process with little memory; run by test_fuzz.py.
+"""Read mutated files in a process with a memory limit; run by test_fuzz.py and test_hostile.py.
 
     python fuzz_worker.py FOLDER COUNT SEED
 
-writes a JSON object to stdout: for each format how many files were read, how many refused, and all that went wrong.
-With ``COUNT`` 0 it reads the files in ``FOLDER/work`` as they are, and says for each what became of it.
-Nothing may be raised but an ``ErgnnError``; a file that is read must give what an independent reader gives; no file may
-take longer than ``SECONDS``, need more than a gigabyte, or leave another file behind.
+Writes a JSON object to stdout: for each format the number of files that were read and refused, and all failures. With
+``COUNT`` 0 it reads the files in ``FOLDER/work`` unchanged, and reports the outcome of each.
+Only an ``ErgnnError`` may be raised; a file that is read must give the values of another reader; no file may take
+longer than ``SECONDS``, need more than a gigabyte, or leave another file behind. A reader that hangs in C code, where
+signals are not delivered, is ended by the limit on CPU time.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
 from ergnn.data.formats import EdgeTable, NodeTable, read_edges, read_graph, read_nodes, to_graph, write_nodes
+from ergnn.data.formats.convert import NO_LABEL
 from ergnn.data.formats.tables import canonical
 from ergnn.errors import ErgnnError
 from ergnn.experiments.run import peak_memory_mb
@@ -45,6 +47,7 @@ from ergnn.experiments.run import peak_memory_mb
 SECONDS = 20
 GIGABYTE = 1 << 30
 NUMBERS = ("nan", "inf", "1e999", "-1", "99999999999999999999", "1_0", "", "0x10", "1e-400", "-0", "[1", "2:3:4", "¼")
+NUMBERS += ("07", "+7", "7.0")
 WORDS = (
     b'"',
     b"\r",
@@ -76,7 +79,7 @@ def table(sparse: bool, n: int = 40) -> NodeTable:
 
 
 def seeds(folder: Path) -> dict[str, Path]:
-    """One good file of each kind."""
+    """Write one valid file of each kind."""
     rng = np.random.default_rng(1)
     torch.manual_seed(1)
     nodes = table(sparse=False)
@@ -104,6 +107,10 @@ def seeds(folder: Path) -> dict[str, Path]:
     made("edges.csv").write_text(text.getvalue(), encoding="utf-8")
     edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs], "weight": rng.random(60)}
     pq.write_table(pa.table(edges), made("edges.parquet"))
+    numbered = rng.integers(0, 40, (60, 2))
+    lines = ["source,target", *(f"{a},{b}" for a, b in numbered)]
+    made("edges_numbered.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    pq.write_table(pa.table({"source": numbered[:, 0], "target": numbered[:, 1]}), made("edges_numbered.parquet"))
 
     indptr, indices = np.arange(41, dtype=np.int32), rng.integers(0, 40, 40).astype(np.int32)
     shape = np.array([40, 40])
@@ -132,7 +139,7 @@ def seeds(folder: Path) -> dict[str, Path]:
 
 
 def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
-    """One to three changes anywhere, more often near the ends, where formats keep their headers."""
+    """Make one or two changes, more often near the ends, where formats have their headers."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2))):
         if not out:
@@ -171,7 +178,7 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 def mutate(path: Path, other: Path, rng: random.Random) -> bytes:
-    """Changed bytes; of a packed file also changed contents, packed again so that checksums hold."""
+    """Change bytes of the file, or of its content, which is then compressed again so that checksums are correct."""
     data, rest = path.read_bytes(), other.read_bytes()
     if rng.random() < 0.5:
         if path.suffix == ".gz":
@@ -204,10 +211,10 @@ def read(path: Path, name: str) -> tuple[NodeTable | None, EdgeTable | None]:
     return read_graph(path)
 
 
-def truth(path: Path, name: str) -> list[str | None]:
-    """Ids (of edges: sources) as another reader of the format sees them."""
+def truth(path: Path, name: str) -> dict[str, Any]:
+    """Read columns with another reader of the format."""
     kind = name.split(".")[1]
-    column = "source" if name.startswith("edges") else "id"
+    wanted = ("source", "target") if name.startswith("edges") else ("id", "label")
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     if kind in ("csv", "tsv"):
@@ -216,30 +223,45 @@ def truth(path: Path, name: str) -> list[str | None]:
             delimiter="\t" if kind == "tsv" else ",",
         )
         names, *body = [row for row in rows if row]
-        place = [name.strip().lower() for name in names].index(column)
-        return [canonical(row[place]) for row in body]
-    if kind == "parquet":
-        names = pq.read_schema(path).names
-        name = names[[name.strip().lower() for name in names].index(column)]
-        return [canonical(value) for value in pq.read_table(path, columns=[name])[name].to_pylist()]
-    if kind == "npz":
-        return [str(i) for i in range(int(np.load(path)["adj_shape"][0]))]
-    loaded = load_file(path) if kind == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
-    return [str(i) for i in range(loaded["x"].shape[0])]
+        places = {name.strip().lower(): i for i, name in enumerate(names)}
+        columns = {key: [row[places[key]] for row in body] for key in wanted if key in places}
+    elif kind == "parquet":
+        names = {name.strip().lower(): name for name in pq.read_schema(path).names}
+        columns = {
+            key: pq.read_table(path, columns=[names[key]])[names[key]].to_pylist() for key in wanted if key in names
+        }
+    elif kind == "npz":
+        with np.load(path) as file:
+            n, labels = int(file["adj_shape"][0]), file.get("labels")
+            columns = {"id": list(range(n))}
+            if labels is not None:
+                columns["label"] = [None if label < 0 else label for label in labels.reshape(-1).tolist()]
+    else:
+        loaded = load_file(path) if kind == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        columns = {"id": list(range(loaded["x"].shape[0])), "x": loaded["x"].float().numpy()}
+    texts = {key: [canonical(value) for value in values] for key, values in columns.items() if key in wanted}
+    if "label" in texts:
+        texts["label"] = [None if label in NO_LABEL else label for label in texts["label"]]
+    return {**columns, **texts}
 
 
 def check(nodes: NodeTable | None, edges: EdgeTable | None, path: Path, name: str) -> None:
     expected = truth(path, name)
     if nodes is None:
         assert edges is not None
-        assert edges.source.tolist() == expected
+        assert edges.source.tolist() == expected["source"]
+        assert edges.target.tolist() == expected["target"]
         assert all(isinstance(v, str) and v for v in (*edges.source, *edges.target))
         return
-    assert nodes.ids.tolist() == expected
-    assert len(set(expected)) == len(expected) == len(nodes.labels) == nodes.features.shape[0]
+    assert nodes.ids.tolist() == expected["id"]
+    assert len(set(expected["id"])) == len(expected["id"]) == len(nodes.labels) == nodes.features.shape[0]
+    if "label" in expected:
+        assert nodes.labels.tolist() == expected["label"]
     entries = nodes.features.data if nodes.is_sparse else nodes.features
     assert entries.dtype == np.float32
     assert np.isfinite(entries).all()
+    if "x" in expected:
+        np.testing.assert_array_equal(nodes.features, expected["x"])
     with contextlib.suppress(ErgnnError):  # an edge to a node that is not there
         to_graph(nodes, edges)
 
@@ -261,7 +283,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
     (folder / "good").mkdir()
     good = seeds(folder / "good")
     for name, path in good.items():
-        check(*read(path, name), path, name)  # also loads every library before memory is limited
+        check(*read(path, name), path, name)  # also imports every library before memory is limited
     torch.set_num_threads(1)
     before = peak_memory_mb()
     resource.setrlimit(resource.RLIMIT_AS, (virtual() + GIGABYTE, resource.RLIM_INFINITY))
@@ -282,6 +304,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
         victim.write_bytes(mutate(good[name], good[rng.choice(names)], rng))
         started = time.perf_counter()
         signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 2 * SECONDS, resource.RLIM_INFINITY))
         try:
             tables = read(victim, name)
             signal.alarm(0)
@@ -289,7 +312,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
             tally[name]["read"] += 1
         except ErgnnError as error:
             tally[name]["refused"] += 1
-            tally[name]["for want of memory"] += out_of_memory(error)
+            tally[name]["out of memory"] += out_of_memory(error)
             if str(victim) not in str(error) and victim.name not in str(error):
                 wrong.append({"number": i, "file": name, "what": f"no file is named in: {error}"})
         except BaseException:
@@ -308,14 +331,14 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def outcome(path: Path) -> dict[str, Any]:
-    """What became of a file; ``lacked``: whether it was refused only because memory ran out."""
-    said, lacked = "read", False
+    """Read a file and report the outcome."""
+    said, exhausted = "read", False
     started = time.perf_counter()
     try:
         read(path, path.name)
     except BaseException as error:
-        said, lacked = f"{type(error).__name__}: {error}", out_of_memory(error)
-    return {"said": said, "lacked": lacked, "seconds": time.perf_counter() - started}
+        said, exhausted = f"{type(error).__name__}: {error}", out_of_memory(error)
+    return {"said": said, "out_of_memory": exhausted, "seconds": time.perf_counter() - started}
 
 
 def _too_long(*_: object) -> None:

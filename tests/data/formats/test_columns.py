@@ -11,6 +11,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ergnn.commands.folder_options import add_columns, read_tables
 from ergnn.data.formats import (
@@ -19,8 +21,6 @@ from ergnn.data.formats import (
     FormatError,
     Limits,
     NodeTable,
-    as_edge_table,
-    as_node_table,
     read_edges,
     read_nodes,
 )
@@ -62,6 +62,27 @@ def test_canonical_text(value: Any) -> None:
     if FORMS[value] is not None:
         assert canonical(FORMS[value]) == FORMS[value]
         assert EdgeTable([value], ["b"]).source.tolist() == [FORMS[value]]
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=4) | st.integers(-(10**25), 10**25).map(str)
+UNLIKE = st.sampled_from(["+7", "-0", " 7", "7 ", "0x10", "7.0", "1e3", "٣", "a"])
+
+
+@pytest.mark.parametrize("kind", ["csv", "arrow"])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ids=st.lists(DIGITS, min_size=1, max_size=8), other=st.none() | UNLIKE)
+def test_ids_of_digits_keep_their_text(ids: list[str], other: str | None, kind: str, tmp_path: Path) -> None:
+    ids = ids if other is None else [*ids, other]
+    (tmp_path / "edges.csv").write_text("source,target\n" + "".join(f"{v},{v}\n" for v in ids), encoding="utf-8")
+    edges = read_edges(tmp_path / "edges.csv" if kind == "csv" else pa.table({"source": ids, "target": ids}))
+    assert edges.source.tolist() == edges.target.tolist() == [canonical(v) for v in ids]
+
+
+def test_each_distinct_id_is_kept_once(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target\n5,7\n7,5\n5,7\n")
+    source, target = read_edges(tmp_path / "edges.csv").ends
+    assert sorted(map(str, source.words)) == sorted(map(str, target.words)) == ["5", "7"]
+    assert (source.decode().tolist(), target.decode().tolist()) == (["5", "7", "5"], ["7", "5", "7"])
 
 
 def written(frame: pd.DataFrame, kind: str, folder: Path) -> Any:
@@ -195,15 +216,15 @@ def test_floats_that_lost_digits_are_refused(dtype: str, bits: int, kind: str, t
 
 def test_frames_of_mixed_values_and_other_objects() -> None:
     mixed = pd.DataFrame({"id": [1, "b", 3.0], "label": ["x", 2, None]}, dtype=object, index=[5, 9, 7])
-    nodes = as_node_table(mixed)
+    nodes = read_nodes(mixed)
     assert (nodes.ids.tolist(), nodes.labels.tolist()) == (["1", "b", "3"], ["x", "2", None])
-    lists = as_node_table(pd.DataFrame({"id": [1, 2], "features": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}))
+    lists = read_nodes(pd.DataFrame({"id": [1, 2], "features": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}))
     assert (lists.features.tolist(), lists.feature_names) == ([[1, 2], [3, 4]], None)
-    assert as_node_table(nodes) is nodes
+    assert read_nodes(nodes) is nodes
     edges = EdgeTable(["a"], ["b"])
-    assert as_edge_table(edges) is edges
+    assert read_edges(edges) is edges
     with pytest.raises(InputError, match="nodes: a list; a path, a pandas or polars DataFrame, or an Arrow table"):
-        as_node_table([1, 2])
+        read_nodes([1, 2])
 
 
 def test_commands_name_columns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Mutated files of every format are refused with an error of ours, or read as an independent reader reads them."""
+"""Mutated files of every format are refused with an ergnn error, or read as an independent reader reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORKER = Path(__file__).with_name("fuzz_worker.py")
 
 
 def fuzz(folder: Path, count: int, seed: int) -> None:
-    # the system's allocator, as the other one reserves a gigabyte of addresses, of which it uses little
+    # the default allocator reserves a gigabyte of address space, most of which it never uses
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(WORKER), str(folder), str(count), str(seed)],

@@ -1,4 +1,4 @@
-"""What is wrong with a file of a whole graph is said too; and real files are read."""
+"""Errors of graph files name the file and the problem; real files are read."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_limits_hold_for_every_format(tmp_path: Path) -> None:
         from_networkx({})
 
 
-def test_json_is_held_to_what_it_takes_in_memory(tmp_path: Path) -> None:
+def test_json_is_limited_by_its_size_in_memory(tmp_path: Path) -> None:
     content = {"nodes": [{"id": i} for i in range(9000)], "edges": []}
     (tmp_path / "a.json").write_text(json.dumps(content))
     assert len(read_graph(tmp_path / "a.json", limits=Limits(megabytes=4))[0]) == 9000
@@ -179,7 +179,7 @@ def test_json_is_held_to_what_it_takes_in_memory(tmp_path: Path) -> None:
 
 
 def test_a_pickle_inside_a_pickle_of_data_is_found(tmp_path: Path) -> None:
-    """The one name that is not allowed stands deep inside an attribute that would not even be read."""
+    """The forbidden class is nested in an attribute that would not even be read."""
     plain = io.BytesIO()
     torch.save(GOOD | {"extra": [{"deep": torch.nn.ReLU()}]}, plain)
     (tmp_path / "a.pt").write_bytes(plain.getvalue())

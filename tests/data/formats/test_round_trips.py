@@ -1,4 +1,4 @@
-"""What is written is read again, whatever the ids and labels are."""
+"""Written tables are read back, whatever the ids and labels are."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_edges(kind: str, pairs: list[tuple[str, str]], tmp_path: Path) -> None:
 
 @QUICK
 @given(table=node_tables())
-def test_csv_files_are_what_other_readers_take_them_for(table: NodeTable, tmp_path: Path) -> None:
+def test_csv_files_are_read_the_same_by_other_readers(table: NodeTable, tmp_path: Path) -> None:
     write_nodes(table, tmp_path / "nodes.csv")
     with open(tmp_path / "nodes.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, strict=True))
@@ -157,7 +157,7 @@ def test_npz_with_dense_attributes_and_text_labels(tmp_path: Path) -> None:
 
 
 def test_npz_in_another_order(tmp_path: Path) -> None:
-    """Columns that do not rise, one of them twice, and numbers with their high byte first."""
+    """Unsorted and duplicate columns, and big-endian numbers."""
     csr = {
         "adj_data": np.ones(2, ">f8"),
         "adj_indices": np.array([1, 0], ">i4"),

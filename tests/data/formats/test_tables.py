@@ -1,4 +1,4 @@
-"""What is wrong with a table is said: the file, the place in it, the value and what is allowed."""
+"""Errors of tables name the file, the position in it, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NODES = {
     "id,a\nx,-inf\n": "row 1, column 'a': -inf; a finite number is required",
     "id,a\nx,1_0\n": "row 1, column 'a': '1_0' is not a number",
     "id,a\nx,٣\n": "row 1, column 'a': '٣' is not a number",
-    "id,a\nx,0\ny,1e39\n": "row 2: feature 'a' is inf; a finite 32-bit float is required",
+    "id,a\nx,0\ny,1e39\n": "row 2, column 'a': 1e+39 does not fit into 32 bits; a finite number is required",
     'id,features\nx,"[1, 2]"\n': "row 1, column 'features': '[1, 2]' is not a number",
     'id,features\nx,0:1\ny,"[1, 2]"\n': "row 2, column 'features': '[1,'; sparse features are index:value pairs",
     "id,features\nx,-1:2\n": "row 1, column 'features': '-1:2'; sparse features are index:value pairs, indices from 0",
@@ -93,7 +93,7 @@ PARQUET = {
     "list missing": ({"id": [1, 2], "features": [[1.0], None]}, "row 2, column 'features': no list"),
     "list ragged": ({"id": [1, 2], "features": [[1.0], [1.0, 2.0]]}, "row 2, column 'features': 2 features; 1 are"),
     "list gap": ({"id": [1, 2], "features": [[1.0, 2.0], [1.0, None]]}, "row 2, column 'features': the value is miss"),
-    "struct": ({"id": [1], "features": [{"a": 1.0}]}, "lists of numbers are required"),
+    "struct": ({"id": [1], "features": [{"a": 1.0}]}, "column 'features': cannot be read as lists of numbers"),
     "time a list": ({"id": [1], "time": [[1]]}, "column 'time': cannot be read as times (values are of type list"),
     "split unknown": ({"id": [1], "split": ["dev"]}, "row 1: split is 'dev'; allowed are train, val, test"),
 }
@@ -109,7 +109,7 @@ def test_a_parquet_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
     assert "nodes.parquet" in str(caught.value)
 
 
-def test_files_that_are_not_there_or_not_what_they_say(tmp_path: Path) -> None:
+def test_files_that_are_missing_or_have_the_wrong_suffix(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"none\.csv: cannot be read \(No such file"):
         read_nodes(tmp_path / "none.csv")
     (tmp_path / "folder.csv").mkdir()
@@ -154,6 +154,10 @@ def test_limits_are_named(tmp_path: Path) -> None:
     wide.write_text("id," + ",".join(map(str, range(200))) + "\n")
     with pytest.raises(FormatError, match=r"201 columns take 2 MB; at most 1 are allowed \(limit 'megabytes'\)"):
         read_nodes(wide, limits=Limits(megabytes=1))
+    many = tmp_path / "many.csv"
+    many.write_text("id,a,b\n" + "1,2,3\n" * 100_000)
+    with pytest.raises(FormatError, match=r"its values take 3 MB; at most 1 are allowed \(limit 'megabytes'\)"):
+        read_nodes(many, limits=Limits(megabytes=1))
     with pytest.raises(InputError, match="the limit on nodes is 0; an integer of at least 1 is required"):
         Limits(nodes=0)
 
@@ -175,7 +179,7 @@ def test_a_number_of_features_can_be_required(tmp_path: Path) -> None:
         read_nodes(path, num_features=4)
 
 
-def test_what_columns_mean(tmp_path: Path) -> None:
+def test_roles_of_columns(tmp_path: Path) -> None:
     path = tmp_path / "nodes.csv"
     path.write_bytes(
         '\ufeffID, Label ,title,feature_b,Feature_a\r\n7,,On graphs,1,2\r\n08,x,"a ""b""",3,4\r\n'.encode()
@@ -230,7 +234,7 @@ def test_tables_check_what_they_are_built_from() -> None:
     assert nodes.labels.tolist() == ["1", "0"]
 
 
-def test_sparse_features_are_put_in_order() -> None:
+def test_sparse_features_are_sorted_and_merged() -> None:
     messy = scipy.sparse.csr_matrix(([1.0, 2.0, 3.0], [2, 0, 2], [0, 3]), shape=(1, 3))
     nodes = NodeTable(ids=["a"], features=messy)
     assert nodes.features.indices.tolist() == [0, 2]

@@ -26,7 +26,7 @@ def frame_of(first: int, labels: list[Any]) -> pd.DataFrame:
 
 
 def given(frame: pd.DataFrame, kind: str, path: Path) -> Any:
-    """The frame, or the file that pandas writes of it."""
+    """Return the frame, or the file that pandas writes from it."""
     if kind == "csv":
         frame.to_csv(path.with_suffix(".csv"), index=False)
         return path.with_suffix(".csv")

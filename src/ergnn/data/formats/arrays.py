@@ -1,5 +1,5 @@
-"""Whole graphs as arrays: ``.npz`` files in the layout of gnn-benchmark (Shchur et al., 2018), and the tensors of
-``.safetensors`` and ``.pt`` files under the names that PyG gives them. Nodes are numbered from 0."""
+"""Graphs from files of arrays: ``.npz`` in the layout of gnn-benchmark (Shchur et al., 2018); ``.safetensors`` and
+``.pt`` with tensors named as in PyG. Nodes are numbered from 0."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.limits import Limits, file_size, truncate
-from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, listed, numbered
+from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable, listed, numbered
 from ergnn.errors import FormatError
 
 LOCK = Lock()
-"""What torch.load may build is a list of the whole process, which is longer only while one file is read."""
+"""The classes that torch.load may build are global; they are extended only while one file is read."""
 ARRAYS_RATIO = (32, 50)
-"""Compressed arrays may expand to 32 MB or 50 times the file; those of real graphs are 3 to 6 times the file."""
+"""Compressed arrays may expand to 32 MB or 50 times the file size; real graphs expand 3 to 6 times."""
 LONGEST_HEADER = 4096
 MASKS = tuple(f"{part}_mask" for part in SPLITS)
 KNOWN = ("x", "edge_index", "y", "time", *MASKS)
@@ -31,8 +31,8 @@ Arrays = dict[str, Any]
 
 
 def read_npz(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """Nodes and edges of ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``, a CSR adjacency matrix;
-    ``attr_…`` likewise or a dense ``attr_matrix``; and ``labels``, of which negative ones are none."""
+    """Read a CSR adjacency matrix (``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``), features in CSR form
+    (``attr_…``) or dense (``attr_matrix``), and ``labels`` (negative: no label)."""
     found = _load_npz(path, limits)
     if "adj_shape" not in found:
         raise FormatError(f"{path}: no array 'adj_shape'; found are {listed(sorted(found)) or 'none'}")
@@ -49,7 +49,7 @@ def read_npz(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
 
 
 def _load_npz(path: Path, limits: Limits) -> Arrays:
-    """Arrays of numbers and text, whose claimed sizes were checked before they are read."""
+    """Load arrays of numbers and text after their claimed sizes were checked."""
     size = file_size(path, limits)
     with wrap_errors(path, "an npz file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
@@ -65,7 +65,7 @@ def _load_npz(path: Path, limits: Limits) -> Arrays:
 
 
 def _check_header(stream: Any, size: int, where: str) -> None:
-    """Refuse an array whose shape takes other bytes than the file has, which numpy would allocate first."""
+    """Refuse an array whose shape does not fit the size of its data; numpy would allocate it first."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, kind = read(stream, max_header_size=LONGEST_HEADER)
@@ -93,8 +93,8 @@ def _csr(arrays: Arrays, matrix: str, limits: Limits, path: Path) -> scipy.spars
 
 
 def read_safetensors(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """Nodes and edges of ``x`` ``[n, f]``, ``edge_index`` ``[2, m]``, and where present ``y`` (negative: no label),
-    ``train_mask``, ``val_mask``, ``test_mask`` and ``time``, each ``[n]``."""
+    """Read ``x`` ``[n, f]`` and ``edge_index`` ``[2, m]``; optional are ``y`` (negative: no label), ``train_mask``,
+    ``val_mask``, ``test_mask`` and ``time``, each ``[n]``."""
     from safetensors import safe_open
 
     file_size(path, limits)
@@ -104,7 +104,7 @@ def read_safetensors(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
 
 
 def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """The same of a PyG ``Data`` or a dict of tensors, saved by ``torch.save``."""
+    """Read the same tensors from a PyG ``Data`` or a dict saved by ``torch.save``."""
     from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
@@ -112,7 +112,7 @@ def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
     with LOCK, wrap_errors(path, "a file of torch.save"):
         known = torch.serialization.get_safe_globals()
         needed = [kind for kind in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if kind not in known]
-        # leaving the block takes back all that it was given, also what PyG itself had allowed before
+        # leaving the block removes every class passed to it, so pass none that PyG has already allowed
         with torch.serialization.safe_globals(needed):
             if unsafe := torch.serialization.get_unsafe_globals_in_checkpoint(path):
                 raise FormatError(f"{path}: names {listed(unsafe)}; only tensors, dicts and PyG's Data are read")
@@ -125,7 +125,7 @@ def read_pt(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
         for key, value in tensors.items():
             if getattr(value, "layout", None) != torch.strided:
                 raise TypeError(f"{key} is not a dense tensor")
-            if value.numel() * value.element_size() > size:  # as an expanded tensor does
+            if value.numel() * value.element_size() > size:  # such as an expanded tensor
                 raise ValueError(f"{key} of shape {list(value.shape)} takes more bytes than the file has")
     return _from_tensors(tensors, limits, path)
 
@@ -144,7 +144,7 @@ def _from_tensors(tensors: dict[str, Tensor], limits: Limits, path: Path) -> tup
 
 
 def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTable, EdgeTable]:
-    """Tables of arrays by PyG's names, whose shapes and values are checked."""
+    """Check arrays named as in PyG, and convert them to tables."""
     m = arrays["edge_index"].shape[-1] if arrays["edge_index"].ndim else 0
     x, y = arrays.get("x"), arrays.get("y")
     limits.check("nodes", n, path)
@@ -173,5 +173,5 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
             split[arrays[mask]] = part
     labels = y if y is None or y.dtype.kind in "bU" else [None if label < 0 else label for label in y.tolist()]
     nodes = NodeTable(ids, labels, arrays.get("time"), split, features=x, place=lambda row: f"{path}, node {row}")
-    source, target = ids[arrays["edge_index"]]
+    source, target = (Coded(ids, end) for end in arrays["edge_index"])
     return nodes, EdgeTable(source, target)

@@ -1,4 +1,4 @@
-"""Which column of a table means what."""
+"""Roles of a table's columns."""
 
 from __future__ import annotations
 
@@ -56,13 +56,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Found:
-    """The columns of a table, by their names in it.
-
-    Args:
-        roles: the column of each role that is present.
-        features: feature columns.
-        single: whether the one feature column may hold a list or sparse text per node.
-    """
+    """The columns of a table; a ``single`` feature column may hold a list or sparse text per node."""
 
     roles: dict[str, str]
     features: tuple[str, ...] = ()
@@ -74,12 +68,12 @@ class Found:
 
     @property
     def texts(self) -> list[str]:
-        """Columns of ids, labels and the like, whose values are text whatever they look like."""
+        """Columns whose values are text even if they look like numbers."""
         return [self.roles[role] for role in TEXTS if role in self.roles]
 
 
 def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, where: object) -> Found:
-    """Find the columns that have a role; default names are also found in capitals."""
+    """Find the column of each role; default names are matched in any case."""
     keys = [name.strip() for name in names]
     first: dict[str, int] = {}
     for i, key in enumerate(keys):
@@ -106,7 +100,7 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
 def find_node_columns(
     names: Sequence[str], index: Sequence[str], columns: Columns, limits: Limits, where: object
 ) -> Found:
-    """Find the columns of a table of nodes; ``index`` are those that were the index of a pandas frame."""
+    """Find the columns of a node table; ``index`` columns, from the index of a pandas frame, are no features."""
     roles = find_columns(names, NODE_ROLES, columns, where).roles
     free = [n for n in names if n not in {*roles.values(), *index} and n.strip() not in columns.ignore]
     single = [n for n in free if n.strip().lower() == FEATURES]
@@ -135,7 +129,7 @@ def _matching(want: str, free: Sequence[str], names: Sequence[str], where: objec
 
 
 def _feature(name: str, names: Sequence[str], where: object) -> str:
-    """A column that has no other meaning, if it can be a feature."""
+    """Check that a column without a role may be a feature."""
     if name.strip() in INDEX or name.startswith(UNNAMED):
         raise _index(name, list(names).index(name), where)
     if name.strip().lower() in LOOK_LIKE_LABELS:

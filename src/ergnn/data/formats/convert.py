@@ -1,4 +1,4 @@
-"""Arrow tables as nodes and edges: the one path that all files and frames take."""
+"""Convert Arrow tables to nodes and edges: the one path for all files and data frames."""
 
 from __future__ import annotations
 
@@ -19,19 +19,12 @@ if TYPE_CHECKING:
 
 NO_LABEL = ("NaN", "nan", "NA", "<NA>", "null", "None")
 ROW_BYTES = 100
-"""Approximate memory for the ids and labels of a row."""
+"""Approximate memory of the id and label of a row."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table that has not been read yet.
-
-    Args:
-        where: its name in messages.
-        names: names of its columns.
-        read: reads the columns that were found.
-        index: columns that were the index of a pandas frame.
-    """
+    """A table that has not been read yet; ``where`` is its name in messages, ``index`` columns are pandas' index."""
 
     where: str
     names: list[str]
@@ -39,7 +32,7 @@ class Source:
     index: tuple[str, ...] = ()
 
     def nodes(self, columns: Columns, limits: Limits, num_features: int | None = None) -> NodeTable:
-        """The table as nodes."""
+        """Read the table as nodes."""
         found = find_node_columns(self.names, self.index, columns, limits, self.where)
         table, texts = self._read(found, "nodes", limits)
         if not table.num_rows:
@@ -61,7 +54,7 @@ class Source:
         )
 
     def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
-        """The table as edges; there may be none."""
+        """Read the table as edges; there may be none."""
         _, texts = self._read(find_columns(self.names, EDGE_ROLES, columns, self.where), "edges", limits)
         return EdgeTable(**texts, place=self._place)
 
@@ -69,7 +62,7 @@ class Source:
         return f"{self.where}, row {row + 1}"
 
     def _read(self, found: Found, what: str, limits: Limits) -> tuple[pa.Table, dict[str, Coded]]:
-        """The table, and its columns of text by their roles."""
+        """Read the table and convert its text columns."""
         table = self.read(found)
         limits.check(what, table.num_rows, self.where)
         limits.check_bytes(table.nbytes, self.where)
@@ -97,10 +90,10 @@ def _check_exact(kind: pa.DataType, coded: Coded, where: str) -> None:
 
 
 def frame_source(frame: Any, where: str) -> Source:
-    """An Arrow table, a pandas or polars frame, or anything else with Arrow's C stream interface."""
+    """Wrap an Arrow table, a pandas or polars frame, or any object with Arrow's C stream interface."""
     import pyarrow as pa
 
-    is_pandas = type(frame).__module__.split(".")[0] == "pandas" and hasattr(frame, "iloc")
+    is_pandas = hasattr(frame, "iloc")
     if not is_pandas and not hasattr(frame, "__arrow_c_stream__"):
         raise InputError(
             f"{where}: a {type(frame).__name__}; a path, a pandas or polars DataFrame, or an Arrow table is required"
@@ -109,16 +102,15 @@ def frame_source(frame: Any, where: str) -> Source:
         if is_pandas:
             frame = frame.copy(deep=False)
             for name in (name for name in frame.columns if frame[name].dtype == object):
-                if pa.types.is_string(column_of(frame[name].tolist()).type):  # perhaps of several types
+                if pa.types.is_string(column_of(frame[name].tolist()).type):  # possibly mixed types
                     frame[name] = frame[name].map(str, na_action="ignore")
-            frame = pa.Table.from_pandas(frame)
         table = pa.table(frame)
     index = index_columns((table.schema.metadata or {}).get(b"pandas"))
     return Source(where, table.column_names, lambda found: table.select(found.wanted), index)
 
 
 def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
-    """Columns that hold the index of a pandas frame, by the metadata that pandas writes."""
+    """Names of the columns with the index of a pandas frame, from the metadata that pandas writes."""
     try:
         return tuple(name for name in json.loads(metadata or "{}")["index_columns"] if isinstance(name, str))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -126,7 +118,7 @@ def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
 
 
 def column_of(values: list[Any]) -> Any:
-    """Python values as an Arrow column; text, where they are of several types."""
+    """Convert Python values to an Arrow column; mixed types become text."""
     import pyarrow as pa
 
     try:

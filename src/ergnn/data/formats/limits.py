@@ -1,4 +1,4 @@
-"""How large a file may be. Sizes are checked before memory is allocated for them."""
+"""Maximum sizes of files; checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may hold at most.
+    """Maximum sizes of a file.
 
     Args:
         nodes: nodes per file.
         edges: edges per file.
         features: features per node.
-        megabytes: size of a file (uncompressed, where it is compressed), and of the arrays that are read from it.
+        megabytes: size of the uncompressed file, and of the arrays that are read from it.
     """
 
     nodes: int = 10_000_000
@@ -44,7 +44,7 @@ class Limits:
             raise FormatError(f"{where}: {count:,} {what}; at most {most:,} are allowed (limit {what!r})")
 
     def check_bytes(self, size: int, where: object, what: str = "it takes") -> None:
-        """Refuse what would take more memory than allowed."""
+        """Refuse more memory than allowed."""
         if size > self.bytes:
             raise FormatError(
                 f"{where}: {what} {-(-size // MEGABYTE):,} MB; at most {self.megabytes:,} are allowed "
@@ -62,7 +62,7 @@ class Limits:
 
 
 def file_size(path: Path, limits: Limits) -> int:
-    """The size of a regular file that exists, is not empty, and is within the limits."""
+    """Return the size of a regular file; a missing, empty or too large file is refused."""
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
@@ -76,6 +76,6 @@ def file_size(path: Path, limits: Limits) -> int:
 
 
 def truncate(value: object, length: int = 60) -> str:
-    """A value for a message, however long it is."""
+    """Format a value of any length for a message."""
     text = repr(value if not isinstance(value, str) else value[: length + 1])
     return text if len(text) <= length + 2 else text[:length] + "…"

@@ -1,4 +1,4 @@
-"""Graphs of NetworkX, in memory and in the files that it reads."""
+"""NetworkX graphs, in memory and from GraphML and JSON files."""
 
 from __future__ import annotations
 
@@ -7,38 +7,36 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ergnn.data.formats.boundary import extra, wrap_errors
+from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import Columns
 from ergnn.data.formats.convert import Source, column_of, frame_source
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.text import read_bytes
 from ergnn.errors import FormatError, InputError
+from ergnn.lazy import extra
 
 if TYPE_CHECKING:
     import networkx
 
 OBJECT_RATIO = 16
-"""JSON and XML take about 16 times their size in memory once they are objects."""
+"""Memory of the objects of a JSON or XML file, as a multiple of the file size."""
 
 
 def from_networkx(
     graph: networkx.Graph, *, columns: Columns | None = None, limits: Limits | None = None, source: str = "graph"
 ) -> tuple[NodeTable, EdgeTable]:
-    """Tables of a NetworkX graph (directed or not, also a multigraph).
+    """Convert a NetworkX graph (directed or undirected, also a multigraph) to tables.
 
-    Node attributes are read as the columns of a table are. Ids become text, so that no two nodes may read the same.
+    Node attributes are the columns of the node table. Ids become text, which must be unique.
     """
     if not (hasattr(graph, "nodes") and hasattr(graph, "edges")):
         raise InputError(f"{source}: a {type(graph).__name__} is not a NetworkX graph")
     limits, columns = limits or Limits(), columns or Columns()
-    limits.check("nodes", graph.number_of_nodes(), source)
-    limits.check("edges", graph.number_of_edges(), source)
-    if not graph.number_of_nodes():
-        raise FormatError(f"{source}: no nodes")
-    missing = graph.graph.get("node_default", {})  # where networkx keeps the defaults of GraphML
-    rows = [{**missing, **data, columns.id or "id": node} for node, data in graph.nodes(data=True)]
-    names = dict.fromkeys(name for row in rows for name in row)
+    missing = graph.graph.get("node_default", {})  # defaults of GraphML attributes
+    key = columns.id or "id"
+    rows = [{**missing, **data, key: node} for node, data in graph.nodes(data=True)]
+    names = dict.fromkeys([key, *(name for row in rows for name in row)])
     nodes = _source({str(name): [row.get(name) for row in rows] for name in names}, source)
     ends = list(graph.edges())
     edges = _source({"source": [edge[0] for edge in ends], "target": [edge[1] for edge in ends]}, source)
@@ -53,7 +51,7 @@ def _source(columns: dict[str, list[Any]], where: str) -> Source:
 
 
 def read_graphml(path: Path, limits: Limits, columns: Columns | None = None) -> tuple[NodeTable, EdgeTable]:
-    """The graph of a GraphML file."""
+    """Read a GraphML file."""
     networkx, raw = extra("networkx", "networkx", "reading GraphML files"), _read(path, limits)
     if b"<!DOCTYPE" in raw:
         raise FormatError(f"{path}: a document type, which could define entities that expand without end; remove it")
@@ -63,7 +61,7 @@ def read_graphml(path: Path, limits: Limits, columns: Columns | None = None) -> 
 
 
 def read_node_link(path: Path, limits: Limits, columns: Columns | None = None) -> tuple[NodeTable, EdgeTable]:
-    """A graph as ``networkx.node_link_data`` gives it: ``{"nodes": [{"id": …}], "edges": [{"source": …, …}]}``."""
+    """Read the JSON of ``networkx.node_link_data``: ``{"nodes": [{"id": …}], "edges": [{"source": …, …}]}``."""
     networkx = extra("networkx", "networkx", "reading node-link JSON files")
     with wrap_errors(path, "node-link JSON of NetworkX"):
         content: Any = json.loads(_read(path, limits))

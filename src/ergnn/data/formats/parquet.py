@@ -1,18 +1,17 @@
-"""Parquet files. The footer is read here, the values by a child process (:mod:`parquet_child`).
+"""Parquet files as Arrow tables: the footer is read here, the values by a child process (:mod:`parquet_child`).
 
-A Parquet file of some kilobytes can stand for gigabytes (runs of one value, one long text many times, pages that
-compress to nothing), and pyarrow has no limit on what it allocates. The child has one on its memory and its CPU time,
-so that such a file costs an error message. It sends the columns as an Arrow stream.
+A few kilobytes of Parquet can expand to gigabytes (runs of one value, one long text many times), and pyarrow does not
+limit what it allocates. The child process runs with a limit on memory and CPU time, and sends an Arrow stream.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 from ergnn.data.formats import parquet_child
@@ -23,17 +22,17 @@ from ergnn.data.formats.limits import MEGABYTE, Limits, file_size
 from ergnn.errors import FormatError
 
 EXPANDED = (512, 200)
-"""All values may take 512 MB (features that are mostly zero compress well), or 200 times the file."""
+"""All values may take 512 MB (features that are mostly zero compress well) or 200 times the file size."""
 FOOTER_RATIO = 500
-"""Memory that metadata take at most, as a multiple of the footer."""
+"""Maximum memory of the metadata, as a multiple of the footer size."""
 SECONDS = 60
-"""CPU time that a file may take, besides one second for each of its megabytes."""
+"""Maximum CPU time for a file, in addition to one second per megabyte."""
 ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
-"""Other allocators reserve gigabytes of addresses that they never use; the limit counts addresses."""
+"""The limit counts address space, of which other allocators reserve gigabytes that they never use."""
 
 
 def parquet_source(path: Path, limits: Limits) -> Source:
-    """A Parquet file, of which only the footer was read."""
+    """Open a Parquet file; only its footer is read."""
     import pyarrow.parquet as pq
 
     size = file_size(path, limits)
@@ -57,15 +56,14 @@ def parquet_source(path: Path, limits: Limits) -> Source:
 
 
 def _receive(path: Path, size: int, found: Found, limits: Limits) -> Any:
-    """The columns, as the child sends them."""
+    """Read columns in a child process."""
     import pyarrow as pa
 
     most = min(limits.bytes, max(EXPANDED[0] * MEGABYTE, EXPANDED[1] * size))
     command = [sys.executable, parquet_child.__file__, str(path), str(most), str(SECONDS + size // MEGABYTE)]
+    child: Any = Popen(command, env={**os.environ, **ENVIRONMENT}, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     table = None
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process: Any = subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, **pipes)
-    with process as child:
+    with child:
         with suppress(OSError, pa.ArrowException):  # the child says why
             child.stdin.write(json.dumps([found.wanted, found.texts]).encode() + b"\n")
             child.stdin.flush()

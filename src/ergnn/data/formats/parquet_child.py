@@ -1,9 +1,9 @@
-"""Sends columns of a Parquet file as an Arrow stream; run as a script by :mod:`ergnn.data.formats.parquet`.
+"""Send columns of a Parquet file as an Arrow stream; run as a script by :mod:`ergnn.data.formats.parquet`.
 
     python parquet_child.py FILE BYTES SECONDS
 
-It reads a line of JSON with the names of the wanted columns and of those that are text, and writes these columns, at
-most ``BYTES`` of them. It imports nothing of ergnn, so that it starts in a fraction of a second.
+Reads a line of JSON, the names of the wanted columns and of the text columns among them, from stdin and writes at most
+``BYTES`` of values to stdout. Imports nothing from ergnn, so that it starts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 LONGEST = 1 << 24
-"""Bytes of the footer's longest text and list."""
+"""Maximum size of texts and lists in the footer."""
 BOUNDS: dict[str, Any] = {"thrift_string_size_limit": LONGEST, "thrift_container_size_limit": LONGEST}
 BATCH_ROWS = 1 << 17
 
 
 def limit(memory: int, seconds: int) -> None:
-    """Bound the memory and the CPU time that this process may take from now on, where the system can."""
+    """Limit the further memory and the CPU time of this process, where the operating system can."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -33,7 +33,7 @@ def limit(memory: int, seconds: int) -> None:
 
 
 def batches(path: str, wanted: list[str], texts: list[str]) -> Iterator[Any]:
-    """Batches of rows, with texts as dictionaries where their encoding can be read so."""
+    """Yield batches of rows, with dictionary-encoded texts where pyarrow supports it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -49,7 +49,7 @@ def batches(path: str, wanted: list[str], texts: list[str]) -> Iterator[Any]:
 
 
 def send(path: str, most: int) -> None:
-    """Send the columns that are asked for."""
+    """Send the requested columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

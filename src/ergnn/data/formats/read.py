@@ -1,4 +1,4 @@
-"""Read nodes, edges and graphs from files, frames and Arrow tables."""
+"""Read nodes, edges and graphs from files, data frames and Arrow tables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NETWORKX: dict[str, Reader] = {".graphml": read_graphml, ".json": read_node_link
 def read_nodes(
     nodes: Any, *, columns: Columns | None = None, limits: Limits | None = None, num_features: int | None = None
 ) -> NodeTable:
-    """Nodes of a file, a frame or an Arrow table.
+    """Read nodes from a file, a data frame or an Arrow table.
 
     Args:
         nodes: the path of a ``.csv``, ``.tsv`` (each also ``.gz``) or ``.parquet`` file; a pandas or polars DataFrame;
             an Arrow table; or a :class:`NodeTable`, which is returned as it is.
-        columns: names of columns that differ from the default ones.
-        limits: what the file may hold; by default :class:`Limits`.
-        num_features: the number of features that is required; sparse text then has this many.
+        columns: column names, where they differ from the defaults.
+        limits: maximum sizes; default: :class:`Limits`.
+        num_features: required number of features; also the width of sparse text.
     """
     if isinstance(nodes, NodeTable):
         return nodes
@@ -45,27 +45,23 @@ def read_nodes(
 
 
 def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | None = None) -> EdgeTable:
-    """Edges of a file, a frame or an Arrow table; arguments as in :func:`read_nodes`."""
+    """Read edges from a file, a data frame or an Arrow table; arguments as for :func:`read_nodes`."""
     if isinstance(edges, EdgeTable):
         return edges
     limits = limits or Limits()
     return _open(edges, "edges", limits).edges(columns or Columns(), limits)
 
 
-as_node_table, as_edge_table = read_nodes, read_edges
-"""The same functions, by names that fit frames."""
-
-
 def read_graph(
     path: str | PathLike[str], *, columns: Columns | None = None, limits: Limits | None = None
 ) -> tuple[NodeTable, EdgeTable]:
-    """Nodes and edges of a file that holds both.
+    """Read nodes and edges from one file.
 
     Args:
         path: ``.npz`` in the layout of gnn-benchmark; ``.safetensors`` or ``.pt`` with tensors named as in PyG;
             ``.graphml`` or ``.json`` (node-link data) as NetworkX writes them, each also as ``.gz``.
-        columns: names of attributes that differ from the default ones, in GraphML and JSON.
-        limits: what the file may hold; by default :class:`Limits`.
+        columns: names of attributes in GraphML and JSON, where they differ from the defaults.
+        limits: maximum sizes; default: :class:`Limits`.
     """
     file, limits = Path(path), limits or Limits()
     if file.suffix.lower() in ARRAYS:
@@ -83,12 +79,12 @@ def _open(table: Any, what: str, limits: Limits) -> Source:
 
 
 def suffix(path: Path) -> str:
-    """The ending that gives the format of a file, without ``.gz``."""
+    """Return the suffix that names the format of a file, without ``.gz``."""
     return Path(path.name.lower().removesuffix(GZ)).suffix
 
 
 def delimiter_of(path: Path) -> str:
-    """The character that separates the fields of a text table."""
+    """Return the character that separates the fields of a text table."""
     kind = suffix(path)
     if kind not in DELIMITERS:
         raise FormatError(f"{path}: not a known table of nodes or edges; names end in {', '.join(TABLES)}")

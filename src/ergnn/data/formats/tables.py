@@ -1,4 +1,4 @@
-"""Nodes and edges as they stand in a user's files: ids and labels are the user's own words."""
+"""Tables of nodes and edges; ids and labels are the user's own, as text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,21 +17,25 @@ from ergnn.errors import FormatError
 
 SPLITS = ("train", "val", "test")
 Column = Any
-"""Any sequence or array goes in; a built table holds numpy arrays (or ``None`` for a column that is absent)."""
+"""Any sequence or array is accepted; a built table has numpy arrays, or ``None`` for a missing column."""
 Place = Callable[[int], str]
-"""Says where a row came from, e.g. ``nodes.csv, row 7``."""
+"""Names the origin of a row in messages, e.g. ``nodes.csv, row 7``."""
 WHOLE = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.0*|(\.[0-9]+)?e\+([0-9]{1,2}))", re.ASCII)
 UNUSUAL = (*"\0\t\n\v\f\r\x1c\x1d\x1e\x1f .+", "true", "false")
-"""One of these is in every ASCII text that is not canonical."""
+"""Every ASCII text that is not canonical contains one of these."""
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-"""NUL and halves of surrogate pairs, which no file could hold."""
+"""NUL and halves of surrogate pairs, which no text file can contain."""
 
 
 class Coded(NamedTuple):
-    """A column of texts: row ``i`` holds ``words[codes[i]]``; ``None`` among the words means missing."""
+    """A dictionary-encoded column of texts: row ``i`` holds ``words[codes[i]]``; the word ``None`` means missing."""
 
-    words: list[str | None]
+    words: Sequence[str | None]
     codes: np.ndarray
+
+    def decode(self) -> np.ndarray:
+        """The text of every row, as an array of objects."""
+        return np.array(self.words, dtype=object)[self.codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +44,13 @@ class NodeTable:
 
     Args:
         ids: unique; an array of ``str`` objects.
-        labels: one class per node, ``None`` (or NaN, or empty text) for a node without one; default: none has one.
-        time: one number per node, NaN where unknown; dates are seconds since 1970 (UTC). ``None``: no such column.
-        split: ``train``, ``val``, ``test`` or ``None`` per node. ``None``: no such column.
-        domain: text or ``None`` per node. ``None``: no such column.
-        features: ``[n, f]`` of ``float32``, dense or CSR; by default no features.
-        feature_names: one name per feature, where features have names.
-        place: for messages, where a row came from.
+        labels: one class per node; ``None``, NaN and empty text mean no label. Default: no labels.
+        time: one number per node, NaN where unknown; dates are seconds since 1970 (UTC). Default: no such column.
+        split: ``train``, ``val``, ``test`` or ``None`` per node. Default: no such column.
+        domain: text or ``None`` per node. Default: no such column.
+        features: ``[n, f]`` of ``float32``, dense or CSR. Default: no features.
+        feature_names: one name per feature. Default: features have no names.
+        place: names the origin of a row in messages.
     """
 
     ids: Column
@@ -59,19 +64,26 @@ class NodeTable:
 
     def __post_init__(self, place: Place | None) -> None:
         where = place or _row
-        ids = _texts(self.ids, "id", where, required=True)
-        n, first = len(ids), dict[str, int]()
+        columns: dict[str, Any] = {"time": _times(self.time, where)}
+        for name, what in {"ids": "id", "labels": "label", "split": "split", "domain": "domain"}.items():
+            given = getattr(self, name)
+            columns[name] = None if given is None else _encode(given, what, where, name == "ids").decode()
+        ids, first = columns["ids"], dict[str, int]()
         for row, name in enumerate(ids):
             if first.setdefault(name, row) != row:
                 raise FormatError(f"{where(row)}: id {truncate(name)} occurs again, first in {where(first[name])}")
-        _set(self, n, ids=ids, labels=np.full(n, None) if self.labels is None else _texts(self.labels, "label", where))
-        _set(self, n, split=_texts(self.split, "split", where), domain=_texts(self.domain, "domain", where))
+        n = len(ids)
+        columns["labels"] = np.full(n, None) if self.labels is None else columns["labels"]
+        for name, values in columns.items():
+            if values is not None and values.shape != (n,):
+                raise FormatError(f"{name} has shape {list(values.shape)}; [{n}] is required")
+            object.__setattr__(self, name, values)
         for part in set(() if self.split is None else self.split) - {None, *SPLITS}:
             row = self.split.tolist().index(part)
             raise FormatError(f"{where(row)}: split is {truncate(part)}; allowed are {', '.join(SPLITS)}, or empty")
         names = None if self.feature_names is None else tuple(self.feature_names)
         features = np.zeros((n, 0), np.float32) if self.features is None else self.features
-        _set(self, n, time=_times(self.time, where), feature_names=names)
+        object.__setattr__(self, "feature_names", names)
         object.__setattr__(self, "features", _features(features, n, names, where))
         if names is not None and len(names) != self.num_features:
             raise FormatError(f"{len(names)} feature names for {self.num_features} features")
@@ -88,31 +100,41 @@ class NodeTable:
         return scipy.sparse.issparse(self.features)
 
 
-@dataclass(frozen=True, eq=False)
 class EdgeTable:
-    """Edges, one per row, between ids of nodes (:func:`canonical` text).
+    """Edges, one per row, between ids of nodes (:func:`canonical` text). All values are checked.
 
     Args:
         source: ids.
         target: ids.
-        place: for messages, where a row came from.
+        place: names the origin of a row in messages.
+
+    Attributes:
+        ends: sources and targets, each dictionary-encoded.
     """
 
-    source: Column
-    target: Column
-    place: InitVar[Place | None] = None
+    def __init__(self, source: Column, target: Column, place: Place | None = None) -> None:
+        columns = {"source": source, "target": target}
+        self.ends = tuple(_encode(values, what, place or _row, required=True) for what, values in columns.items())
+        m, given = (len(end.codes) for end in self.ends)
+        if given != m:
+            raise FormatError(f"target has shape [{given}]; [{m}] is required")
 
-    def __post_init__(self, place: Place | None) -> None:
-        where = place or _row
-        source = _texts(self.source, "source", where, required=True)
-        _set(self, len(source), source=source, target=_texts(self.target, "target", where, required=True))
+    @cached_property
+    def source(self) -> np.ndarray:
+        """Ids of the nodes that edges leave, as an array of objects."""
+        return self.ends[0].decode()
+
+    @cached_property
+    def target(self) -> np.ndarray:
+        """Ids of the nodes that edges enter."""
+        return self.ends[1].decode()
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.ends[0].codes)
 
 
 def canonical(value: object) -> str | None:
-    """The text of an id or a label, the same whatever file or type it came from; ``None`` if it is missing.
+    """Return the text of an id or a label, which does not depend on its file or type; ``None`` if it is missing.
 
     Surrounding blanks are stripped; integer-valued floats become integers (``1.0`` and ``1e+16`` as pandas writes
     them, but not ``1e5``, which may be a name); booleans become ``True`` and ``False``. Nothing else changes: ``07``
@@ -133,9 +155,9 @@ def canonical(value: object) -> str | None:
 
 
 def align_features(table: NodeTable, names: Sequence[str] | None, source: object) -> NodeTable:
-    """The table with its features in the order of ``names``; missing and unknown names are refused.
+    """Return the table with its features in the order of ``names``; missing and unknown names are refused.
 
-    Tables without features, and features without names (lists, sparse text, arrays), are returned as they are.
+    Tables without features, and features without names (lists, sparse text, arrays), are returned unchanged.
     """
     if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
         return table
@@ -148,46 +170,37 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
 
 
 def listed(names: Sequence[object], most: int = 8) -> str:
-    """The first few names, for a message."""
+    """Format the first few names for a message."""
     return ", ".join(truncate(name, 30) for name in names[:most]) + (", …" if len(names) > most else "")
 
 
-def numbered(n: int) -> np.ndarray:
-    """The ids of nodes that are only numbered: ``"0"`` to ``"n - 1"``."""
-    return np.arange(n).astype(str).astype(object)
+def numbered(n: int) -> list[str]:
+    """Ids of numbered nodes: ``"0"`` to ``"n - 1"``."""
+    return [str(i) for i in range(n)]
 
 
 def _row(row: int) -> str:
     return f"row {row + 1}"
 
 
-def _set(table: object, n: int, **columns: Any) -> None:
-    for name, values in columns.items():
-        if isinstance(values, np.ndarray) and values.shape != (n,):
-            raise FormatError(f"{name} has shape {list(values.shape)}; [{n}] is required")
-        object.__setattr__(table, name, values)
-
-
-def _texts(values: Any, what: str, where: Place, required: bool = False) -> Any:
-    """Canonical text of each value, ``None`` where it is missing; each distinct value is looked at once."""
-    if values is None:
-        return None
+def _encode(values: Any, what: str, where: Place, required: bool) -> Coded:
+    """Dictionary-encode a column with canonical words; each distinct value is checked once."""
     if not isinstance(values, Coded):
         given = values.tolist() if isinstance(values, np.ndarray) else list(values)
         texts = [v if v is None or type(v) is str else None if v != v else str(v) for v in given]
         place = {word: i for i, word in enumerate(dict.fromkeys(texts))}
         values = Coded(list(place), np.fromiter(map(place.__getitem__, texts), np.int64, len(texts)))
-    words = np.empty(len(values.words), dtype=object)
-    words[:] = values.words
-    joined = "|".join(filter(None, values.words)).lower()
-    if not joined.isascii() or any(mark in joined for mark in UNUSUAL) or "" in values.words or None in values.words:
-        words[:] = [canonical(word) for word in values.words]
-        wrong = [i for i, word in enumerate(words) if (required if word is None else NOT_TEXT.search(word))]
-        for row in np.flatnonzero(np.isin(values.codes, wrong)):
-            word = words[values.codes[row]]
-            said = "missing" if word is None else f"{truncate(word)}; text must be valid Unicode without NUL"
-            raise FormatError(f"{where(int(row))}: {what} is {said}")
-    return words[values.codes]
+    words, codes = values
+    joined = "|".join(filter(None, words)).lower()
+    if joined.isascii() and not any(mark in joined for mark in UNUSUAL) and "" not in words and None not in words:
+        return values
+    words = [canonical(word) for word in words]
+    wrong = [i for i, word in enumerate(words) if (required if word is None else NOT_TEXT.search(word))]
+    for row in np.flatnonzero(np.isin(codes, wrong)):
+        word = words[codes[row]]
+        said = "missing" if word is None else f"{truncate(word)}; text must be valid Unicode without NUL"
+        raise FormatError(f"{where(int(row))}: {what} is {said}")
+    return Coded(words, codes)
 
 
 def _times(values: Any, where: Place) -> np.ndarray | None:
@@ -203,30 +216,25 @@ def _times(values: Any, where: Place) -> np.ndarray | None:
 
 
 def _features(values: Any, n: int, names: tuple[str, ...] | None, where: Place) -> Any:
+    """Check that features are finite; sort and merge the entries of sparse rows."""
+    sparse = scipy.sparse.issparse(values)
     with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused below
-        if scipy.sparse.issparse(values):
-            features = _canonical_csr(scipy.sparse.csr_matrix(values, dtype=np.float32))
-        else:
-            features = np.asarray(values, dtype=np.float32)
+        features: Any = scipy.sparse.csr_matrix(values, dtype=np.float32) if sparse else np.asarray(values, np.float32)
     if features.ndim != 2 or features.shape[0] != n:
         raise FormatError(f"features have shape {list(features.shape)}; [{n}, features] is required")
-    entries = features.data if scipy.sparse.issparse(features) else features.reshape(-1)
+    if sparse:
+        try:
+            features.check_format(full_check=True)
+        except ValueError as error:
+            raise FormatError(f"features are not a CSR matrix ({error})") from error
+        if not features.has_canonical_format:
+            features = features.copy()
+            features.sum_duplicates()
+    entries = features.data if sparse else features.reshape(-1)
     for at in np.flatnonzero(~np.isfinite(entries)):
         row, column = divmod(int(at), features.shape[1])
-        if scipy.sparse.issparse(features):
+        if sparse:
             row, column = int(np.searchsorted(features.indptr, at, side="right")) - 1, int(features.indices[at])
         name = column if names is None else truncate(names[column])
         raise FormatError(f"{where(row)}: feature {name} is {entries[at]}; a finite 32-bit float is required")
     return features
-
-
-def _canonical_csr(matrix: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """The matrix with columns in range, and sorted and unique in each row."""
-    try:
-        matrix.check_format(full_check=True)
-    except ValueError as error:
-        raise FormatError(f"features are not a CSR matrix ({error})") from error
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    return matrix

@@ -1,4 +1,4 @@
-"""CSV and TSV files, gzip-compressed or not, as Arrow tables."""
+"""CSV and TSV files, also gzip-compressed, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ergnn.errors import FormatError
 BOM = b"\xef\xbb\xbf"
 GZ = ".gz"
 TEXT_RATIO = (16, 100)
-"""Compressed text may expand to 16 MB, or to 100 times its size where that is more (bombs reach 1,000 times)."""
+"""Compressed text may expand to 16 MB or 100 times the file size (bombs reach 1,000 times)."""
 COLUMN_BYTES = 10_000
-"""What pyarrow's CSV reader takes per column, besides the values."""
+"""Memory of pyarrow's CSV reader per column, without the values."""
 BLOCK, LARGEST_BLOCK = MEGABYTE, 1 << 30
 
 
 def read_bytes(path: Path, limits: Limits) -> bytes:
-    """The bytes of a text file, decompressed where its name ends in ``.gz``, and without a byte-order mark."""
+    """Read a text file, decompressed if its name ends in ``.gz``, without a byte-order mark."""
     size = file_size(path, limits)
     with wrap_errors(path, "text"):
         if path.suffix.lower() != GZ:
@@ -35,37 +35,40 @@ def read_bytes(path: Path, limits: Limits) -> bytes:
 
 
 def csv_source(path: Path, delimiter: str, limits: Limits) -> Source:
-    """A CSV or TSV file with a header (RFC 4180: quotes around a field, doubled within; empty lines are skipped)."""
+    """Open a CSV or TSV file with a header; quotes follow RFC 4180, and empty lines are skipped."""
     raw = read_bytes(path, limits)
-    if raw.count(b'"') % 2:
+    # the first nonempty line, with all lines that its quotes span
+    first: Any = re.match(rb'[\r\n]*((?:"[^"]*"|[^"\r\n]+)*)', raw)
+    header, quoted = first[1], raw.find(b'"', first.end()) >= 0
+    if quoted and raw.count(b'"') % 2:
         raise FormatError(f"{path}: a quote is opened and never closed")
-    # the first line that is not empty, with all lines that its quotes span
-    header = re.match(rb'[\r\n]*((?:"[^"]*"|[^"\r\n]+)*)', raw)[1]  # type: ignore[index]
     if not header.strip():
         raise FormatError(f"{path}: no header; the file has only empty lines")
     columns = header.count(delimiter.encode()) + 1
     limits.check_bytes(COLUMN_BYTES * columns, path, f"{columns:,} columns take")
-    limits.check_bytes(8 * columns * raw.count(b"\n"), path, "its values take")
+    if 8 * len(raw) > limits.bytes:  # a value takes at least a byte of text
+        limits.check_bytes(8 * columns * raw.count(b"\n"), path, "its values take")
+    parsing = {"delimiter": delimiter, "newlines_in_values": quoted or len(header.splitlines()) > 1}
     with wrap_errors(path, "UTF-8 text"):
-        names = _parse(header + b"\n", delimiter, None, [], LARGEST_BLOCK).column_names
+        names = _parse(header + b"\n", parsing, None, [], LARGEST_BLOCK).column_names
 
     def read(found: Found) -> Any:
         texts = [*found.texts, *(found.features if found.single else ())]
         try:
-            return _parse(raw, delimiter, found.wanted, texts, max(BLOCK, 8 * len(header)))
-        except ValueError:  # a line longer than a block, or an error, of which a single thread knows the row
+            return _parse(raw, parsing, found.wanted, texts, max(BLOCK, 8 * len(header)))
+        except ValueError:  # a line longer than a block, or an error; a single thread knows its row
             with wrap_errors(path, "a table"):
-                return _parse(raw, delimiter, found.wanted, texts, LARGEST_BLOCK)
+                return _parse(raw, parsing, found.wanted, texts, LARGEST_BLOCK)
 
     return Source(str(path), names, read)
 
 
-def _parse(raw: bytes, delimiter: str, wanted: list[str] | None, texts: list[str], block: int) -> Any:
+def _parse(raw: bytes, options: dict[str, Any], wanted: list[str] | None, texts: list[str], block: int) -> Any:
     import pyarrow as pa
     import pyarrow.csv as csv
 
     reading = csv.ReadOptions(block_size=min(block, len(raw) + 1), use_threads=block < LARGEST_BLOCK)
-    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in raw)
+    parsing = csv.ParseOptions(**options)
     converting = csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(texts, pa.string()))
     try:
         return csv.read_csv(pa.BufferReader(raw), reading, parsing, converting)

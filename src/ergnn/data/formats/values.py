@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as texts, numbers, times and features."""
+"""Convert columns of Arrow tables to texts, numbers, times and features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAIR = "^[0-9]{1,18}:"
 
 
 def words(column: Any, name: str, where: object) -> Coded:
-    """A column as text; each distinct value is decoded once."""
+    """Convert a column to text; each distinct value is decoded once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -29,11 +29,13 @@ def words(column: Any, name: str, where: object) -> Coded:
         return Coded([None], np.zeros(len(column), np.int64))
     with wrap_errors(f"{where}, column {truncate(name)}", "text"):
         if types.is_dictionary(kind):
-            column = one_chunk(column.unify_dictionaries())
+            column = column.unify_dictionaries().combine_chunks()
+        elif is_text(kind):
+            column = _encode_text(column.cast(pa.large_string()).combine_chunks())
         elif types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             raise TypeError(f"values are of type {kind}; text or numbers are required")
         else:
-            column = one_chunk(column).dictionary_encode()
+            column = column.combine_chunks().dictionary_encode()
         values = column.dictionary
         if types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
@@ -42,11 +44,29 @@ def words(column: Any, name: str, where: object) -> Coded:
     return Coded([*texts, *([None] if column.null_count else [])], codes)
 
 
-def one_chunk(column: Any) -> Any:
-    """A chunked array as one array."""
+def _encode_text(column: Any) -> Any:
+    """Dictionary-encode texts; if all are integers, encode the integers, which is three times as fast."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
+        with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
+            numbers = column.cast(pa.int64())
+            if (values := np.asarray(numbers)).max() < len(values):  # small enough for a table instead of hashes
+                seen = np.bincount(values) > 0
+                codes = (np.cumsum(seen, dtype=np.int32) - 1)[values]
+                found = pa.DictionaryArray.from_arrays(codes, np.flatnonzero(seen))
+            else:
+                found = numbers.dictionary_encode()
+            # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
+            lengths = np.asarray(pc.binary_length(found.dictionary.cast(pa.string())))
+            if lengths[np.asarray(found.indices)].sum() == pc.sum(pc.binary_length(column)).as_py():
+                return found
+    return column.dictionary_encode()
+
+
+def _bad(row: int, name: str, where: object, said: str) -> FormatError:
+    return FormatError(f"{where}, row {row + 1}, column {truncate(name)}: {said}")
 
 
 def is_text(kind: Any) -> bool:
@@ -56,26 +76,18 @@ def is_text(kind: Any) -> bool:
 
 
 def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
-    """Finite numbers, as ``float64``; booleans are 0 and 1, and text is parsed.
+    """Convert a column to finite ``float32``; booleans are 0 and 1, and text is parsed.
 
-    Args:
-        column: the Arrow column.
-        name: its name.
-        where: the file.
-        rows: the row of each value, if it differs from the value's position.
-        hint: what a user may do about a column that does not hold numbers.
+    ``rows`` are the rows of the values, if these are not their positions; ``hint`` is the end of messages.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def refuse(at: int, said: str) -> FormatError:
-        row = at if rows is None else int(rows[at])
-        return FormatError(
-            f"{where}, row {row + 1}, column {truncate(name)}: {said}; a finite number is required{hint}"
-        )
+        return _bad(at if rows is None else rows[at], name, where, f"{said}; a finite number is required{hint}")
 
     types, kind = pa.types, column.type
-    with wrap_errors(f"{where}, column {truncate(name)}", "numbers"):
+    with wrap_errors(f"{where}, column {truncate(name)}", "numbers"), np.errstate(over="ignore"):
         column = column.cast(kind.value_type) if types.is_dictionary(kind) else column
         if column.null_count:
             raise refuse(pc.index(column.is_null(), True).as_py(), "the value is missing")
@@ -93,19 +105,20 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
             raise FormatError(
                 f"{where}, column {truncate(name)}: values are of type {kind}; numbers are required{hint}"
             )
-        values = np.asarray(column.cast(pa.float64(), safe=False))
+        wide = np.asarray(column.cast(pa.float64(), safe=False))
+        values = wide.astype(np.float32)
     for bad in np.flatnonzero(~np.isfinite(values)):
-        raise refuse(int(bad), str(values[bad]))
+        raise refuse(int(bad), f"{wide[bad]}" + (" does not fit into 32 bits" if np.isfinite(wide[bad]) else ""))
     return values
 
 
 def times(column: Any, where: object) -> np.ndarray:
-    """Numbers, or seconds since 1970 for dates and times (UTC unless a zone is given); NaN where there is none."""
+    """Convert a column to numbers; dates become seconds since 1970 (UTC unless a zone is given), missing values NaN."""
     import pyarrow as pa
 
     types, kind = pa.types, column.type
     if types.is_dictionary(kind) or is_text(kind):
-        return _parsed_times(words(column, "time", where), where)
+        return _parse_times(words(column, "time", where), where)
     with wrap_errors(f"{where}, column 'time'", "times"):
         if types.is_timestamp(kind) or types.is_date(kind):
             column = column if types.is_timestamp(kind) else column.cast(pa.timestamp("ms"))
@@ -116,8 +129,8 @@ def times(column: Any, where: object) -> np.ndarray:
         return np.asarray(column.cast(pa.float64(), safe=False) if column.null_count else column)
 
 
-def _parsed_times(column: Coded, where: object) -> np.ndarray:
-    """Times given as text: all numbers, or all dates."""
+def _parse_times(column: Coded, where: object) -> np.ndarray:
+    """Parse times given as text: all numbers, or all dates."""
     found, first = np.full(len(column.words), np.nan), ""
     for code in dict.fromkeys(column.codes.tolist()):
         text = (column.words[code] or "").strip()
@@ -130,33 +143,27 @@ def _parsed_times(column: Coded, where: object) -> np.ndarray:
                 said = "" if kind == first else f"a {kind}; the column began with a {first}"
                 break
         if said:
-            row = int(np.argmax(column.codes == code))
-            raise FormatError(f"{where}, row {row + 1}, column 'time': {truncate(text)} is {said}")
+            raise _bad(int(np.argmax(column.codes == code)), "time", where, f"{truncate(text)} is {said}")
     values = found[column.codes]
     return values.astype(np.int64) if (np.abs(values) < 2**53).all() and (values % 1 == 0).all() else values
 
 
 def seconds(text: str) -> float:
-    """Seconds since 1970 of a date or time in ISO 8601, UTC unless a zone is given; else ``ValueError``."""
+    """Convert a date or time in ISO 8601 (UTC unless a zone is given) to seconds since 1970; else ``ValueError``."""
     moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def read_features(table: Any, found: Found, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
-    """Features of the table's nodes, dense or CSR, and whether each has a name.
+    """Return the features of a node table, dense or CSR, and whether they have names.
 
-    Args:
-        table: the Arrow table.
-        found: its columns.
-        where: the file.
-        limits: what it may hold.
-        width: the number of features that is required, if any; sparse text then has this many.
+    ``width`` is the required number of features, if any; also the width of sparse text.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if found.single:
-        name, column = found.features[0], one_chunk(table[found.features[0]])
+        name, column = found.features[0], table[found.features[0]].combine_chunks()
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         if pa.types.is_nested(column.type):
             return _lists(column, name, where, limits, width), False
@@ -167,9 +174,8 @@ def read_features(table: Any, found: Found, where: str, limits: Limits, width: i
     if width is not None and len(found.features) != width:
         raise FormatError(f"{where}: {len(found.features):,} feature columns; {width:,} are required")
     out = np.empty((len(found.features), table.num_rows), np.float32)
-    with np.errstate(over="ignore"):  # values beyond 32 bits are refused later, with their row
-        for i, name in enumerate(found.features):
-            out[i] = numbers(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
+    for i, name in enumerate(found.features):
+        out[i] = numbers(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
     return np.ascontiguousarray(out.T), bool(found.features)
 
 
@@ -177,25 +183,19 @@ def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None
     import pyarrow.compute as pc
 
     if column.null_count:
-        row = pc.index(column.is_null(), True).as_py() + 1
-        raise FormatError(f"{where}, row {row}, column {truncate(name)}: no list")
-    try:
+        raise _bad(pc.index(column.is_null(), True).as_py(), name, where, "no list")
+    with wrap_errors(f"{where}, column {truncate(name)}", "lists of numbers"):
         lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
-    except NotImplementedError:
-        raise FormatError(f"{where}, column {truncate(name)}: {column.type}; lists of numbers are required") from None
     size = int(lengths[0]) if width is None else width
     for row in np.flatnonzero(lengths != size):
-        raise FormatError(
-            f"{where}, row {row + 1}, column {truncate(name)}: {lengths[row]:,} features; {size:,} are required"
-        )
+        raise _bad(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
     limits.check("features", size, where)
-    values = numbers(flat, name, where, rows=np.repeat(np.arange(len(lengths)), size))
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32).reshape(len(lengths), size)
+    rows = np.repeat(np.arange(len(lengths)), size)
+    return numbers(flat, name, where, rows=rows).reshape(len(lengths), size)
 
 
 def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | None) -> scipy.sparse.csr_matrix:
-    """Texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
+    """Parse texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -206,7 +206,7 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     flat = flat.filter(pc.not_equal(flat, ""))
 
     def refuse(at: int, said: str) -> FormatError:
-        return FormatError(f"{where}, row {rows[at] + 1}, column {truncate(name)}: {said}")
+        return _bad(rows[at], name, where, said)
 
     bad = pc.index(pc.match_substring_regex(flat, PAIR), False).as_py()
     if bad >= 0:
@@ -218,11 +218,10 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     most = limits.features if width is None else width
     if index.size and index.max() >= most:
         raise refuse(int(index.argmax()), f"index {index.max()} is out of range; 0 to {most - 1} are allowed")
-    order = np.lexsort((index, rows))
-    index = index[order]
-    for at in np.flatnonzero((np.diff(index) == 0) & (np.diff(rows) == 0)):
-        raise refuse(int(at), f"index {index[at]} occurs twice")
     ends = np.concatenate([[0], np.cumsum(counts)])
     shape = (len(counts), int(index.max(initial=-1)) + 1 if width is None else width)
-    with np.errstate(over="ignore"):
-        return scipy.sparse.csr_matrix((values[order].astype(np.float32), index, ends), shape=shape)
+    matrix = scipy.sparse.csr_matrix((values, index, ends), shape=shape)
+    matrix.sort_indices()
+    for at in np.flatnonzero((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)):
+        raise refuse(int(at), f"index {matrix.indices[at]} occurs twice")
+    return matrix

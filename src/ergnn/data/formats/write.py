@@ -1,4 +1,4 @@
-"""Write tables to files, in the form in which they are read."""
+"""Write tables to files that :mod:`ergnn.data.formats.read` reads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def write_nodes(nodes: NodeTable, path: str | PathLike[str], *, features: str | 
 
     Args:
         nodes: the nodes.
-        path: the file; an existing one is replaced.
-        features: ``columns``, or ``sparse`` text (without zeros); by default that of the features in memory.
+        path: the file; an existing file is replaced.
+        features: ``columns`` or ``sparse`` text (without zeros); default: as the features are in memory.
     """
     layout = features or ("sparse" if nodes.is_sparse else "columns")
     if layout not in LAYOUTS:
@@ -60,7 +60,7 @@ def _features(nodes: NodeTable, layout: str) -> dict[str, Any]:
 
 
 def _write(columns: dict[str, Any], path: Path) -> None:
-    """Write beside the file, and put it in place when all went well."""
+    """Write to a temporary file, which replaces ``path`` when it is complete."""
     import pyarrow as pa
     import pyarrow.csv as csv
     import pyarrow.parquet as parquet

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ergnn.data.formats.boundary import extra
 from ergnn.errors import InputError
 from ergnn.experiments.units import Computed, Unit, compute
+from ergnn.lazy import extra
 
 RETRIES = 3
 """Number of retries of a unit whose worker or machine was lost."""

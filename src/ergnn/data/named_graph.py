@@ -1,4 +1,4 @@
-"""Tables of nodes and edges as one :class:`~ergnn.data.Graph`."""
+"""Convert tables of nodes and edges to a :class:`~ergnn.data.Graph`, and back."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ergnn.data.formats.limits import truncate
-from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, listed, numbered
+from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable, listed, numbered
 from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.errors import InputError
 
 
 class NamedGraph(NamedTuple):
-    """A graph of numbered nodes and classes, and what the numbers stand for."""
+    """A graph with the ids of its nodes and the names of its classes."""
 
     graph: Graph
     ids: np.ndarray
@@ -32,17 +32,16 @@ def to_graph(
     undirected: bool = True,
     name: str = "graph",
 ) -> NamedGraph:
-    """Number nodes and classes; nodes keep their order, and sparse features stay sparse.
+    """Convert tables to a graph; nodes keep their order, and sparse features stay sparse.
 
-    Edges have no weights: the backbones treat all alike. An edge that occurs several times counts once, and edges from
-    a node to itself are dropped, as layers add their own.
+    Edges have no weights. Duplicate edges count once, and self-loops are dropped, since layers add their own.
 
     Args:
         nodes: the nodes.
-        edges: the edges; each must name nodes of ``nodes``.
-        classes: class names in their order; by default those in the table, sorted as numbers where all are integers.
-        undirected: add the reverse of every edge (as in the named data sets), or keep edges as they are.
-        name: what the graph is called in messages and results.
+        edges: edges between ids in ``nodes``.
+        classes: class names in order; default: those in the table, sorted as numbers if all are integers.
+        undirected: add the reverse of every edge, as in the named data sets.
+        name: name of the graph in messages and results.
     """
     names = class_order(nodes.labels) if classes is None else tuple(classes)
     if len(set(names)) < len(names):
@@ -63,8 +62,8 @@ def to_graph(
 
 
 def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
-    """Tables of a graph: nodes are numbered from 0, labels are the classes' names or numbers, and the public split
-    becomes the column ``split``."""
+    """Convert a graph to tables: nodes are numbered from 0, labels are names or numbers of classes, and the public
+    split is the column ``split``."""
     ids = numbered(graph.num_nodes)
     names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
     split = None
@@ -78,12 +77,12 @@ def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     else:
         features = graph.x.numpy()
     labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
-    source, target = ids[graph.edge_index.numpy()]
+    source, target = (Coded(ids, end) for end in graph.edge_index.numpy())
     return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target)
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
-    """The labels that occur, sorted: as numbers where all are integers, else as text."""
+    """Sort the labels that occur: as numbers if all are integers, otherwise as text."""
     found = {label for label in labels if label is not None}
     if all(label.isascii() and label.isdigit() and len(label) < 19 for label in found):
         return tuple(sorted(found, key=lambda label: (int(label), label)))
@@ -91,7 +90,7 @@ def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def features_tensor(nodes: NodeTable) -> Tensor:
-    """Features as a tensor, CSR where they are sparse."""
+    """Convert features to a tensor, in CSR form if they are sparse."""
     features: Any = nodes.features
     if not nodes.is_sparse:
         return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
@@ -108,17 +107,13 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, nam
     if edges is None or not len(edges):
         return torch.empty(2, 0, dtype=torch.long)
     place = {node: i for i, node in enumerate(nodes.ids)}
-    ends = []
-    for what, column in (("source", edges.source), ("target", edges.target)):
-        index = np.fromiter((place.get(node, -1) for node in column), dtype=np.int64, count=len(column))
-        unknown = np.flatnonzero(index < 0)
-        if unknown.size:
-            row = int(unknown[0])
+    ends = [np.array([place.get(word, -1) for word in end.words], np.int64)[end.codes] for end in edges.ends]
+    for what, index, column in zip(("source", "target"), ends, edges.ends, strict=True):
+        for row in np.flatnonzero(index < 0):
             raise InputError(
-                f"{name}: edge {row + 1} names {what} {truncate(column[row])}, which is no node; "
+                f"{name}: edge {row + 1} names {what} {truncate(column.words[column.codes[row]])}, which is no node; "
                 f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
             )
-        ends.append(index)
     source, target = (end[ends[0] != ends[1]] for end in ends)
     if undirected:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])

@@ -1,4 +1,4 @@
-"""Streams of tasks, cut from tables by class, by time or by domain."""
+"""Split tables into a stream of tasks by class, time or domain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ergnn.config import EDGES
 from ergnn.data import splits
-from ergnn.data.formats.graph import to_graph
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
 from ergnn.data.graph import UNLABELED, Graph, Split
+from ergnn.data.named_graph import to_graph
 from ergnn.data.stream import Task, TaskStream, edge_views
 from ergnn.errors import InputError, UnknownNameError
 
@@ -38,29 +38,29 @@ def cut(
     name: str = "graph",
     metric: str = "accuracy",
 ) -> TaskStream:
-    """Cut a graph into tasks.
+    """Split a graph into tasks.
 
-    Where nodes have a ``split`` it is used; else the labeled nodes of every class (by time and domain: of every class
-    of a task) are split at random. By time and domain a task has the classes that have training nodes in it, in
-    the order of :func:`to_graph`; nodes without a time or domain, and those of other classes, are context: present
-    from the start, without a label.
+    The column ``split`` is used if there is one; otherwise the labeled nodes of every class (by time and domain: of
+    every class of a task) are split at random. By time and domain, the classes of a task are those with training nodes
+    in it, in the order of :func:`to_graph`. Nodes without a time or domain, and those of other classes, are context:
+    present from the start, without a label.
 
     Args:
-        nodes: the nodes, with the columns that are asked for.
+        nodes: the nodes, with the column ``time`` or ``domain`` if ``by`` names it.
         edges: the edges.
         by: ``class``, ``time`` or ``domain``.
-        num_tasks: by class, stop after this many; by time, the number of parts of equal size (nodes of one time stay
-            together); by domain, take the first ones.
+        num_tasks: by class and domain, the number of tasks (default: all); by time, the number of parts of equal size
+            (nodes with equal times stay together).
         classes_per_task: classes per task, by class.
-        boundaries: by time, instead of ``num_tasks``: where each task but the first begins, as numbers or dates.
-        order: of classes or domains; by default that of :func:`to_graph`, and for domains that of the table.
-        fractions: training, validation and test nodes, where there is no split.
-        seed: of the split.
-        inter_task_edges: which edges exist while a task is learned, as in :meth:`TaskStream.from_classes`: ``seen``
+        boundaries: by time, instead of ``num_tasks``: start of each task but the first, as numbers or dates.
+        order: order of classes or domains; default: that of :func:`to_graph`, and for domains that of the table.
+        fractions: fractions of training, validation and test nodes, without a column ``split``.
+        seed: seed of the random split.
+        inter_task_edges: edges that are visible during a task, as in :meth:`TaskStream.from_classes`: ``seen``
             (among nodes of this and earlier tasks), ``all`` or ``own``.
-        undirected: as in :func:`to_graph`.
-        name: what the stream is called in results.
-        metric: how a task is scored.
+        undirected: add the reverse of every edge.
+        name: name of the stream in results.
+        metric: metric of the tasks.
     """
     if by not in WAYS:
         raise UnknownNameError("way to cut", by, WAYS)
@@ -92,7 +92,7 @@ def _stream(
     inter_task_edges: str,
     metric: str,
 ) -> TaskStream:
-    """A task for each number in ``task_of_node``; −1 is context."""
+    """Create a task for each number in ``task_of_node``; −1 is context."""
     home = torch.from_numpy(task_of_node)
     parts = [_part(graph, (home == i).nonzero().flatten(), fractions, seed, i) for i in range(int(home.max()) + 1)]
     labeled = torch.zeros(graph.num_nodes, dtype=torch.bool)
@@ -107,7 +107,7 @@ def _stream(
 def _part(
     graph: Graph, nodes: Tensor, fractions: tuple[float, float, float], seed: int, task: int
 ) -> tuple[Split, tuple[int, ...]]:
-    """The split of a task's nodes, and its classes: those that have a node to train on."""
+    """Return the split of a task's nodes, and its classes: those with training nodes."""
     public = graph.public_split
     if public is not None:
         mine = [ids[torch.isin(ids, nodes)] for ids in (public.train, public.val, public.test)]
@@ -129,7 +129,7 @@ def _part(
 
 
 def _enough(count: int, fractions: tuple[float, float, float]) -> bool:
-    """Whether ``count`` nodes suffice for every part to get one (as :func:`splits.fractions` rounds)."""
+    """Whether ``count`` nodes give every part at least one (as :func:`splits.fractions` rounds)."""
     ends = np.round(count * np.cumsum([0.0, *fractions])).astype(int)
     return all(last > first for first, last, wanted in zip(ends, ends[1:], fractions, strict=False) if wanted > 0)
 
