@@ -159,7 +159,7 @@ def test_one_line_says_that_a_seeded_split_replaces_an_unavailable_public_one(
     assert main(["run", "cora", "--backbone", "sgc", "--seeds", "1", "--epochs", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "seeded split" in lines[1]
-    assert "Note     using a seeded split: the public split is not here (--download gets it)" in lines
+    assert "Note     using a seeded split: the public one is missing (--download gets it)" in lines
 
 
 # leakage
