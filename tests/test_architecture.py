@@ -45,7 +45,7 @@ def test_every_package_is_listed() -> None:
     assert packages - {"__init__"} == set(PACKAGES)
 
 
-UNIX_ONLY = {"crypt", "curses", "fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
+UNIX_ONLY = {"curses", "fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
 
 
 def test_modules_can_be_imported_on_windows() -> None:

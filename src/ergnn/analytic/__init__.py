@@ -2,8 +2,6 @@
 
 ``maps``
     feature maps, one file each: which powers of the normalized adjacency are applied to the features.
-``propagation``
-    the normalized adjacency as an operator.
 ``inputs``
     a graph's features, scaled and, where they are wide, sketched.
 ``features``
@@ -19,9 +17,9 @@
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, Sketch
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.propagation import NormalizedAdjacency
 from ergnn.analytic.ridge import RidgeSolution, fit_ridge
 from ergnn.analytic.state import AnalyticState
+from ergnn.engine.propagation import NormalizedAdjacency
 
 __all__ = [
     "FEATURE_MAPS",
