@@ -230,6 +230,7 @@ def test_methods_and_backbones_are_listed_with_their_options(
         listed = capsys.readouterr().out
         for option in registry.options(name):
             flag = option.name.replace("_", "[-_]")
+            assert option.help, f"{name}: {option.name} has no help text"
             assert re.search(rf"^ (--)?{flag} .*{re.escape(option.help)}", listed, re.MULTILINE), option.name
     assert main([command, "nope"]) == 2
     assert "unknown" in capsys.readouterr().err
