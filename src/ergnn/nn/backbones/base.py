@@ -122,7 +122,7 @@ class Backbone(nn.Module):
 
 
 def at_least_one(**sizes: int) -> None:
-    """Refuse sizes below 1."""
+    """Raise an error if a size is below 1."""
     for name, value in sizes.items():
         if value < 1:
             raise InputError(f"{name} is {value}; at least 1 is needed")
