@@ -45,6 +45,19 @@ def test_every_package_is_listed() -> None:
     assert packages - {"__init__"} == set(PACKAGES)
 
 
+UNIX_ONLY = {"curses", "fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
+
+
+def test_modules_can_be_imported_on_windows() -> None:
+    """Modules that only Unix has are imported where they are used."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            wrong = UNIX_ONLY.intersection(name.partition(".")[0] for name in names)
+            assert not wrong, f"{file.relative_to(PACKAGE)} imports {', '.join(wrong)}"
+
+
 def test_the_page_names_files_that_exist() -> None:
     """The table "Which file to change" of docs/architecture.md."""
     page = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")

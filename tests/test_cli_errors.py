@@ -167,3 +167,28 @@ def test_a_file_instead_of_a_folder_is_rejected(tmp_path: Path, capsys: pytest.C
     assert_refused(["evaluate", str(file)], "is a file", capsys)
     assert main(["evaluate", str(tmp_path / "no folder")]) == 2
     assert f"`ergnn init '{tmp_path / 'no folder'}'`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "analytic", "--epochs", "5"], "epochs is 5, which has no effect with method 'analytic'"),
+        (["--method", "analytic", "--backbone", "gcn"], "backbone is 'gcn', which has no effect"),
+        (["--method", "analytic", "--per-class", "2"], "per_class is 2, which has no effect"),
+        (["--method", "nearest-mean", "--lr", "0.1"], "lr is 0.1, which has no effect with method 'nearest-mean'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "init"])
+def test_settings_without_effect_are_refused(
+    command: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = "cora" if command == "run" else str(tmp_path / "folder")
+    assert_refused([command, target, *words], f"{message}.*; leave it out", capsys)
+    assert not (tmp_path / "folder").exists()
+
+
+def test_settings_with_effect_are_not_refused(tmp_path: Path) -> None:
+    analytic = ["--method", "analytic", "--head", "growing", "--seeds", "1", "--split", "seeded", "--quiet"]
+    assert main(["run", "cora", *analytic, "--backbone", "auto", "--memory", "centroids", "--per-class", "2"]) == 0
+    assert main(["run", "cora", *analytic, "--student", "true", "--epochs", "1", "--backbone", "sgc"]) == 0
+    assert main(["init", str(tmp_path / "folder"), "--method", "replay", "--epochs", "5", "--per-class", "2"]) == 0

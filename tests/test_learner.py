@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from ergnn.callbacks import EpochCallback
 from ergnn.data import Graph, Task, TaskStream
 from ergnn.errors import InputError, UnknownNameError
-from ergnn.learner import Learner
+from ergnn.learner import Learner, _on_device
 from ergnn.nn.backbones.gcn import GCN
 from ergnn.observing import observe_together
 from graphs import random_graph
@@ -333,3 +334,19 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
 def test_bad_options_are_refused_at_once(options: dict, message: str):
     with pytest.raises(InputError, match=message):
         Learner(**options)
+
+
+def test_a_graph_on_another_device_is_moved_once(stream: TaskStream):
+    meta, graph = torch.device("meta"), replace(stream[0].graph, x=stream[0].graph.dense_x())
+    moved = _on_device(graph, meta)
+    assert moved.device == meta
+    assert _on_device(graph, meta) is moved
+    assert _on_device(graph, graph.device) is graph
+    graph.x[0] += 1.0
+    again = _on_device(graph, meta)
+    assert again is not moved, "the graph was written to"
+    other = replace(graph, name="other")
+    kept = weakref.ref(again)
+    del again
+    assert _on_device(other, meta) is _on_device(other, meta)
+    assert kept() is None, "one copy is kept at a time"

@@ -171,10 +171,10 @@ def references(method: str, hook: StepHook, params: dict[str, torch.Tensor], ste
     return seen
 
 
-@pytest.mark.parametrize("method", ["gem", "agem"])
-def test_memories_draw_their_neighbors_for_each_step_as_batches_do(method: str) -> None:
-    tasks = stream()
-    made = Learner("gcn", method, per_class=3, epochs=2, batch_size=8, fanout=(2, 2), backbone_options={"hidden": 4})
+@pytest.mark.parametrize(("method", "options"), [("gem", {}), ("agem", {}), ("agem", {"sample": 4})])
+def test_memories_sample_their_neighbors_for_each_step_as_batches_do(method: str, options: dict[str, int]) -> None:
+    tasks, batches = stream(), {"epochs": 2, "batch_size": 8, "fanout": (2, 2)}
+    made = Learner("gcn", method, per_class=3, backbone_options={"hidden": 4}, **batches, **options)
     for task in tasks[:2]:
         made.observe(task)
     task, examples = begin(made, tasks[2])
@@ -188,7 +188,10 @@ def test_memories_draw_their_neighbors_for_each_step_as_batches_do(method: str) 
         again = references(method, resumed, params, 1)
         assert all(torch.equal(a, b) for a, b in zip(again, found[fanout][len(again) :], strict=True))
     few, every = found.values()
-    assert all(not torch.equal(few[i], few[i + len(again)]) for i in range(len(again))), "another draw at each step"
+    assert all(not torch.equal(few[i], few[i + len(again)]) for i in range(len(again))), "another sample at each step"
+    assert all(not torch.allclose(a, b) for a, b in zip(few, every, strict=True)), "not the exact neighborhoods"
+    if options:
+        return  # which nodes are compared is sampled as well
     places = torch.arange(task.train.numel(), len(examples))
     parts = places.split(places.numel() if method == "agem" else 6)
     exact = make_objective([made.model], [examples])

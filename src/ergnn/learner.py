@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from ergnn.callbacks.base import Callback
 from ergnn.config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.adjacency import version_of
 from ergnn.engine.inference import layerwise_logits, prefers_layers
 from ergnn.engine.objective import make_objective
 from ergnn.engine.plain import PlainModel
@@ -100,7 +102,7 @@ class Learner:
             raise InputError(
                 f"the graph has {graph.num_features} features; this learner's tasks had {self.num_features}"
             )
-        self._graph = graph if graph is None or graph.device == self.device else graph.to(self.device)
+        self._graph = None if graph is None else _on_device(graph, self.device)
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of remembered nodes by ``mapping`` of them, for use with another graph."""
@@ -256,7 +258,7 @@ class Learner:
             raise InputError(NOTHING_YET)
         if graph is None:
             raise InputError("this learner has no graph; give one to set_graph, or to predict")
-        return self.model, graph if graph.device == self.device else graph.to(self.device)
+        return self.model, _on_device(graph, self.device)
 
     def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
         if self.model is None:
@@ -289,6 +291,22 @@ def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_lay
     objective = make_objective([model], [Examples(graph, nodes, heads, blank, blank.float())])
     with torch.no_grad():
         return objective.logits(objective.parameters())
+
+
+_MOVED: WeakKeyDictionary[Graph, tuple[Any, Graph]] = WeakKeyDictionary()
+"""The graph that was moved last → its device and the versions of its tensors, and the copy."""
+
+
+def _on_device(graph: Graph, device: torch.device) -> Graph:
+    """The graph on a device; the latest copy is kept, so that repeated predictions move a graph once."""
+    if graph.device == device:
+        return graph
+    state = device, *(version_of(value) for value in (graph.x, graph.edge_index, graph.y))
+    found = _MOVED.get(graph)
+    if found is None or found[0] != state:
+        _MOVED.clear()
+        _MOVED[graph] = found = state, graph.to(device)
+    return found[1]
 
 
 def _device(device: torch.device | str) -> torch.device:

@@ -15,11 +15,11 @@ from torch.utils._pytree import tree_flatten
 from analytic.dense import dense_phi, dense_s, dense_x
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic import inputs as inputs_module
-from ergnn.analytic import propagation as propagation_module
 from ergnn.analytic.features import BLOCK_BYTES, MATRICES
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.data.csr import row_chunks
 from ergnn.data.mapped import mapped
+from ergnn.engine import propagation as propagation_module
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.kernels import sums as sums_module
 from ergnn.learner import Learner

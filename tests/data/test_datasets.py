@@ -117,7 +117,7 @@ def test_seeded_splits_never_draw_citeseers_nodes_without_a_label() -> None:
 def test_auto_falls_back_on_the_bundled_graph_and_says_why(bare: Path) -> None:
     graph, split, note = load_graph("cora")
     assert (graph.num_nodes, split) == (2708, "seeded")
-    assert note == "using a seeded split: the public split of Cora is not on this machine (--download gets it)"
+    assert note == "using a seeded split: the public one is missing (--download gets it)"
     with pytest.raises(PublicSplitUnavailable, match=r"ERGNN_DATA is not set .*; downloads are off \(ERGNN_OFFLINE is"):
         load_graph("cora", split="public")
     assert not bare.exists()

@@ -34,6 +34,7 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(adjacency, "EDGES", 7)
     if "large" in request.param:
         monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
+        monkeypatch.setattr(propagation, "MATRIX_EDGES", 0)
     if "not kept" in request.param:
         monkeypatch.setattr(propagation, "KEPT", 0)
 

@@ -260,7 +260,7 @@ def test_a_model_that_does_not_fit_is_refused() -> None:
         SampledObjective(model_of("gat", 8, [3]), task_examples(graph), Sampling((5,)))
     with pytest.raises(InputError, match="MLP reads neighbors in 0"):
         Sampling((5,)).check(model_of("mlp", 8, [3]))
-    with pytest.raises(InputError, match="PlainModel has no form on sampled neighbors"):
+    with pytest.raises(InputError, match="PlainModel cannot be computed on sampled neighbors"):
         Sampling((5,)).check(PlainModel(torch.nn.Linear(1, 1)))
     with pytest.raises(InputError, match="with replacement"):
         Sampling((5, -1), replace=True)

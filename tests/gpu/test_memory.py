@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 
-from ergnn.data import TaskStream, make_stream
+from ergnn.data import Task, TaskStream, make_stream
 from ergnn.learner import Learner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
@@ -41,11 +44,19 @@ def test_methods_learn_and_resume_on_a_gpu(method: str) -> None:
         assert learner.evaluate(task) == pytest.approx(other.evaluate(task), abs=0.01)
 
 
+def without_some_remembered(task: Task, remembered: Tensor) -> Tensor:
+    """The training nodes of the task without the remembered ones, except the first of these."""
+    others = remembered[remembered != remembered[0]].cpu()
+    return task.train[~torch.isin(task.train, others)]
+
+
 def test_nodes_are_learned_again_on_a_gpu() -> None:
     task = cora()[0]
     learner = Learner("gcn", "replay", selector="mf", per_class=3, epochs=2, device="cuda").observe(task)
-    assert learner.forget_nodes(task.train.cpu()) == 6
-    learner.remap_nodes(lambda nodes: nodes)
+    again = without_some_remembered(task, learner.method.buffer.nodes)  # type: ignore[union-attr]
+    learner.observe(replace(task, id=1, train=again))
+    assert [len(part) for part in learner.method.buffer.experiences] == [5, 6]  # type: ignore[union-attr]
+    assert learner.forget_nodes(learner.method.buffer.nodes[:2].cpu()) == 2  # type: ignore[union-attr]
 
 
 def test_an_estimator_learns_known_nodes_again_on_a_gpu() -> None:
@@ -54,6 +65,6 @@ def test_an_estimator_learns_known_nodes_again_on_a_gpu() -> None:
 
     task = cora()[0]
     model = ContinualNodeClassifier("gcn", "replay", epochs=2, per_class=2, device="cuda")
-    for _ in range(2):
-        model.partial_fit(task.graph, task.train)
+    model.partial_fit(task.graph, task.train)
+    model.partial_fit(task.graph, without_some_remembered(task, model.learner_.method.buffer.nodes))
     assert model.predict(task.graph, task.train).shape == (task.train.numel(),)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -368,3 +369,27 @@ def test_balanced_replay_keeps_the_contract_where_heads_grow(mode: str):
     assert str(runs[0]["method"]) == str(runs[1]["method"])
     with pytest.raises(UnknownNameError, match="unknown class_balance 'fair'"):
         Replay(class_balance="fair")
+
+
+class Smoothed(Replay):
+    """Replay with label smoothing."""
+
+    def loss(self, logits, targets, extras):
+        return F.cross_entropy(logits, targets, reduction="none", label_smoothing=0.2)
+
+
+@pytest.mark.parametrize("balance", ["none", "logit-adjustment", "ace", "memory"])
+def test_a_subclass_with_its_own_loss_minimizes_it_whatever_the_balance(balance: str):
+    stream = TaskStream.from_classes(random_graph(n=48, classes=4))
+    losses = []
+    for kind in (Smoothed, Replay):
+        learner = Learner("gcn", kind("mf", class_balance=balance), head="growing", epochs=1)
+        learner.observe(stream[0])
+        examples = begin(learner, stream[1])[1]
+        logits = torch.randn(len(examples), 4, generator=torch.Generator().manual_seed(0))
+        losses.append(examples.losses(logits))
+        shifted = logits + examples.extras["shift"] if balance in ("logit-adjustment", "ace") else logits
+        smoothing = 0.2 if kind is Smoothed else 0.0
+        expected = F.cross_entropy(shifted, examples.targets, reduction="none", label_smoothing=smoothing)
+        assert torch.equal(losses[-1], expected)
+    assert not torch.allclose(*losses)

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,15 @@ def test_claims_follow_the_intervals(rows: list[Row]) -> None:
         changed = [with_matrix(row, plain if row.method == "finetune" else replay) for row in paper.rows]
         (setting,) = settings_of(changed)
         assert claims_of(setting)["Replay forgets less than no replay"]["cora"].verdict == verdict
+
+
+def test_stand_in_data_are_marked_by_what_was_recorded_not_by_words_of_a_note(rows: list[Row]) -> None:
+    def marks(**recorded: Any) -> list[str]:
+        row = rows[0]
+        return [mark for mark, _ in Row(row.config, [replace(run, **recorded) for run in row.runs]).badges]
+
+    assert "DIGITS" in marks(data="permuted-digits", notes=[])
+    assert "DIGITS" not in marks(data="permuted-mnist", notes=["not the digits of scikit-learn"])
 
 
 def test_paired_difference_uses_common_members_only(rows: list[Row]) -> None:

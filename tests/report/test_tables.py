@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ergnn.errors import InputError
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.experiments.paper import paper_result
+from ergnn.experiments.statistics import MEASURES
 from ergnn.report import table as table_model
 from ergnn.report import tables
+from ergnn.report.result_tables import _printed
 from ergnn.report.table import LEAKY, Table, display_width
 from ergnn.report.tables import RESULT_FIELDS, accuracy_table, measure_table, run_table
 
@@ -317,3 +320,12 @@ def test_selection_time_is_shown_as_a_fraction_of_training() -> None:
     shown = run_table(result(seconds=32.1, train_seconds=20.0, select_seconds=1.0))
     assert "selection took 5 % of the training time" in shown
     assert "selection took" not in run_table(result(seconds=32.1))
+
+
+def test_the_papers_numbers_are_those_of_the_measures_that_it_reports() -> None:
+    paper = paper_result("cora", "gat", "finetune", None, None)
+    assert paper is not None
+    assert [_printed(paper, name) for name in MEASURES] == [paper["pm"], paper["fm"], None, None]
+    assert _printed(None, "pm") is None
+    with pytest.raises(UnknownNameError, match="unknown measure 'bwt'; choose one of: aa, af, fm, pm"):
+        _printed(paper, "bwt")

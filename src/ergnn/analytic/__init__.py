@@ -2,8 +2,6 @@
 
 ``maps``
     feature maps, one file each: polynomials of the normalized adjacency matrix.
-``propagation``
-    the normalized adjacency matrix as an operator.
 ``inputs``
     the features of a graph, scaled and, if there are many columns, sketched.
 ``features``
@@ -19,9 +17,9 @@
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, Sketch
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.propagation import NormalizedAdjacency
 from ergnn.analytic.ridge import RidgeSolution, fit_ridge
 from ergnn.analytic.state import AnalyticState
+from ergnn.engine.propagation import NormalizedAdjacency
 
 __all__ = [
     "FEATURE_MAPS",

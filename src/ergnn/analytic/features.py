@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ergnn.analytic.inputs import ROW_BLOCK, Inputs
 from ergnn.analytic.maps import FeatureMap
-from ergnn.analytic.propagation import NormalizedAdjacency
 from ergnn.distributed import Ranks, sum_over_ranks
+from ergnn.engine.propagation import NormalizedAdjacency
 
 CONSTANT = 0.3
 """Appended to each row of φ: an intercept, which is penalized like other weights."""

@@ -10,12 +10,12 @@ from torch import Tensor
 from ergnn.analytic.features import Features
 from ergnn.analytic.kept import KeptRows
 from ergnn.analytic.maps import FeatureMap
-from ergnn.analytic.propagation import NormalizedAdjacency
 from ergnn.analytic.ridge import LAMBDAS, Moments, RidgeSolution, fit_ridge, least
 from ergnn.data.csr import pair_hash, row_chunks, targets
 from ergnn.data.graph import Graph
 from ergnn.distributed import current_ranks, sum_over_ranks
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.propagation import NormalizedAdjacency
 from ergnn.errors import InputError
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ergnn.commands.folder_options import add_command
-from ergnn.commands.options import add_method_options, add_options, given, method_option_names
+from ergnn.commands.options import add_method_options, add_options, given, method_option_names, refuse_unused
 from ergnn.config import TASK_UNKNOWN
 from ergnn.signatures import dataclass_options
 
@@ -31,6 +31,9 @@ def init_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder, Settings
 
     names = {f.name for kind in (Settings, LearnerConfig) for f in fields(kind)} | method_option_names()
-    LearnerFolder.create(args.folder, Settings.from_settings(given(args, sorted(names))))
+    options = given(args, sorted(names))
+    settings = Settings.from_settings(options)
+    refuse_unused(options, settings.config)
+    LearnerFolder.create(args.folder, settings)
     print(f"{args.folder}: created; add nodes, edges and labels with `ergnn observe {shlex.quote(args.folder)} …`")
     return 0

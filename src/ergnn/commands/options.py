@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ergnn.config import LearnerConfig
+from ergnn.errors import InputError
 from ergnn.registry import REQUIRED, Option
 from ergnn.signatures import method_options
 
@@ -61,6 +63,16 @@ def add_method_options(parser: argparse.ArgumentParser, taken: Container[str]) -
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Return the options given on the command line."""
     return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+
+
+def refuse_unused(settings: Mapping[str, Any], config: LearnerConfig) -> None:
+    """Raise an error if a setting that was given has no effect with the method."""
+    from ergnn.resolve import make_method, resolve
+
+    unused = make_method(resolve(config)).unused_settings
+    for name, value in settings.items():
+        if name in unused and (name, value) != ("backbone", "auto"):
+            raise InputError(f"{name} is {value!r}, which has no effect with method {config.method!r}; leave it out")
 
 
 def method_option_names() -> set[str]:

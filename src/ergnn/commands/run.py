@@ -10,7 +10,14 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ergnn.commands.options import add_method_options, add_options, given, method_option_names, store_path
+from ergnn.commands.options import (
+    add_method_options,
+    add_options,
+    given,
+    method_option_names,
+    refuse_unused,
+    store_path,
+)
 from ergnn.errors import InputError
 from ergnn.experiments.config import DEFAULTS, RunConfig, check_settings, read_config
 from ergnn.signatures import dataclass_options
@@ -84,6 +91,7 @@ def run_command(args: argparse.Namespace) -> int:
     from ergnn.experiments.progress import progress_bar
     from ergnn.report.tables import accuracy_table, measure_table, run_table
 
+    refuse_unused(config.settings, config.learner)
     config = config.resolved()
     torch.set_num_threads(args.threads)
     if args.download:

@@ -43,7 +43,7 @@ class Adjacency:
 
     @property
     def undirected(self) -> bool:
-        """Whether each edge is there in both directions."""
+        """Whether each edge is present in both directions."""
         if self._undirected is None:
             self._undirected = is_undirected(self.rowptr, self.col)
         return self._undirected
@@ -57,7 +57,7 @@ class Adjacency:
         return self.rowptr.index_select(0, nodes + 1) - self.rowptr.index_select(0, nodes)
 
     def without_loops(self) -> Adjacency:
-        """The same edges without those from a node to itself; the same object where there are none."""
+        """The same edges without those from a node to itself; the same object if there are none."""
         if self._has_loops is None:
             self._has_loops = any(
                 bool((self.col[start:end] == targets(self.rowptr[first : last + 1]) + first).any())
@@ -115,7 +115,7 @@ class Adjacency:
 
 
 def merge_loops(row: Tensor, count: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """Give each row one more edge, its last: the new row of each edge, and every pair of values merged likewise.
+    """Give each row one more edge, its last: the new row of each edge, and every pair of values merged the same way.
 
     Args:
         row: of each edge, ascending.
@@ -137,7 +137,7 @@ _ADJACENCIES = WeakTensorKeyDictionary()
 
 
 def adjacency_of(graph: Graph) -> Adjacency:
-    """The adjacency of a graph's edges, built once per ``edge_index`` tensor, and again where that was written to."""
+    """The adjacency of a graph's edges, built once per ``edge_index`` tensor, and again if that was written to."""
     edges = graph.edge_index
     made, version = _ADJACENCIES.setdefault(edges, {}), version_of(edges)
     if graph.num_nodes not in made or made[graph.num_nodes][0] != version:

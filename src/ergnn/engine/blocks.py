@@ -18,7 +18,7 @@ from ergnn.nn.layers import Aggregation
 
 
 class Projecting:
-    """What blocks of every kind share."""
+    """Base class of blocks."""
 
     src: Rows
 
@@ -39,9 +39,9 @@ class Block(Projecting):
         root: for each target row, the source row of the same node.
         row: target row of each edge, ascending.
         col: source row of each edge.
-        weight: what a sum over neighbors multiplies each edge with.
-        models: how many models stand side by side.
-        src_position, edge_position: int32 place of a source row and of an edge inside its own model.
+        weight: factor of each edge in a sum over neighbors.
+        models: number of models side by side.
+        src_position, edge_position: int32 position of a source row and of an edge within its model.
     """
 
     src: Rows
@@ -113,9 +113,9 @@ def make_block(
 
     Args:
         adj: the whole graph; weights come from its degrees, so a small field stays exact.
-        aggregation: how neighbors are weighed; None reads none.
+        aggregation: how neighbors are weighted; None reads no neighbors.
         dtype: of the weights.
-        fanout, replace, key: how many neighbors are drawn, by default all; see :mod:`ergnn.engine.sampling`.
+        fanout, replace, key: how many neighbors are sampled, by default all; see :mod:`ergnn.engine.sampling`.
 
     Returns:
         the block and the node of each of its source rows.
@@ -150,11 +150,11 @@ def make_block(
 def _weights(
     aggregation: Aggregation, adj: Adjacency, nodes: Tensor, row: Tensor, source: Tensor, count: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The weight of each edge, ``d/k`` times its own where k of d neighbors are drawn, and of each self-loop.
+    """The weight of each edge, multiplied by ``d/k`` if k of d neighbors are sampled, and of each self-loop.
 
     Args:
         row, source: target row and source node of each edge.
-        count: how many neighbors are drawn for each of ``nodes``; None takes all.
+        count: number of sampled neighbors of each of ``nodes``; None for all.
     """
     loop, degree = int(aggregation.self_loops), adj.degrees(nodes)
     near = (degree + loop).to(torch.float64)
@@ -167,7 +167,7 @@ def _weights(
 
 
 def relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """``torch.unique(keys, return_inverse=True)`` for keys below ``size``; with a table where that is quicker."""
+    """``torch.unique(keys, return_inverse=True)`` for keys below ``size``; with a table if that is faster."""
     if size > 16 * keys.numel():
         return torch.unique(keys, return_inverse=True)
     table = torch.zeros(size, dtype=torch.int64, device=keys.device)

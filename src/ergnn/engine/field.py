@@ -1,4 +1,4 @@
-"""The receptive field of some nodes: everything that a forward pass has to touch to score them."""
+"""The receptive field of some nodes: everything that a forward pass reads to score them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Field:
         features: features of the rows that the first layer reads.
         layers: one block for each layer of the encoder that has parameters.
         take: for each row that the heads read, the encoder's output row (a node scored by two heads is read twice);
-            None where these are the same rows. Of a large graph as lists of one row each, so that gradients of a row
-            that is read twice are added up in a fixed order.
+            None if these are the same rows. For a large graph, lists of one row each, so that gradients of a row that
+            is read twice are summed in a fixed order.
         head: the block of the output layer; a slot is a head.
-        linked: whether blocks are those of a large graph, which do not stand side by side.
+        linked: whether the blocks are linked ones, of a large graph; these cannot be joined.
     """
 
     features: Features
@@ -73,7 +73,7 @@ def make_field(
     """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only.
 
     Args:
-        sampling: how many neighbors are drawn, as ``key`` decides; None reads all.
+        sampling: how many neighbors are sampled, with ``key`` as their key; None reads all.
     """
     adj = adjacency_of(graph)
     linked = adj.is_large and sampling is None

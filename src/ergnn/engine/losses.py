@@ -52,7 +52,7 @@ class Objective(ABC):
         """Some of the examples, by position, of one model: the same parameters, other weights where given.
 
         Args:
-            key: decides which neighbors are drawn, where neighbors are sampled.
+            key: key of the sampled neighbors, if neighbors are sampled.
         """
 
     @abstractmethod

@@ -156,7 +156,7 @@ class FieldObjective(Objective):
     @property
     def _only(self) -> Backbone:
         if len(self.models) != 1:
-            raise InputError(f"{len(self.models)} models stand side by side; this is for one")
+            raise InputError(f"{len(self.models)} models are side by side; this requires one")
         return self.models[0]
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
@@ -201,7 +201,7 @@ class FieldObjective(Objective):
         return torch.cat(parts)
 
     def _logits(self, part: int, params: ParamDict, keys: Tensor | None) -> Tensor:
-        """Of one of the fields: that of all models, or of one where they do not stand side by side."""
+        """Logits on one of the fields: that of all models, or of one model if the fields are not joined."""
         field, missing = self.fields[part], self._missing[part]
         drop, block = DropoutStream(keys), field.head
         assert block is not None

@@ -46,7 +46,7 @@ class PlainModel(nn.Module):
             return int(self(_dense_x(graph), graph.edge_index).size(1))
 
     def check_outputs(self, outputs: int) -> None:
-        """Refuse a module that has fewer outputs than its heads need."""
+        """Raise an error if the module has fewer outputs than its heads need."""
         needed = sum(self.head_widths)
         if outputs < needed:
             name, heads = type(self.module).__name__, " + ".join(map(str, self.head_widths))

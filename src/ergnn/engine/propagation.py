@@ -2,42 +2,82 @@
 
 from __future__ import annotations
 
+from copy import copy
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import Adjacency, adjacency_of, pointers
+from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers
+from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.sparse import SparsePattern, spmm
 from ergnn.errors import InputError
 
+MATRIX_EDGES = 1 << 22
+"""On a CPU, graphs with at most this number of edges are multiplied as a stored sparse matrix."""
 KEPT = 1 << 28
 """On a CPU, results of more entries than this are not computed for all nodes and kept."""
 
 
 class NormalizedAdjacency:
-    """The matrix ``S = D̃^-½ (A + I) D̃^-½``: each node has exactly one self-loop, and D̃ counts it.
+    """``S = D̃^-½ (A + I) D̃^-½``, as in GCN.
 
-    It is never stored. Small graphs multiply by sparse CSR matrices of a few edges at a time; large ones
-    (:attr:`Adjacency.is_large`) use the neighbor-sum kernels.
+    Row v of ``S x`` sums over the in-neighbors of v and v itself. D̃ contains in-degrees, for both ends of an edge, also
+    if the graph is directed. Every node has exactly one self-loop, of weight 1, whatever self-loops the graph has.
+    On a CPU, graphs with at most :data:`MATRIX_EDGES` edges are stored as a sparse matrix, and so are graphs with edge
+    weights; all others use the kernels for neighbor sums.
+
+    Args:
+        graph: the graph.
+        edge_weight: ``[edges]``, the weight of each column of ``graph.edge_index``, 0 or more; by default all 1.
     """
 
-    def __init__(self, adj: Adjacency) -> None:
-        self.adj = adj
-        degree = adj.links(True).degree() if adj.is_large else adj.without_loops().degree + 1
-        self.scale = degree.to(torch.float64).rsqrt()
+    def __init__(self, graph: Graph, edge_weight: Tensor | None = None) -> None:
+        self.adj, self.device = adjacency_of(graph), graph.device
+        self._weighted = edge_weight is not None
+        self._links: Links | None = None
+        self._transposed: NormalizedAdjacency | None = None
+        if edge_weight is None and (self.device.type != "cpu" or self.adj.num_edges > MATRIX_EDGES):
+            self._links = self.adj.links(True)
+            self.scale = self._links.degree().to(torch.float64).rsqrt()
+            return
+        n = graph.num_nodes
+        row, col, weight = _entries(graph, edge_weight)
+        self.scale = weight.new_zeros(n).index_add_(0, row, weight).rsqrt_()
+        weight = self.scale[col] * weight * self.scale[row]
+        self._pattern = SparsePattern(pointers(row, n).int(), col.int(), (n, n))  # products use 32-bit indices
+        self._weights = {torch.float64: weight}
 
     def matmul(self, x: Tensor) -> Tensor:
-        """``S x`` for a dense ``x`` of shape ``[n, width]``; differentiable in ``x``."""
-        if not self.adj.is_large:
-            return self.rows(torch.arange(self.adj.num_nodes, device=x.device), x)
-        scale = self.scale.to(x.dtype).unsqueeze(1)
-        return neighbor_sum(x * scale, self.adj.links(True)) * scale
+        """``S x`` for a dense ``x`` of shape ``[nodes, columns]``, in its precision; differentiable in ``x``."""
+        if self._links is not None:
+            scale = self.scale.to(x.dtype).unsqueeze(1)
+            return neighbor_sum(x * scale, self._links).mul_(scale)
+        if x.dtype not in self._weights:
+            self._weights[x.dtype] = self._weights[torch.float64].to(x.dtype)
+        return spmm(self._pattern, self._weights[x.dtype], x)
+
+    @property
+    def T(self) -> NormalizedAdjacency:
+        """The transpose, for :meth:`matmul`."""
+        if self._transposed is None:
+            self._transposed = copy(self)
+            self._transposed._transposed = self
+            if self._links is not None:
+                self._transposed._links = self._links.transposed()
+            else:
+                self._transposed._pattern, order = self._pattern.transposed()
+                self._transposed._weights = {dtype: weight[order] for dtype, weight in self._weights.items()}
+        return self._transposed
 
     def rows(self, nodes: Tensor, x: Tensor, known: Tensor | None = None) -> Tensor:
-        """The rows of ``S x`` at ``nodes``; row i of ``x`` belongs to node ``known[i]``, by default to node i."""
+        """The rows of ``S x`` at ``nodes``, without edge weights and without storing S.
+
+        Row i of ``x`` belongs to node ``known[i]``, by default to node i.
+        """
+        assert not self._weighted
         place = None
         if known is not None:
             place = torch.full((self.adj.num_nodes,), -1, device=known.device)
@@ -51,6 +91,25 @@ class NormalizedAdjacency:
         return torch.cat(out) if len(out) > 2 else out[-1]
 
 
+def _entries(graph: Graph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows (ascending), columns and values of ``A + I``; the self-loop is the last entry of a row."""
+    source, target = graph.edge_index.long()
+    weight = torch.ones_like(source) if edge_weight is None else edge_weight
+    if weight.shape != source.shape:
+        raise InputError(
+            f"{graph.name}: edge_weight has shape {tuple(weight.shape)}; expected [{graph.num_edges}], the edges"
+        )
+    if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+        raise InputError(f"{graph.name}: an edge weight is negative, NaN or infinite; weights must be 0 or more")
+    other = (source != target).nonzero().flatten()
+    order = other[torch.argsort(target[other], stable=True)]
+    row, nodes = target[order], torch.arange(graph.num_nodes, device=graph.device)
+    value, loop = weight[order].double(), torch.ones_like(nodes, dtype=torch.float64)
+    count = torch.bincount(row, minlength=graph.num_nodes)
+    row, col, value = merge_loops(row, count, source[order], nodes, value, loop)
+    return row, col, value
+
+
 _OPERATORS: WeakKeyDictionary[Graph, NormalizedAdjacency] = WeakKeyDictionary()
 _PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
 
@@ -58,7 +117,7 @@ _PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = W
 def normalized_adjacency(graph: Graph) -> NormalizedAdjacency:
     """``S`` of a graph, built once."""
     if graph not in _OPERATORS:
-        _OPERATORS[graph] = NormalizedAdjacency(adjacency_of(graph))
+        _OPERATORS[graph] = NormalizedAdjacency(graph)
     return _OPERATORS[graph]
 
 

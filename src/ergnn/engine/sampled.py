@@ -1,4 +1,4 @@
-"""Losses over sampled neighbors, drawn again for each batch and key."""
+"""Losses over sampled neighbors, sampled again for each batch and key."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SampledObjective(FieldObjective):
     """Examples of one model whose batches read sampled neighbors only; no field of the whole set is ever built.
 
     Args:
-        sampling: how many neighbors.
+        sampling: how many neighbors to sample.
         heads: as for :class:`FieldObjective`.
-        key: decides what is drawn where all examples are scored at once.
+        key: key of the sample if all examples are scored at once.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SampledObjective(FieldObjective):
         self.sampling, self.key = sampling, key
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> FieldObjective:
-        """Some of the examples, by position; ``key`` decides their neighbors."""
+        """Some of the examples, by position; ``key`` determines the sampled neighbors."""
         part = self.examples[0][index]
         part = part if weights is None else part.weighted(weights)
         make = partial(make_field, sampling=self.sampling, key=self.key if key is None else key)

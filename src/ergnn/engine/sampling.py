@@ -1,21 +1,21 @@
-"""Neighbor sampling: some of a node's neighbors stand for all of them, so that a batch of any graph fits a step.
+"""Neighbor sampling: a sum over a node's neighbors is estimated from some of them, so that batches stay small.
 
-What is drawn is a hash of (key, layer, node, place): the same on a CPU and a GPU, in a run that was resumed, and in
-whatever order batches are made. The *estimator* of a sum over the d neighbors of a node, from k of them drawn:
+A sample is a hash of (key, layer, node, position): it is the same on a CPU and a GPU, in a resumed run, and for any
+order of batches. Estimators of a sum over the d neighbors of a node, from a sample of k of them:
 
 ``mean``
-    ``1/k Σ_drawn h_j``; its expectation over draws is the mean, with and without replacement.
+    ``1/k Σ_sampled h_j``; its expectation is the mean, with and without replacement.
 ``sum``
-    ``d/k Σ_drawn h_j``, unbiased likewise.
+    ``d/k Σ_sampled h_j``, also unbiased.
 ``gcn``
-    ``h_i / d̃_i + d/k Σ_drawn h_j / √(d̃_i d̃_j)`` with degrees d̃ (self-loops counted) of the whole graph: the node
-    itself is always there, and the rest is unbiased.
+    ``h_i / d̃_i + d/k Σ_sampled h_j / √(d̃_i d̃_j)`` with degrees d̃ (including self-loops) in the whole graph: the
+    node itself is always included, and the rest is unbiased.
 ``attention``
-    the softmax over the drawn neighbors and the node itself, as PyG's layer gives on a sampled graph. A ratio of two
-    sums, so that it is biased, by O(1/k); and the node itself counts as much as one *drawn* neighbor.
+    the softmax over the sampled neighbors and the node itself, as PyG's layer computes it on a sampled graph. As a
+    ratio of two sums it has a bias of O(1/k), and the node itself counts as much as one *sampled* neighbor.
 
-Each is unbiased for one layer given what it reads; behind a non-linear activation nothing is. A node with k neighbors
-or fewer keeps them all where draws are without replacement, so that a fan-out of the largest degree is the exact field.
+Each is unbiased for one layer given its inputs, but not after a nonlinear activation. Without replacement, a node with
+at most k neighbors keeps them all, so that a fan-out of the largest degree gives the exact field.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 
 ALL = -1
-"""The fan-out that takes every neighbor."""
+"""The fan-out that keeps all neighbors."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many neighbors are drawn.
+    """How many neighbors are sampled.
 
     Args:
-        fanout: of a node to be scored first, then of those drawn for it, and so on: one number per layer that reads
-            neighbors; -1 is all.
-        replace: whether a neighbor may be drawn more than once.
+        fanout: number of neighbors of the scored nodes, then of the neighbors sampled for them, and so on: one number
+            per layer that reads neighbors; -1 for all.
+        replace: whether a neighbor may be sampled more than once.
     """
 
     fanout: tuple[int, ...]
@@ -52,13 +52,13 @@ class Sampling:
             if not isinstance(count, int) or isinstance(count, bool) or (count < 1 and count != ALL):
                 raise InputError(f"fanout is {self.fanout}; it takes whole numbers of 1 or more, or -1 for all")
         if self.replace and ALL in self.fanout:
-            raise InputError(f"fanout is {self.fanout}; all neighbors cannot be drawn with replacement")
+            raise InputError(f"fanout is {self.fanout}; all neighbors (-1) cannot be sampled with replacement")
 
     def check(self, model: nn.Module) -> None:
-        """Refuse a model that does not fit."""
+        """Raise an error if the model cannot use this sampling."""
         name = type(model).__name__
         if not isinstance(model, Backbone) or not model.runs_on_fields:
-            raise InputError(f"{name} has no form on sampled neighbors; leave fanout out")
+            raise InputError(f"{name} cannot be computed on sampled neighbors; leave fanout out")
         hops = model.num_hops
         if hops != len(self.fanout):
             raise InputError(
@@ -69,13 +69,14 @@ class Sampling:
 def sample_neighbors(
     adj: Adjacency, nodes: Tensor, fanout: int, replace: bool = False, key: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw in-neighbors of ``nodes``.
+    """Sample in-neighbors of ``nodes``.
 
-    With replacement, ``fanout`` times one of the neighbors. Without, a set of that size, all sets alike (Floyd's
-    algorithm: the t-th of k draws is from the first d − k + t + 1, or their last where it is taken), or all of them.
+    With replacement, ``fanout`` neighbors, each uniform. Without, a uniform subset of that size, or all neighbors if
+    there are fewer (Floyd's algorithm: the t-th of k samples is from the first d − k + t + 1 neighbors; if it was
+    sampled before, the last of these replaces it).
 
     Returns:
-        of each drawn edge the position in ``nodes`` (ascending) and the source node, and how many each node has.
+        the position in ``nodes`` (ascending) and the source node of each sampled edge, and the number per node.
     """
     degree = adj.degrees(nodes)
     if fanout == ALL or (not replace and (not nodes.numel() or fanout >= int(degree.max()))):

@@ -6,7 +6,6 @@ writer holds the folder's lock for as long as it works, since learning takes man
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
@@ -215,6 +214,8 @@ def created(root: Path) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def writing(root: Path) -> Iterator[sqlite3.Connection]:
     """The only writer's connection; the system frees the lock when the process ends, however it ends."""
+    import fcntl  # not on Windows, where everything else can be imported
+
     database_path(root)
     with wrap_errors(root):
         handle = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)

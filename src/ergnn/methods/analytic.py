@@ -104,6 +104,10 @@ class Analytic(Method):
         self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
 
     @property
+    def unused_settings(self) -> tuple[str, ...]:
+        return super().unused_settings + (("per_class",) if self.memory == "nodes" else ())
+
+    @property
     def lambdas(self) -> tuple[float, ...]:
         """The values of λ that compete."""
         if self.lam is not None:

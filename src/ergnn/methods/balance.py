@@ -1,24 +1,33 @@
-"""Losses for a growing head, whose current task has many more examples per class than the buffer has of older ones."""
+"""Shifts of the logits for a growing head, whose current task has many more examples per class than the buffer.
+
+The loss of the shifted logits is the method's: cross-entropy, unless a subclass overrides ``Method.loss``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.engine.losses import MASKED
-from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.nn.examples import Examples, LossFunction
 
 
-def shifted_cross_entropy(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
-    """Cross-entropy of ``logits + shift``; without a shift, plain cross-entropy."""
-    if "shift" not in extras:
-        return cross_entropy(logits, targets, extras)
-    shift = F.pad(extras["shift"], (0, logits.size(1) - extras["shift"].size(1)))
-    return F.cross_entropy(logits + shift.to(logits.dtype), targets, reduction="none")
+def shifted_loss(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor], loss: LossFunction) -> Tensor:
+    """The method's loss of ``logits + shift``; without a shift, of the logits."""
+    if "shift" in extras:
+        shift = F.pad(extras["shift"], (0, logits.size(1) - extras["shift"].size(1)))
+        logits = logits + shift.to(logits.dtype)
+    return loss(logits, targets, extras)
+
+
+def _with_shift(examples: Examples, shift: Tensor) -> Examples:
+    extras = {**examples.extras, "shift": shift}
+    return replace(examples, extras=extras, loss=partial(shifted_loss, loss=examples.loss))
 
 
 def adjust_logits(examples: Examples, tau: float = 1.0) -> Examples:
@@ -30,7 +39,7 @@ def adjust_logits(examples: Examples, tau: float = 1.0) -> Examples:
     share = torch.zeros(int(examples.targets.max()) + 1, device=examples.nodes.device)
     share = share.index_add(0, examples.targets, examples.weights)
     shift = tau * (share / share.sum()).clamp(min=1e-6).log()
-    return replace(examples, extras={"shift": shift.expand(len(examples), -1)}, loss=shifted_cross_entropy)
+    return _with_shift(examples, shift.expand(len(examples), -1))
 
 
 def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
@@ -43,4 +52,4 @@ def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
     shift = torch.zeros(len(examples), width, device=examples.nodes.device)
     shift[:own] = MASKED
     shift[:own, columns] = 0.0
-    return replace(examples, extras={"shift": shift}, loss=shifted_cross_entropy)
+    return _with_shift(examples, shift)

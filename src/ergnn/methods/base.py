@@ -18,6 +18,12 @@ from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
 from ergnn.training import StepHook, Training
 
+TRAINING_SETTINGS = (
+    *("backbone", "backbone_options", "epochs", "lr", "weight_decay", "optimizer"),
+    *("batch_size", "fanout", "with_replacement"),
+)
+"""Fields of :class:`~ergnn.config.LearnerConfig` that only training reads."""
+
 
 class LearnerView(Protocol):
     """The interface of :class:`ergnn.Learner` for methods and callbacks."""
@@ -76,6 +82,12 @@ class Method(ABC):
     def nbytes(self) -> int:
         """Bytes of memory for earlier tasks, without parameters; by default those of the buffer."""
         return 0 if self.buffer is None else self.buffer.nbytes
+
+    @property
+    def unused_settings(self) -> tuple[str, ...]:
+        """Settings and options without effect; the command line refuses them. By default, those of training if
+        nothing is trained."""
+        return () if self.trains else TRAINING_SETTINGS
 
     def check(self, task: Task) -> None:
         """Raise an error before training if a task cannot be learned; by default nothing is checked."""

@@ -1,4 +1,4 @@
-"""Nodes to be scored: where they are, which heads score them, which output is right, and what an error costs."""
+"""Nodes to score: their graph, heads, targets, weights and loss."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Examples:
     """A set of labeled nodes, and the loss of each as a function of its scores.
 
     Args:
-        graph: the graph they live in.
+        graph: the graph of the nodes.
         nodes: ``[n]`` node ids.
-        heads: ``[n, r]``, the heads that score each node; their outputs stand side by side.
-        targets: ``[n]``, the right output among those (in heads of equal, largest width).
-        weights: ``[n]``, what each example's loss is multiplied with in training.
+        heads: ``[n, r]``, the heads that score each node; their outputs are concatenated.
+        targets: ``[n]``, the correct output among those (heads are padded to the largest width).
+        weights: ``[n]``, the factor of each example's loss in training.
         extras: further values per example, ``[n, …]`` each, e.g. a teacher's outputs; the loss reads them.
         loss: the losses ``[n]`` of scores ``[n, outputs]``; see :meth:`ergnn.methods.Method.loss`.
     """
@@ -63,7 +63,7 @@ class Examples:
 
     @staticmethod
     def join(parts: list[Examples]) -> Examples:
-        """Several sets in one; all must live in one graph, be scored by equally many heads and have one loss."""
+        """Several sets in one; all must have the same graph, number of heads and loss."""
         if any(part.graph is not parts[0].graph for part in parts):
             raise InputError("examples of different graphs cannot be joined")
         if any(part.loss != parts[0].loss for part in parts):

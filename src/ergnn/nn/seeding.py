@@ -1,4 +1,4 @@
-"""Global random generators, set for a moment: for code that takes no generator of its own, as modules do."""
+"""Temporarily seed the global random generators, for code that takes no generator, such as modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Set the global generator of the CPU, and that of one GPU, and put both back afterwards.
+    """Seed the global generator of the CPU, and that of one GPU, and restore both afterwards.
 
     No other device is touched: a learner on the CPU never initializes CUDA.
     """

@@ -10,11 +10,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.propagation import propagate
 
 MAX_EDGES = 2_000_000
 """Larger graphs have no maps, since S²X would take too long."""
@@ -67,18 +68,7 @@ def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[ND
 
 def smoothed_features(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the rows of S²X for some nodes, divided by their norm."""
-    n = graph.num_nodes
-    source, target = graph.edge_index.cpu().numpy()
-    adjacency = sp.csr_matrix((np.ones(len(source)), (target, source)), shape=(n, n)) + sp.identity(n, format="csr")
-    degree = np.asarray(adjacency.sum(axis=1)).ravel() ** -0.5
-    s = sp.diags(degree) @ adjacency @ sp.diags(degree)
-    x = graph.x.cpu()
-    if graph.is_sparse:
-        parts = (x.values().double().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
-        features = sp.csr_matrix(parts, shape=tuple(x.shape))
-    else:
-        features = sp.csr_matrix(x.double().numpy())
-    rows = (s.tocsr()[nodes] @ (s @ features)).toarray()
+    rows = propagate(graph, 2, nodes=torch.from_numpy(nodes).to(graph.device), dtype=torch.float64).cpu().numpy()
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 

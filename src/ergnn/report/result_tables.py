@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ergnn.errors import UnknownNameError
 from ergnn.experiments.paper import PaperResult
-from ergnn.experiments.statistics import PairedTest, paired_tests
+from ergnn.experiments.statistics import MEASURES, PairedTest, paired_tests
 from ergnn.metrics import Summary
 from ergnn.report.rows import Row, main_rows
 from ergnn.report.settings import Setting
@@ -162,7 +163,10 @@ def _signed(text: str) -> str:
 
 
 def _printed(paper: PaperResult | None, measure: str) -> float | None:
-    if paper is None or measure == "aa":
+    """The paper's number; None for measures that it does not report."""
+    if measure not in MEASURES:
+        raise UnknownNameError("measure", measure, MEASURES)
+    if paper is None or measure not in ("pm", "fm"):
         return None
     return paper["pm"] if measure == "pm" else paper["fm"]
 

@@ -59,7 +59,7 @@ def load_graph(
     except PublicSplitUnavailable as error:
         reason = str(error)
         if isinstance(error.__cause__, NotDownloaded):  # expected with bundled graphs: one short line is enough
-            reason = f"the public split of {dataset.title} is not on this machine (--download gets it)"
+            reason = "the public one is missing (--download gets it)"
         return LoadedGraph(dataset.load("seeded", folder), "seeded", f"using a seeded split: {reason}")
 
 

@@ -28,7 +28,7 @@ class Backbone(nn.Module):
         out_channels: outputs of the first head; None starts without one.
         convs: the layers before the output layer, each called as ``conv(x, adj)``.
         activation: applied after each of ``convs``.
-        dropout: applied to what each layer and each head reads.
+        dropout: probability of dropping an entry of the input of each layer and each head.
 
     Attributes:
         lr: the original paper's learning rate.
@@ -122,7 +122,7 @@ class Backbone(nn.Module):
 
 
 def at_least_one(**sizes: int) -> None:
-    """Refuse sizes below 1."""
+    """Raise an error if a size is below 1."""
     for name, value in sizes.items():
         if value < 1:
             raise InputError(f"{name} is {value}; at least 1 is needed")

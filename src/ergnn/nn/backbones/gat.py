@@ -33,7 +33,13 @@ class GATForm(LayerForm):
 
 @BACKBONES.register("gat", help="graph attention, 8 heads × 8 (Veličković et al. 2018)")
 class GAT(Backbone):
-    """Graph attention network: 8 heads of 8 channels, ELU, dropout 0.6 on inputs and on attention."""
+    """Graph attention network: 8 heads of 8 channels, ELU, dropout 0.6 on inputs and on attention.
+
+    Args:
+        hidden: number of hidden units per attention head.
+        heads: number of attention heads.
+        dropout: probability of dropping an input of a layer, or an attention weight.
+    """
 
     lr = 0.005
 

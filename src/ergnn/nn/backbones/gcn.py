@@ -29,7 +29,11 @@ class GCNForm(LayerForm):
 
 @BACKBONES.register("gcn", help="graph convolution, 16 hidden units (Kipf and Welling 2017)")
 class GCN(Backbone):
-    """Graph convolutional network: 16 hidden units, ReLU, dropout 0.5."""
+    """Graph convolutional network: 16 hidden units, ReLU, dropout 0.5.
+
+    Args:
+        hidden: number of hidden units.
+    """
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, hidden: int = 16, dropout: float = 0.5

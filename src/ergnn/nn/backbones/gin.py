@@ -38,6 +38,9 @@ class GIN(Backbone):
 
     The original normalizes each layer over the batch. Here it does not: running statistics of one task are wrong
     for the next, and with them a node's output would depend on nodes outside its receptive field.
+
+    Args:
+        hidden: number of hidden units, also of the MLPs.
     """
 
     def __init__(

@@ -28,7 +28,12 @@ class LinearForm(LayerForm):
 
 @BACKBONES.register("mlp", help="two hidden layers that read no neighbors")
 class MLP(Backbone):
-    """Multilayer perceptron: two hidden layers of 256 ReLU units."""
+    """Multilayer perceptron: two hidden layers of 256 ReLU units.
+
+    Args:
+        hidden: number of units per hidden layer.
+        layers: number of hidden layers.
+    """
 
     def __init__(
         self,

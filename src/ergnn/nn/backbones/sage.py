@@ -31,7 +31,11 @@ class SAGEForm(LayerForm):
 
 @BACKBONES.register("sage", aliases=("graphsage",), help="GraphSAGE with mean aggregation (Hamilton et al. 2017)")
 class SAGE(Backbone):
-    """GraphSAGE with the mean aggregator: 128 hidden units, ReLU, no dropout."""
+    """GraphSAGE with the mean aggregator: 128 hidden units, ReLU, no dropout.
+
+    Args:
+        hidden: number of hidden units.
+    """
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, hidden: int = 128, dropout: float = 0.0

@@ -10,7 +10,11 @@ from ergnn.nn.layers import Propagate
 
 @BACKBONES.register("sgc", help="simplified graph convolution, a linear model on S²X (Wu et al. 2019)")
 class SGC(Backbone):
-    """Simplified graph convolution: softmax regression on ``S^K X``."""
+    """Simplified graph convolution: softmax regression on ``S^K X``.
+
+    Args:
+        hops: K, the number of propagation steps.
+    """
 
     lr = 0.2
     weight_decay = 5e-6
