@@ -122,10 +122,10 @@ def analytic(dataset: str, seeds: list[int], device: str) -> list[Any]:
 
 def pool(jobs: int) -> Executor:
     """Processes with one thread each; a single job runs in this process."""
-    single = {"initializer": torch.set_num_threads, "initargs": (1,)}
     if jobs == 1:
-        return ThreadPoolExecutor(1, **single)
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), **single)
+        return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, spawn, initializer=torch.set_num_threads, initargs=(1,))
 
 
 def compare(dataset: str, args: argparse.Namespace, run: Executor) -> tuple[dict[str, Any], dict[str, Any]]:
