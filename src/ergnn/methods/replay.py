@@ -23,7 +23,7 @@ MOST_ROUNDS = 16
 long as an epoch, and all of them are kept in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
-ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
+ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory", "restart"]
 GROWING_DEFAULT: ClassBalance = "memory"
 """Meaning of ``auto`` for a growing head: the most accurate on validation nodes of Cora, for e = 1 and 5."""
 
@@ -114,7 +114,7 @@ class Replay(MemoryMethod):
         return "none" if seen & set(task.classes) else GROWING_DEFAULT
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
-        return self.balance(learner, task) == "memory"
+        return self.balance(learner, task) in ("memory", "restart")
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own, *remembered = self.parts(learner, task)
@@ -126,7 +126,7 @@ class Replay(MemoryMethod):
             kept[: len(own)] = torch.isin(task.train, self._chosen.nodes).float()
             return joined.weighted(kept / kept.sum())
         joined = joined.weighted(replay_weights(len(own), len(joined) - len(own), self.loss_scale, self.beta))
-        if balance == "logit-adjustment":
+        if balance in ("logit-adjustment", "restart"):
             return adjust_logits(joined)
         if balance == "ace":
             return separate_classes(joined, len(own), learner.heads.columns(task.id, learner.device)[0])
