@@ -256,6 +256,8 @@ class Learner:
             raise InputError(NOTHING_YET)
         if graph is None:
             raise InputError("this learner has no graph; give one to set_graph, or to predict")
+        if not self.method.reads_edge_weights:
+            graph.require_unweighted(f"method {type(self.method).__name__}")
         return self.model, graph if graph.device == self.device else graph.to(self.device)
 
     def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:

@@ -22,21 +22,25 @@ def is_matrix(X: Any) -> bool:
     return not is_graph(X) and not isinstance(X, tuple)
 
 
-def parts_of(X: Any) -> tuple[Any, Tensor]:
-    """Attributes, and directed edges ``[2, m]``, of a pair or a matrix."""
+def parts_of(X: Any) -> tuple[Any, Tensor, Tensor | None]:
+    """Features, directed edges ``[2, m]``, and edge weights if given, of a tuple or a matrix."""
     if is_matrix(X):
-        return X, torch.empty(2, 0, dtype=torch.long)
-    if len(X) != 2:
-        raise InputError(f"a graph as a tuple is (X, edge_index); this one has {len(X)} parts")
-    return X[0], torch.as_tensor(X[1] if isinstance(X[1], Tensor) else np.asarray(X[1]))
+        return X, torch.empty(2, 0, dtype=torch.long), None
+    if len(X) not in (2, 3):
+        raise InputError(
+            f"a graph as a tuple is (X, edge_index) or (X, edge_index, edge_weight); this one has {len(X)} parts"
+        )
+    edges, *weight = (torch.as_tensor(part if isinstance(part, Tensor) else np.asarray(part)) for part in X[1:])
+    return X[0], edges, weight[0].float() if weight else None
 
 
-def as_graph(x: Tensor, edge_index: Tensor) -> Graph:
+def as_graph(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Graph:
     """A graph without labels, with every value checked."""
     if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
         raise InputError(f"edge_index must hold node numbers; got {edge_index.dtype}")
     y = torch.full((x.size(0),), UNLABELED, device=x.device)
-    return Graph(x, edge_index.to(x.device, torch.long), y).validate()
+    weight = None if edge_weight is None else edge_weight.to(x.device)
+    return Graph(x, edge_index.to(x.device, torch.long), y, edge_weight=weight).validate()
 
 
 def labels_of(X: Any) -> np.ndarray | None:

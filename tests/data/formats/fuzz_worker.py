@@ -102,7 +102,7 @@ def seeds(folder: Path) -> dict[str, Path]:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     made("edges.csv").write_text(text.getvalue(), encoding="utf-8")
-    edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs], "weight": rng.random(60)}
+    edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs], "strength": rng.random(60)}
     pq.write_table(pa.table(edges), made("edges.parquet"))
 
     indptr, indices = np.arange(41, dtype=np.int32), rng.integers(0, 40, 40).astype(np.int32)

@@ -65,6 +65,7 @@ def to_graph(
 def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     """Tables of a graph: nodes are numbered from 0, labels are the classes' names or numbers, and the public split
     becomes the column ``split``."""
+    graph.require_unweighted("a table of edges")
     ids = numbered(graph.num_nodes)
     names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
     split = None
