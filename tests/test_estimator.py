@@ -366,7 +366,7 @@ def test_more_mistakes_are_named(stream: TaskStream) -> None:
     with pytest.raises(InputError, match="has its own graph"):
         made.partial_fit(X, np.zeros(90))
     with pytest.raises(InputError, match="a graph as a tuple is"):
-        small().fit((X, X, X), np.zeros(90))
+        small().fit((X, X, X, X), np.zeros(90))
     with pytest.raises(InputError, match="edge_index must hold node numbers"):
         small().fit((X, np.zeros((2, 3))), np.zeros(90))
     with pytest.raises(InputError, match="X has no labels"):
