@@ -12,8 +12,8 @@
     weighted ridge regression with exact leave-one-out errors.
 ``state``
     training nodes and labels, and the rows of φ that belong to them.
-``centroids``
-    k-means, where rows are not to be kept.
+``kept``
+    rows of φ, or their k-means centroids, for nodes that are not kept.
 """
 
 from ergnn.analytic.features import Features
