@@ -55,7 +55,7 @@ def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = N
         if last is not None:
             row.append(_times(before.get((m.name, m.threads))))
         rows.append(row)
-    header = ["measured", "threads", "ours", "peer", "peer / ours"] + (["earlier"] if last is not None else [])
+    header = ["measured", "threads", "ours", "reference", "reference / ours"] + (["earlier"] if last is not None else [])
     return Table(header, rows, align="l" + "r" * (len(header) - 1))
 
 

@@ -23,7 +23,7 @@ LEARNERS = {
     "some": f"{REPLAY} --per-class 50 --replay-batch 400",
     "all": f"{REPLAY} --per-class 1000000",
 }
-"""The closed form, which has no seed, and replay with one node in all, 50 per class and update, or every node."""
+"""The closed form, which has no seed, and replay with one node in total, 50 per class and update, or every node."""
 
 
 def command(line: str) -> str:

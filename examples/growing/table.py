@@ -11,7 +11,7 @@ import numpy as np
 
 NAMES = {
     "analytic": "analytic",
-    "one": "replay, one node in all",
+    "one": "replay, one node in total",
     "some": "replay, 50 per class and update",
     "all": "replay, every node that was learned",
 }
