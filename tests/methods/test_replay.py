@@ -346,6 +346,18 @@ def test_memory_trains_new_parameters_on_what_is_remembered_afterwards():
     assert sorted(learner.method.buffer.nodes.tolist()) == sorted(trained_on.tolist())
 
 
+def test_restart_trains_new_parameters_on_all_nodes_with_adjusted_logits():
+    restarted, stream = balanced("restart")
+    examples = begin(restarted, stream[2])[1]
+    fresh = restarted.new_model(stream.num_features).state_dict()
+    assert all(torch.equal(restarted.model.state_dict()[name], value) for name, value in fresh.items())
+    adjusted, _ = balanced("logit-adjustment")
+    expected = begin(adjusted, stream[2])[1]
+    assert len(examples) == len(expected) == stream[2].train.numel() + 12
+    assert torch.equal(examples.weights, expected.weights)
+    assert torch.equal(examples.extras["shift"], expected.extras["shift"])
+
+
 @pytest.mark.parametrize("head", ["shared", "per-task"])
 def test_other_heads_are_never_balanced(head: str):
     states = [balanced(mode, head)[0].model.state_dict() for mode in ("auto", "none")]
@@ -354,7 +366,7 @@ def test_other_heads_are_never_balanced(head: str):
         balanced("ace", head)
 
 
-@pytest.mark.parametrize("mode", ["logit-adjustment", "ace", "memory"])
+@pytest.mark.parametrize("mode", ["logit-adjustment", "ace", "memory", "restart"])
 def test_balanced_replay_keeps_the_contract_where_heads_grow(mode: str):
     runs = []
     for stop in (False, True):
