@@ -25,6 +25,7 @@ import ergnn
 from ergnn.experiments.grid import CLASS_INCREMENTAL
 
 GROWING = {
+    "auto": {},
     "none": {"class_balance": "none"},
     "none, balanced loss": {"class_balance": "none", "loss_scale": "balanced"},
     "logit-adjustment": {"class_balance": "logit-adjustment"},

@@ -24,8 +24,9 @@ long as an epoch, and all of them are kept in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
 ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory", "restart"]
-GROWING_DEFAULT: ClassBalance = "restart"
-"""Meaning of ``auto`` for a growing head: the most accurate on validation nodes of Cora, for e = 1 and 5."""
+RESTART_SHARE = 0.25
+"""``auto`` restarts from this ratio of remembered nodes per class to training nodes per class of the task; below it, old
+parameters know more of earlier classes than the buffer. Chosen on validation nodes, see docs/howto/choosing-e.md."""
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
@@ -69,10 +70,11 @@ class Replay(MemoryMethod):
             nodes, 0 for all. If the buffer has more, the epochs of a task use several such sets in turn, sampled by
             seed and task. (Mini-batches sample their own share of the buffer.)
         class_balance: how to keep a growing head from favoring the current task's classes, from the second task on:
-            ``logit-adjustment``, ``ace`` (the task's own nodes compete among its own classes only), or ``memory``
-            (train from new parameters, on the buffer and e nodes per class of the task, selected before training);
-            ``none`` trains with Eq. 3 alone, as other heads always do. ``auto`` is ``none`` for a task that contains
-            earlier classes.
+            ``logit-adjustment``, ``restart`` (the same from new parameters), ``ace`` (the task's own nodes compete
+            among its own classes only), or ``memory`` (train from new parameters, on the buffer and e nodes per class
+            of the task, selected before training); ``none`` trains with Eq. 3 alone, as other heads always do.
+            ``auto`` is ``restart`` if the buffer has at least a quarter as many nodes per class as the task, otherwise
+            ``logit-adjustment``; for a task that contains earlier classes, it is ``none``.
     """
 
     def __init__(
@@ -106,12 +108,23 @@ class Replay(MemoryMethod):
                 f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
                 f"{learner.heads.kind!r}: choose auto or none"
             )
-        if not grows or not len(self.buffer):
+        remembered = self._remembered(task)
+        if not grows or not remembered:
             return "none"
         if self.class_balance != "auto":
             return self.class_balance
         seen = {c for classes in learner.heads.classes[: task.id] for c in classes}
-        return "none" if seen & set(task.classes) else GROWING_DEFAULT
+        if seen & set(task.classes):
+            return "none"
+        share = (remembered / len(seen)) / (task.train.numel() / len(task.classes))
+        return "restart" if share >= RESTART_SHARE else "logit-adjustment"
+
+    def _remembered(self, task: Task) -> int:
+        """Number of remembered nodes; without those that the task learns again, which leave the buffer first."""
+        nodes = self.buffer.nodes
+        if not len(self.buffer) or self.buffer.replay != "live":
+            return nodes.numel()
+        return int((~torch.isin(nodes, task.train.to(nodes.device))).sum())
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
         return self.balance(learner, task) in ("memory", "restart")
