@@ -25,8 +25,8 @@ long as an epoch, and all of them are kept in memory."""
 LossScale = Literal["sum", "balanced", "mean"]
 ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory", "restart"]
 RESTART_SHARE = 0.25
-"""``auto`` restarts from this ratio of remembered nodes per class to training nodes per class of the task. Below it, the
-parameters know more of earlier classes than the buffer does. Chosen on validation nodes: docs/howto/choosing-e.md.
+"""``auto`` restarts from this ratio of remembered nodes per class to training nodes per class of the task. Below it,
+the parameters know more of earlier classes than the buffer does. Chosen on validation nodes: docs/howto/choosing-e.md.
 """
 
 
