@@ -67,7 +67,7 @@ class Phases:
         self._last, self._last_cpu = now, cpu
 
     def report(self) -> dict[str, Any]:
-        """What a case prints; sums leave out loading."""
+        """Return the values that a case prints; totals exclude loading."""
         both = {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
         sums = {
             f"{name}_after_load": round(sum(v for k, v in part.items() if k != "load"), 3)
@@ -95,7 +95,7 @@ class AnonymousPeak(threading.Thread):
 
 
 def memory_mb(field: str) -> float:
-    """A figure of this process in /proc; 0 where there is none."""
+    """Read a memory figure of this process from /proc; 0 if unavailable."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -108,7 +108,7 @@ def make_learner(args: argparse.Namespace) -> Learner:
 
 
 def timed_learner(args: argparse.Namespace, phases: Phases) -> Learner:
-    """A learner whose propagation is timed apart from the rest."""
+    """Create a learner whose propagation is timed separately."""
     sweep = Features._sweep
 
     def timed(self: Features, *arguments: Any) -> None:
@@ -121,7 +121,7 @@ def timed_learner(args: argparse.Namespace, phases: Phases) -> Learner:
 
 
 def learn_stream(learner: Learner, stream: TaskStream, phases: Phases) -> tuple[float, list[float]]:
-    """Micro accuracy over all tasks at the end with the task unknown, and the accuracy of each task then."""
+    """Learn a stream; return the final micro accuracy with the task unknown, and the final accuracy of each task."""
     scores: list[float] = []
     for i, task in enumerate(stream):
         learner.observe(task)
@@ -145,7 +145,7 @@ def reddit_like(args: argparse.Namespace) -> Graph:
 
 
 def stream_case(args: argparse.Namespace) -> dict[str, Any]:
-    """The class-incremental stream; on a GPU after a warm-up, which compiles the kernels."""
+    """Measure the class-incremental stream; on a GPU after a warm-up run, which compiles the kernels."""
     graph = reddit_like(args)  # made before the clock starts, where it is not in the cache folder
     if args.device == "cuda":
         warm = TaskStream.from_classes(graph, classes_per_task=5).to(args.device)
@@ -170,7 +170,7 @@ def stream_case(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def joint_case(args: argparse.Namespace) -> dict[str, Any]:
-    """The peer: a GCN that learns the classes of all tasks at once, as one task."""
+    """Measure the reference: a GCN trained on the classes of all tasks at once."""
     stream = TaskStream.from_classes(reddit_like(args), classes_per_task=40).to(args.device)
     learner = Learner("gcn", "finetune", head="growing", epochs=args.epochs, device=args.device)
     phases = Phases()
@@ -182,7 +182,7 @@ def joint_case(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def disk_case(args: argparse.Namespace) -> dict[str, Any]:
-    """One task from mapped files, in bounded memory."""
+    """Measure one task on memory-mapped files, in bounded memory."""
     phases, folder = Phases(), Path(args.folder)
     y = mapped(folder / "y.npy")
     node = torch.arange(y.numel())
@@ -209,7 +209,7 @@ def disk_case(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def write_disk_graph(folder: Path, nodes: int, edges: int, features: int) -> None:
-    """A homophilous graph with undirected links, made in blocks.
+    """Write a homophilous undirected graph in blocks.
 
     Nodes have random places on a ring. The class of a node is its place modulo 16. It is linked to the places at the
     distances ``o_1, …, o_{degree / 2}`` to both sides, the same ones for all nodes; four distances in five are

@@ -46,7 +46,7 @@ def bench(
 
 
 def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = None) -> Table:
-    """Ours, the peer's and their ratio, and the ratio of an earlier run if given."""
+    """Build a table of our values, the reference's, and their ratio, with the ratio of an earlier run if given."""
     before = {(m["name"], m["threads"]): m["ratio"] for m in (last or {}).get("measurements", [])}
     rows = []
     for m in measurements:
@@ -55,7 +55,9 @@ def bench_table(measurements: list[Measurement], last: dict[str, Any] | None = N
         if last is not None:
             row.append(_times(before.get((m.name, m.threads))))
         rows.append(row)
-    header = ["measured", "threads", "ours", "reference", "reference / ours"] + (["earlier"] if last is not None else [])
+    header = ["measured", "threads", "ours", "reference", "reference / ours"] + (
+        ["earlier"] if last is not None else []
+    )
     return Table(header, rows, align="l" + "r" * (len(header) - 1))
 
 
@@ -66,7 +68,7 @@ def _times(ratio: float | None) -> str:
 
 
 def case_list() -> str:
-    """Every case and what it measures, one line each."""
+    """List every case and what it measures, one per line."""
     return "\n".join(f"{name:<10} {(function.__doc__ or '').splitlines()[0]}" for name, function in CASES.items())
 
 
@@ -93,6 +95,6 @@ def load(path: Path, quick: bool | None = None) -> dict[str, Any]:
 
 
 def measurements_of(found: dict[str, Any]) -> list[Measurement]:
-    """The measurements of a loaded file."""
+    """Return the measurements of a loaded file."""
     names = {field.name for field in fields(Measurement)}
     return [Measurement(**{key: row[key] for key in names & row.keys()}) for row in found["measurements"]]

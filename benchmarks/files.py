@@ -29,7 +29,7 @@ READERS: tuple[Callable[..., Any], ...] = (read_edges, read_nodes)
 
 
 def best(runs: list[Callable[[], Any]], repeats: int) -> list[tuple[float, float]]:
-    """The shortest wall-clock and processor time of each, in turn so that all meet the same machine."""
+    """Return the shortest wall-clock and processor time of each call; calls alternate to see the same machine load."""
     out = [(float("inf"), float("inf"))] * len(runs)
     for _ in range(repeats):
         for i, run in enumerate(runs):
@@ -40,7 +40,7 @@ def best(runs: list[Callable[[], Any]], repeats: int) -> list[tuple[float, float
 
 
 def random_nodes(count: int, features: int, labeled: int) -> NodeTable:
-    """Nodes of seven classes; the first ``labeled`` of them have a label."""
+    """Create nodes of seven classes, of which the first ``labeled`` have a label."""
     x = np.random.default_rng(0).normal(size=(count, features)).astype(np.float32)
     labels = [f"class {i % 7}" if i < labeled else None for i in range(count)]
     return NodeTable(ids=np.arange(count), labels=labels, features=x)

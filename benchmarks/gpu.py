@@ -43,7 +43,7 @@ BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")
 
 
 def median_ms(call: Callable[[], Any], times: int = 15, warm: int = 3) -> float:
-    """Median time of a call on the device."""
+    """Return the median time of a call on the device."""
     found = []
     for i in range(times + warm):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -66,7 +66,7 @@ def peak_gb(call: Callable[[], Any]) -> float:
 
 
 def whole(graph: Graph, name: str) -> tuple[Backbone, Objective]:
-    """A model with one head of five outputs, and the loss of every node."""
+    """Create a model with one head of five outputs, and the objective over all nodes."""
     torch.manual_seed(0)
     model = BACKBONES.create(name, in_channels=graph.num_features, out_channels=CLASSES).to(graph.device)
     nodes = torch.arange(graph.num_nodes, device=graph.device)
@@ -111,7 +111,7 @@ def our_product(graph: Graph, name: str) -> dict[str, float]:
 
 
 def check(graph: Graph) -> dict[str, float]:
-    """First GAT layer on the whole graph: kernels compared with plain torch in double precision, ``‖a − b‖ / ‖b‖``."""
+    """Compare the kernels of the first GAT layer with plain torch in double precision, ``‖a − b‖ / ‖b‖``."""
     links = adjacency_of(graph).links(loops=True)
     torch.manual_seed(1)
     shapes = [(links.sources, 8, 8), (links.sources, 8), (links.targets, 8)] * 2 + [(links.targets, 8, 8)]
@@ -153,7 +153,7 @@ def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
 
 
 def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
-    """The whole stream, phase by phase, with the learner of ``ergnn run``."""
+    """Measure the whole stream, phase by phase, with the learner of ``ergnn run``."""
     settings: dict[str, Any] = {
         "dataset": "reddit-like",
         "backbone": "gat",

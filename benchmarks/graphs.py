@@ -12,7 +12,7 @@ from ergnn.data.stream import TaskStream
 def bag_of_words_graph(
     nodes: int, edges: int, features: int, classes: int, words: int = 20, homophily: float = 0.7, seed: int = 0
 ) -> Graph:
-    """An undirected graph with class-dependent sparse features.
+    """Generate an undirected graph with class-dependent sparse features.
 
     Args:
         edges: number of undirected edges to draw; duplicates and self-loops are dropped.
@@ -49,5 +49,5 @@ def synthetic_stream(graph: Graph, classes_per_task: int = 2, train: int = 20, t
 
 
 def corafull_like(seed: int = 0) -> Graph:
-    """CoraFull's shape: 19,793 nodes, 126,842 directed edges, 8,710 sparse features, 70 classes."""
+    """Generate a graph of CoraFull's shape: 19,793 nodes, 126,842 directed edges, 8,710 sparse features, 70 classes."""
     return bag_of_words_graph(19_793, 63_600, 8_710, 70, words=58, seed=seed)

@@ -28,7 +28,7 @@ FEATURES, CLASSES, LABELED = 200, 10, 0.2
 
 
 def make_update(number: int, size: int, distant: float = 0.1) -> Any:
-    """Nodes with features that follow their class, and four edges each."""
+    """Create nodes with class-dependent features, and four edges each."""
     from ergnn.data.formats import EdgeTable, NodeTable
 
     rng = np.random.default_rng(number)
@@ -52,7 +52,7 @@ def make_update(number: int, size: int, distant: float = 0.1) -> Any:
 
 
 def observe(root: Path, number: int, size: int, distant: float) -> dict[str, Any]:
-    """One update in a process of its own; says what it cost."""
+    """Observe one update in its own process; return its costs."""
     nodes, edges = make_update(number, size, distant)
     out, into = os.pipe()
     child = os.fork()

@@ -45,7 +45,7 @@ class Measurement:
 
 
 def seconds(call: Callable[[], Any], repeats: int = 5, warm_up: int = 1) -> float:
-    """Median wall-clock seconds of a call, after warm-up calls; synchronizes the GPU."""
+    """Return the median wall-clock seconds of a call, after warm-up calls; synchronizes the GPU."""
     for _ in range(warm_up):
         call()
     times = []
@@ -84,7 +84,7 @@ def in_fresh_process(function: str, *arguments: Any) -> Any:
 
 
 def machine() -> dict[str, str]:
-    """Facts about this machine."""
+    """Return facts about this machine."""
     facts = {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -47,7 +47,7 @@ class PlainSGC(nn.Module):
 
 
 def plain_model(name: str, features: int, classes: int) -> nn.Module:
-    """PyG layers in the sizes of :mod:`ergnn.nn.backbones`."""
+    """Create a model of PyG layers in the sizes of :mod:`ergnn.nn.backbones`."""
 
     def mlp(a: int, b: int, c: int) -> nn.Sequential:
         return nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Linear(b, c))
@@ -99,7 +99,7 @@ class PlainLearner:
                 self.buffer.append((int(train[best]), c))
 
     def influence(self, task: Task, damping: float = 0.01, iterations: int = 10) -> Tensor:
-        """Helpfulness of each training node: conjugate gradients on Gauss-Newton products, one gradient per node."""
+        """Compute the negative influence of each training node, by conjugate gradients and one gradient per node."""
         self.model.eval()
         x, edges = task.graph.dense_x(), task.graph.edge_index
         params = list(self.model.parameters())

@@ -50,7 +50,7 @@ def plot(measurements: list[Measurement], path: Path) -> None:
 
 
 def _over_tasks(axis: Any, rows: list[Measurement]) -> None:
-    """Time per task along a stream, one line per replay mode."""
+    """Plot time per task along a stream, one line per replay mode."""
     for label, style, color in (("whole buffer", "s--", "#D55E00"), ("default", "o-", "#0072B2")):
         part = [m for m in rows if m.name.endswith(label)]
         x = [int(m.name.split()[2]) for m in part]

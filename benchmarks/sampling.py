@@ -33,7 +33,7 @@ Sets = list[np.ndarray]
 
 
 def ours(adj: Adjacency, seeds: torch.Tensor, fanout: list[int], key: int) -> Sets:
-    """The nodes that each layer reads, nearest to the seeds first; blocks are made as for training."""
+    """Return the nodes that each layer reads, nearest to the seeds first; blocks are built as for training."""
     nodes, read = seeds, []
     for hop, count in enumerate(fanout):
         zero = torch.zeros_like(nodes)

@@ -14,7 +14,7 @@ from ergnn.nn.backbones import BACKBONES
 
 
 def table2_block(dataset: str, device: str, seeds: int = 10, epochs: int = 200) -> dict[str, float]:
-    """Seconds per backbone of the paper's table 2, with all of its rows and seeds side by side."""
+    """Return the seconds per backbone of the paper's table 2, with all its rows and seeds trained together."""
     preset = make_stream(dataset, split="auto", edges="own")
     on_device = preset.stream.to(device)
     spent = {}

@@ -27,7 +27,7 @@ PLUGIN = Path(__file__).parent / "plugins" / "one_file.py"
 
 
 def make_week(week: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """New papers of a week, and whom they cite; a topic shows in the features and in the citations."""
+    """Create the papers of a week and their citations; both features and citations depend on the topic."""
     rng = np.random.default_rng(week)
     first = week * PER_WEEK
     topic = rng.integers(0, 2 if week == 0 else CLASSES, PER_WEEK)
@@ -45,7 +45,7 @@ def make_week(week: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def write_tables(place: Path) -> list[tuple[Path, Path]]:
-    """Five weeks of files, each with a habit of its own."""
+    """Write five weeks of files, each in a different layout."""
     files = []
     for week in range(5):
         papers, citations = make_week(week)

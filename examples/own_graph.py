@@ -19,7 +19,7 @@ CLASSES, PER_CLASS, FEATURES = 6, 60, 16
 
 
 def make_data() -> Data:
-    """Six communities with noisy features, as you might have them from anywhere."""
+    """Create six communities with noisy features."""
     torch.manual_seed(0)
     y = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
     links = 0.002 + 0.1 * torch.eye(CLASSES)
@@ -36,7 +36,7 @@ class MyGNN(nn.Module):
         self.first, self.last = GCNConv(FEATURES, 32), GCNConv(32, CLASSES)
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Only selectors in embedding space (mf*, cm*) need this."""
+        """Return embeddings, which only selectors in embedding space (mf*, cm*) need."""
         return F.relu(self.first(x, edge_index))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

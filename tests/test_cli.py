@@ -246,7 +246,7 @@ def test_options_reach_every_method_that_has_them(json_of) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["run", "cora"], "interrupted; with --checkpoint DIR a run can be resumed"),
+        (["run", "cora"], "interrupted; use --checkpoint DIR to make a run resumable"),
         (["run", "cora", "--checkpoint", "my runs"], "interrupted; the same command resumes from 'my runs'"),
         (["reproduce", "table2", "--out", "my runs"], "interrupted; the same command with --resume continues"),
         (["observe", "my folder"], "interrupted; `ergnn observe 'my folder' --resume` continues"),

@@ -63,7 +63,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --weight-decay -1", "weight_decay is -1.0; it must be 0 or more"),
         ("cora --weight-decay inf", "weight_decay is inf"),
         ("cora --beta 1.5", "beta is 1.5; it must lie between 0 and 1"),
-        ("cora --orders 2", "orders is 2, but class_order is 'natural'; only shuffled has several"),
+        ("cora --orders 2", "orders is 2, but class_order is 'natural'; several orders need 'shuffled'"),
         ("cora --class-order 0,1,2", "class_order lacks class 3; it must contain all 7 classes once"),
         ("cora --class-order 0,0,1,2,3,4,5", "class_order contains class 0 more than once"),
         ("cora --class-order 1,2,3,4,5,6,7", "class_order contains class 7; classes are 0 to 6"),
@@ -102,7 +102,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --backbone-options hidden=wide", "backbone 'gat': hidden is 'wide'; it must be of type int"),
         ("cora --backbone-options heads=0", "heads is 0; at least 1 is needed"),
         ("cora --backbone-options dropout=1", "dropout is 1; it must be 0 or more and below 1"),
-        ("", "no DATASET is given on the command line or in the config; `ergnn datasets` lists them"),
+        ("", "no DATASET on the command line or in the config file; `ergnn datasets` lists them"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_any_training(
@@ -143,7 +143,7 @@ def test_what_cannot_be_parsed_is_said_too(argv: str, message: str, capsys: pyte
             "selector_options is .*; it must be of type",
         ),
         ("dataset: cora", r"run\.toml: not a TOML file \(.*line 1"),
-        ("seeds = 1", "no DATASET is given"),
+        ("seeds = 1", "no DATASET on the command line"),
     ],
 )
 def test_a_bad_config_file_is_named_with_what_is_wrong(
@@ -155,7 +155,7 @@ def test_a_bad_config_file_is_named_with_what_is_wrong(
 
 
 def test_a_config_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_refused(["run", "--config", str(tmp_path / "no.toml")], r"no\.toml: there is no such file", capsys)
+    assert_refused(["run", "--config", str(tmp_path / "no.toml")], r"no\.toml: no such file", capsys)
     assert_refused(["run", "--config", str(tmp_path)], "cannot be read", capsys)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     assert_refused(["run", "--config", str(tmp_path / "bytes.toml")], r"bytes\.toml: cannot be read", capsys)

@@ -68,7 +68,7 @@ def test_runs_are_stored_and_not_repeated(
     assert main(["run", *QUICK, "--seeds", "2", "--json", "--store", str(store / "runs.sqlite")]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["matrix"] == plain["matrix"]
-    assert "2 of 2 runs were in" in err
+    assert "2 of 2 runs were already in" in err
 
 
 def test_a_resumable_run_is_stored_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,8 +101,8 @@ def test_figures(suffix: str, first: bytes, tmp_path: Path, capsys: pytest.Captu
     ("argv", "message"),
     [
         (["--plot", "figure.gif"], "figure.gif: a figure is written as one of: .pdf, .svg, .png"),
-        (["--plot", "nowhere/figure.pdf"], "there is no folder"),
-        (["--import", "nowhere.py"], "--import nowhere.py: there is no such file"),
+        (["--plot", "nowhere/figure.pdf"], "no such folder"),
+        (["--import", "nowhere.py"], "--import nowhere.py: no such file"),
         (["--import", "no_such_module"], "--import no_such_module: cannot be imported (ModuleNotFoundError"),
     ],
 )

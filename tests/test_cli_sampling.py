@@ -41,7 +41,7 @@ def test_a_stream_is_learned_in_batches_over_drawn_neighbors(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--fanout", "6,4"], "fanout is (6, 4); neighbors are sampled for batches: give batch_size"),
+        (["--fanout", "6,4"], "fanout is (6, 4), but batch_size is not set"),
         (["--fanout", "6,x", "--batch-size", "9"], "fanout is '6,x'; give whole numbers, one per hop, as in 25,10"),
         (["--fanout", "6,0", "--batch-size", "9"], "fanout is (6, 0); it takes whole numbers of 1 or more"),
         (["--fanout", "6", "--batch-size", "9"], "GAT reads neighbors in 2 layer(s): give 2 number(s)"),

@@ -102,7 +102,7 @@ def test_settings_are_flat_and_come_back() -> None:
         ({"batch_size": 0}, "batch_size is 0; it must be 1 or more"),
         ({"fanout": "5,x", "batch_size": 2}, "fanout is '5,x'; give whole numbers, one per hop"),
         ({"fanout": (5, 2.5), "batch_size": 2}, "give whole numbers, one per hop"),
-        ({"fanout": (5, 5)}, "neighbors are sampled for batches: give batch_size"),
+        ({"fanout": (5, 5)}, "but batch_size is not set"),
         ({"with_replacement": True}, "with_replacement is set, but no neighbors are sampled"),
         ({"seed": -1}, "seed is -1; it must be a whole number from 0 to 2147483647"),
         ({"backbone_options": 3}, "backbone_options is 3; it must be a mapping"),

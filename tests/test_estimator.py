@@ -237,7 +237,7 @@ def test_a_graph_may_grow_but_not_shrink(stream: TaskStream) -> None:
     last = int(made.learner_.method.buffer.nodes.max())
     kept = (graph.edge_index < last).all(0)
     smaller = Graph(graph.x[:last], graph.edge_index[:, kept], graph.y[:last])
-    with pytest.raises(InputError, match=f"node {last} is remembered, but the graph has {last} nodes"):
+    with pytest.raises(InputError, match=f"node {last} was learned before, but the graph has {last} nodes"):
         made.partial_fit(smaller, [0])
 
 
@@ -340,11 +340,11 @@ def test_a_call_that_fails_changes_nothing(stream: TaskStream) -> None:
     ("arguments", "message"),
     [
         ({"y": [0, 1, 1]}, "more than once; labels of a graph's nodes are given together with them"),
-        ({"y": [0, 900]}, "names node 900; nodes are 0 to 89"),
+        ({"y": [0, 900]}, "nodes contains 900; nodes are 0 to 89"),
         ({"y": [0.5]}, "vector of node numbers"),
         ({"y": []}, "vector of node numbers"),
-        ({"y": np.array([], dtype=int)}, "no nodes are given"),
-        ({"nodes": [0, 1], "y": ["a"]}, r"1 label\(s\) are given for 2 node\(s\)"),
+        ({"y": np.array([], dtype=int)}, "nodes is empty"),
+        ({"nodes": [0, 1], "y": ["a"]}, r"1 label\(s\) for 2 node\(s\)"),
         ({"y": [4]}, "node 4 has no label"),
         ({"nodes": [0], "y": [0.25]}, "Unknown label type"),
     ],
@@ -367,7 +367,7 @@ def test_more_mistakes_are_named(stream: TaskStream) -> None:
         made.partial_fit(X, np.zeros(90))
     with pytest.raises(InputError, match="a graph as a tuple is"):
         small().fit((X, X, X, X), np.zeros(90))
-    with pytest.raises(InputError, match="edge_index must hold node numbers"):
+    with pytest.raises(InputError, match="edge_index must contain node ids"):
         small().fit((X, np.zeros((2, 3))), np.zeros(90))
     with pytest.raises(InputError, match="X has no labels"):
         small().fit((X, graph.edge_index), nodes=[0])
@@ -406,7 +406,7 @@ def test_the_default_learns_in_closed_form_what_all_nodes_at_once_give(stream: T
     np.testing.assert_allclose(mine.predict_proba(graph), expected, atol=1e-8)
     again = pickle.loads(pickle.dumps(mine))
     np.testing.assert_allclose(again.predict_proba(graph), expected, atol=1e-8)
-    with pytest.raises(InputError, match="is remembered, but the graph has 5 nodes"):
+    with pytest.raises(InputError, match="was learned before, but the graph has 5 nodes"):
         mine.partial_fit(Graph(graph.x[:5], graph.edge_index[:, :0], graph.y[:5]), nodes=[0])
     np.testing.assert_allclose(mine.predict_proba(graph), expected, atol=1e-8)
 

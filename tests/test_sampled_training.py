@@ -144,7 +144,7 @@ def test_other_methods_learn_from_drawn_neighbors_too(method: str) -> None:
 
 
 def test_settings_that_do_not_go_together_are_refused() -> None:
-    with pytest.raises(InputError, match=r"fanout is \(5, 5\); neighbors are sampled for batches: give batch_size"):
+    with pytest.raises(InputError, match=r"fanout is \(5, 5\), but batch_size is not set"):
         Training(fanout=(5, 5))
     with pytest.raises(InputError, match="with_replacement is set, but no neighbors are sampled"):
         Training(batch_size=5, with_replacement=True)

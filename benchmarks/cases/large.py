@@ -19,7 +19,7 @@ from ergnn.learner import Learner
 
 
 def corafull(threads: int, quick: bool) -> list[Measurement]:
-    """A task of a CoraFull-shaped graph, and the peak of its whole stream, each in a process of its own."""
+    """Measure a task on a CoraFull-shaped graph, and the peak memory of its stream, each in its own process."""
     tasks, epochs = 3 if quick else 35, 2 if quick else 5
     ours = in_fresh_process("benchmarks.cases.large:corafull_stream", threads, tasks)
     plain = in_fresh_process("benchmarks.cases.large:corafull_plain_epochs", threads, epochs)
@@ -32,7 +32,7 @@ def corafull(threads: int, quick: bool) -> list[Measurement]:
 
 
 def corafull_stream(threads: int, tasks: int) -> dict[str, float]:
-    """Median seconds per task, including evaluation on all tasks so far, and peak memory."""
+    """Return the median seconds per task, including evaluation on all tasks so far, and the peak memory."""
     torch.set_num_threads(threads)
     tasks_of = synthetic_stream(corafull_like())
     learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=200)
@@ -47,7 +47,7 @@ def corafull_stream(threads: int, tasks: int) -> dict[str, float]:
 
 
 def corafull_plain_epochs(threads: int, epochs: int) -> dict[str, float]:
-    """Median seconds per epoch of the peer, and peak memory."""
+    """Return the median seconds per epoch of the reference, and the peak memory."""
     torch.set_num_threads(threads)
     task = synthetic_stream(corafull_like())[0]
     learner = PlainLearner("gat", task.graph.num_features, 2, epochs=1)
@@ -55,7 +55,7 @@ def corafull_plain_epochs(threads: int, epochs: int) -> dict[str, float]:
 
 
 def size(threads: int, quick: bool) -> list[Measurement]:
-    """One GAT step over the size of the graph (1,000 to 1,000,000 nodes), 40 labeled nodes."""
+    """Measure one GAT step by the size of the graph (1,000 to 1,000,000 nodes), with 40 labeled nodes."""
     out, repeats = [], 1 if quick else 3
     for nodes in (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
         graph = bag_of_words_graph(nodes, nodes * 5, 500, 2)
@@ -76,7 +76,7 @@ def learn(task: Task) -> None:
 
 
 def tasks(threads: int, quick: bool) -> list[Measurement]:
-    """Time per task along a stream of 50, with the default replay and with the whole buffer in every epoch."""
+    """Measure time per task along a stream of 50, with the default replay and with the whole buffer in every epoch."""
     Learner("gat", "replay", epochs=2).observe(cora()[0])  # warm-up: the first call initializes torch
     count, epochs, repeats = (12, 50, 1) if quick else (50, 200, 3)
     long = synthetic_stream(bag_of_words_graph(20_000, 60_000, 2000, 2 * count))
@@ -97,7 +97,7 @@ def tasks(threads: int, quick: bool) -> list[Measurement]:
 
 
 def time_a_task(stream: TaskStream, epochs: int, repeats: int, options: dict[str, Any]) -> list[float]:
-    """Seconds per task, medians over whole streams, to be robust against interruptions."""
+    """Return seconds per task, as medians over repeated streams, which are robust against interruptions."""
     runs: list[list[float]] = []
     for _ in range(repeats):
         learner = Learner("gat", "replay", selector="mf*", head="per-task", epochs=epochs, **options)

@@ -1,4 +1,4 @@
-"""Selection: influence beside per-node gradients and curvlinops, coverage beside a full count."""
+"""Selection: influence compared with per-node gradients and curvlinops, coverage compared with a full count."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ergnn.replay.selectors import SELECTORS, SelectionContext, Selector, best_p
 
 
 def context_of(learner: Learner, task: Task, examples: Examples) -> SelectionContext:
-    """The selection context after training a task on these examples."""
+    """Return the selection context after training a task on these examples."""
     return learner.selection_context(task, examples, 1, False)
 
 
 def influence(threads: int, quick: bool) -> list[Measurement]:
-    """Influence of all training nodes of a Cora task, its share of training, small damping, and 100,000 nodes."""
+    """Measure influence on a Cora task (also compared with training, and with small damping), and on 100,000 nodes."""
     tasks, repeats = cora(), 1 if quick else 3
     learner = er_gat_im(0, 20 if quick else 200)
     for task in tasks:
@@ -52,7 +52,7 @@ def influence(threads: int, quick: bool) -> list[Measurement]:
 
 
 def large_influence(quick: bool, repeats: int) -> dict[str, float]:
-    """Selection on a graph of 100,000 nodes, beside 20 epochs of training there (every fifth node labeled)."""
+    """Measure selection on a graph of 100,000 nodes (every fifth labeled), compared with 20 epochs of training."""
     nodes = 20_000 if quick else 100_000
     graph = bag_of_words_graph(nodes, nodes * 5, 1000, 10)
     tasks = synthetic_stream(graph, classes_per_task=10, train=nodes // 50, test=100)
@@ -65,7 +65,7 @@ def large_influence(quick: bool, repeats: int) -> dict[str, float]:
 
 
 def gauss_newton_products(learner: Learner, task: Task, plain: PlainLearner, threads: int) -> list[Measurement]:
-    """One Gauss-Newton product on a Cora task, beside curvlinops on the plain model (where it is installed)."""
+    """Measure one Gauss-Newton product on a Cora task, compared with curvlinops on the plain model (if installed)."""
     try:
         from curvlinops import GGNLinearOperator
     except ModuleNotFoundError:
@@ -96,7 +96,7 @@ def gauss_newton_products(learner: Learner, task: Task, plain: PlainLearner, thr
 
 
 def coverage(threads: int, quick: bool) -> list[Measurement]:
-    """Coverage (CM*) with early stopping per candidate, beside counting all pairs in chunks."""
+    """Measure coverage (CM*) with early stopping per candidate, compared with counting all pairs in chunks."""
     large = 8_000 if quick else 20_000
     graph = bag_of_words_graph(large, large * 3, 200, 10)
     wide = synthetic_stream(graph, classes_per_task=10, train=large // 10 - 100, test=50)[0]

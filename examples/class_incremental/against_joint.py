@@ -46,7 +46,7 @@ def load(dataset: str, normalize: bool) -> ergnn.Graph:
 
 
 def streams(dataset: str, seed: int, device: str, normalize: bool = True) -> tuple[ergnn.TaskStream, ergnn.TaskStream]:
-    """The stream of two classes per task in a shuffled order, and all classes as one task."""
+    """Create the stream of two classes per task in a shuffled order, and a stream with all classes as one task."""
     graph = load(dataset, normalize)
     if dataset in PLANETOID:
         split = splits.planetoid_like(graph.y, seed=seed)
@@ -77,7 +77,7 @@ def _of(nodes: Tensor, y: Tensor, group: list[int]) -> Tensor:
 
 
 def scores(learner: ergnn.Learner, stream: ergnn.TaskStream, task: int | None, split: str) -> tuple[float, float]:
-    """Share of right answers over all nodes, and its mean over the tasks."""
+    """Return the accuracy over all nodes, and its mean over the tasks."""
     right, each = 0, []
     for part in stream:
         nodes = getattr(part, split)

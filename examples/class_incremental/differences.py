@@ -31,25 +31,25 @@ MICRO, AVERAGE = 0, 1
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
-    """The records of the graphs that the file has, in order."""
+    """Read the records of each graph in the file, in order."""
     lines = (json.loads(line) for line in Path(path).read_text().splitlines())
     found = {record["dataset"]: record for record in lines}
     return [found[name] for name in GRAPHS if name in found]
 
 
 def percent(record: dict[str, Any], row: str, measure: int = MICRO) -> list[float]:
-    """An accuracy of a row, seed by seed; empty if the row was not run."""
+    """Return an accuracy of a row in percent, per seed; empty if the row was not run."""
     return [100 * scores[measure] for scores in record["rows"].get(row, [])]
 
 
 def cell(summary: Summary, sign: str = "") -> str:
-    """``mean ± 95 % interval``; a mean of zero has no sign."""
+    """Format ``mean ± 95 % interval``; a mean of zero has no sign."""
     mean = f"{summary.mean:{sign}.1f}"
     return f"{mean.lstrip('+-') if float(mean) == 0 else mean.replace('-', '−')} ± {summary.ci95 or 0:.1f}"
 
 
 def difference(record: dict[str, Any], other: str, measure: int) -> str:
-    """Analytic less another row, over the same seeds."""
+    """Return the paired differences of the analytic row minus another row."""
     if other not in record["rows"]:
         return "–"
     pairs = zip(percent(record, "analytic", measure), percent(record, other, measure), strict=True)

@@ -29,7 +29,7 @@ INK = "#808080"
 
 
 def replay_scores(path: Path | None) -> dict[str, list[float]]:
-    """Micro accuracy of replay by graph, in percent, from the lines of table.py."""
+    """Read the micro accuracy of replay per graph, in percent, from the output of table.py."""
     found: dict[str, list[float]] = {}
     for line in path.read_text().splitlines() if path else ():
         record = json.loads(line)

@@ -29,13 +29,13 @@ from ergnn.metrics import average_accuracy, forgetting_mean, performance_mean
 
 
 def name_of(cell: Cell) -> str:
-    """The row without its edges."""
+    """Return the name of the row without its edges."""
     return cell.row.label.partition(", edges")[0]
 
 
 @cache
 def test_sizes(dataset: str, split: str, classes_per_task: int | None, leftover: str, seed: int) -> list[int]:
-    """The number of test nodes of each task; edges do not change it."""
+    """Return the number of test nodes of each task, which does not depend on the edges."""
     config = RunConfig(dataset, split=split, classes_per_task=classes_per_task, leftover=leftover, class_order="seeded")
     return [task.test.numel() for task in make_config_stream(config, seed, seed).stream]
 

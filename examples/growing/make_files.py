@@ -24,7 +24,7 @@ Stream = tuple[NodeTable, np.ndarray, np.ndarray]
 
 
 def computers() -> Stream:
-    """Amazon Computers: products bought together; ten kinds, two new ones per update."""
+    """Load Amazon Computers: products bought together; ten categories, two new ones per update."""
     nodes, edges = from_graph(load_graph("amazon-computers", split="seeded").graph)
     kinds = sorted(set(nodes.labels), key=int)
     update = np.array([kinds.index(label) // 2 for label in nodes.labels])
@@ -33,7 +33,7 @@ def computers() -> Stream:
 
 
 def pubmed() -> Stream:
-    """PubMed: papers on diabetes by the year of publication, in five updates of about as many; three classes always."""
+    """Load PubMed: papers on diabetes by year of publication, in five updates of similar size; always three classes."""
     nodes, edges = from_graph(load_graph("pubmed", split="seeded").graph)
     with np.load(Path(os.environ["ERGNN_DATA"]) / "pubmed_temporal" / "pubmed_temporal.npz") as file:
         year = file["node_time"].astype(int)
@@ -47,7 +47,7 @@ def pubmed() -> Stream:
 
 
 def twitch() -> Stream:
-    """Twitch: streamers of six countries, who follow each other; two classes always."""
+    """Load Twitch: streamers of six countries who follow each other; always two classes."""
     ids, labels, features, links, update = [], [], [], [], []
     for language in LANGUAGES:
         nodes, edges = read_graph(Path(os.environ["ERGNN_DATA"]) / "musae_twitch" / f"{language}.npz")
@@ -61,13 +61,13 @@ def twitch() -> Stream:
 
 
 def numbers(edges: EdgeTable) -> np.ndarray:
-    """Edges as numbers of nodes, where ids are numbers; each once."""
+    """Return the edges as node indices, without duplicates."""
     both = np.sort(np.stack([edges.source.astype(int), edges.target.astype(int)]), axis=0)
     return np.unique(both[:, both[0] < both[1]], axis=1)
 
 
 def split(nodes: NodeTable, update: np.ndarray, seed: int) -> np.ndarray:
-    """``train``, ``val``, ``test`` or None for each node, drawn for every class of every update."""
+    """Draw ``train``, ``val``, ``test`` or None for each node, per class and update."""
     rng, out = np.random.default_rng(seed), np.full(len(nodes), None, object)
     for group in sorted({(int(u), label) for u, label in zip(update, nodes.labels, strict=True)}):
         mine = rng.permutation(np.flatnonzero((update == group[0]) & (nodes.labels == group[1])))

@@ -36,7 +36,7 @@ def command(line: str) -> str:
 
 
 def run(files: Path, folder: Path, learner: str, seed: int, epochs: int) -> dict[str, object]:
-    """One learner, from init to the last update."""
+    """Run one learner, from init to the last update."""
     count = len(list(files.glob("nodes-*.csv")))
     first = f"init {folder} {LEARNERS[learner].format(epochs=epochs, seed=seed)} --eval-samples 100000"
     with (files / "features.txt").open() as file:

@@ -18,7 +18,7 @@ NAMES = {
 
 
 def spread(values: list[float], digits: int = 1) -> str:
-    """Mean ± standard deviation, where there is more than one value."""
+    """Format mean ± standard deviation if there is more than one value."""
     text = f"{np.mean(values):.{digits}f}"
     return text if len(values) == 1 else f"{text} ± {np.std(values, ddof=1):.{digits}f}"
 
@@ -41,7 +41,7 @@ def summary(runs: list[dict]) -> str:
 
 
 def over_time(runs: list[dict]) -> str:
-    """Accuracy on every past update after each update, for the first learner; at the end, for the others too."""
+    """Build the table of accuracy on every past update over time; for the other learners, only at the end."""
     count = len(runs[0]["scores"])
     lines = [f"| after | {' | '.join(f'update {i + 1}' for i in range(count))} |", "|---" * (count + 1) + "|"]
     first, *others = [learner for learner in NAMES if any(run["learner"] == learner for run in runs)]

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Nothing here imports torch before a command runs."""
+"""The command line. Torch is imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 is success, 2 is bad input."""
+    """Run a command; return 0 on success and 2 on invalid input."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        import_plugins(words)  # before the parser is made: their methods bring options
+        import_plugins(words)  # before the parser is built: their methods add options
     except ErgnnError as error:
         print(f"ergnn: {error}", file=sys.stderr)
         return 2
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Build the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="ergnn", allow_abbrev=False, description="Continual learning for graph neural networks."
     )
@@ -62,18 +62,18 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
-    for own in commands.choices.values():
-        add_import(own)
+    for command_parser in commands.choices.values():
+        add_import(command_parser)
     return parser
 
 
 def add_import(parser: argparse.ArgumentParser) -> None:
-    text = "import a plug-in first, which need not be installed (may be repeated)"
+    text = "import a plug-in file or module first (may be repeated)"
     parser.add_argument("--import", dest="plugins", metavar="FILE.py|MODULE", action="append", default=[], help=text)
 
 
 def import_plugins(words: Sequence[str]) -> None:
-    """Import the plug-ins that a command line names, wherever it does."""
+    """Import the plug-ins named by ``--import`` anywhere on the command line."""
     finder = argparse.ArgumentParser(prog="ergnn", add_help=False, allow_abbrev=False)
     add_import(finder)
     names = finder.parse_known_args(words)[0].plugins

@@ -1,7 +1,7 @@
 """The configuration of a learner, shared by ``Learner``, ``ergnn run``, folders and the estimator.
 
-This module imports neither torch nor other modules of the package except the errors, so that the command line can
-check its arguments quickly. :func:`ergnn.resolve.resolve` fills in values that depend on the backbone and the method.
+This module imports neither torch nor other modules of the package except the errors, so the command line can check its
+arguments quickly. :func:`ergnn.resolve.resolve` fills in values that depend on the backbone and the method.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 """Named sets of values: ``edges`` of the stream, and values that differ from the defaults of :class:`LearnerConfig`.
 
-``clean`` is recommended: nothing leaks, one head per task, and a small L2 factor (chosen on validation nodes: a larger
-one moves weights that the current task does not use to zero, which alone makes a network forget). ``paper`` is the
-interpretation of ER-GNN closest to its published baselines; every backbone has the L2 factor of its paper.
+``clean`` is recommended: no leakage, one head per task, and a small L2 factor, chosen on validation nodes. (A larger
+one moves weights that the current task does not use to zero, which alone makes a network forget.) ``paper`` is the
+interpretation of ER-GNN closest to its published baselines; every backbone uses the L2 factor of its paper.
 """
 
 
@@ -44,22 +44,21 @@ class LearnerConfig:
     """All settings of a learner.
 
     Args:
-        backbone: a registered name, or a module with ``forward(x, edge_index)``, of which a copy is trained; ``auto``
-            for the method's default (``gat`` for most).
-        method: a registered name, or a :class:`ergnn.Method`.
-        head: which outputs compete: ``shared``, ``per-task`` or ``growing``.
+        backbone: name of a network, or a module with ``forward(x, edge_index)``, which is copied; ``auto`` selects the
+            method's default (``gat`` for most).
+        method: name of a continual-learning method, or an :class:`ergnn.Method`.
+        head: set of outputs that compete: ``shared``, ``per-task`` or ``growing``.
         epochs: passes over the training nodes of a task (steps, with full batches).
-        lr: learning rate; by default that of the backbone.
-        weight_decay: L2 factor (decoupled with ``adamw``); None for that of the backbone.
+        lr: learning rate; by default the backbone's.
+        weight_decay: L2 factor (decoupled with ``adamw``); None for the backbone's default.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
-        batch_size: training nodes per step, plus up to as many remembered ones; by default all.
-        fanout: neighbors sampled per node and hop in a batch, e.g. ``25,10``; by default all.
+        batch_size: training nodes per step, plus up to the same number of replayed nodes; by default all.
+        fanout: neighbors to sample per node and hop in a batch, e.g. ``25,10``; by default all.
         with_replacement: sample neighbors with replacement.
-        seed: seed of every random choice.
-        device: device to compute on: ``cpu``, ``cuda``, ``cuda:1``, ...
-        backbone_options: arguments of a backbone given by name, e.g. ``hidden=32``.
-        method_options: arguments of a method given by name, e.g. ``per_class=5``; its constructor defines their
-            defaults.
+        seed: seed of all random choices.
+        device: device to compute on, e.g. ``cpu``, ``cuda`` or ``cuda:1``.
+        backbone_options: arguments of the backbone, e.g. ``hidden=32``.
+        method_options: arguments of the method, e.g. ``per_class=5``.
     """
 
     backbone: str | nn.Module = "auto"
@@ -93,18 +92,18 @@ class LearnerConfig:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> LearnerConfig:
-        """The configuration of flat settings: names that are not fields are options of the method."""
+        """Create a configuration from flat settings; names that are not fields are options of the method."""
         return cls().with_settings(settings)
 
     @classmethod
     def from_protocol(cls, protocol: str, **settings: Any) -> LearnerConfig:
-        """The configuration of a protocol, ``clean`` or ``paper``, with overrides."""
+        """Create the configuration of a protocol, ``clean`` or ``paper``, with overrides."""
         check_choice("protocol", protocol, tuple(PROTOCOLS))
         preset = {name: value for name, value in PROTOCOLS[protocol].items() if name != "edges"}
         return cls().with_settings({**preset, **settings})
 
     def with_settings(self, settings: Mapping[str, Any]) -> LearnerConfig:
-        """A copy with some settings replaced; names that are not fields are options of the method."""
+        """Return a copy with some settings replaced; names that are not fields are options of the method."""
         names = {f.name for f in fields(self)}
         own = {name: value for name, value in settings.items() if name in names}
         flat = {name: value for name, value in settings.items() if name not in names}
@@ -115,7 +114,7 @@ class LearnerConfig:
         return replace(self, **{**own, "method_options": {**nested, **flat}})
 
     def settings(self) -> dict[str, Any]:
-        """Flat settings, the inverse of :meth:`from_settings`."""
+        """Return flat settings, the inverse of :meth:`from_settings`."""
         flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method_options"}
         nested = {name: value for name, value in self.method_options.items() if name in flat}
         flat |= {name: value for name, value in self.method_options.items() if name not in flat}
@@ -148,13 +147,13 @@ def check_training(config: Any) -> None:
         if not 0 <= value < float("inf") or (value == 0 and name == "lr"):
             raise InputError(f"{name} is {value}; it must be {low}")
     if config.fanout is None and config.with_replacement:
-        raise InputError("with_replacement is set, but no neighbors are sampled; give fanout")
+        raise InputError("with_replacement is set, but no neighbors are sampled; set fanout")
     if config.fanout is not None and config.batch_size is None:
-        raise InputError(f"fanout is {config.fanout}; neighbors are sampled for batches: give batch_size")
+        raise InputError(f"fanout is {config.fanout}, but batch_size is not set; neighbors are sampled per batch")
 
 
 def _fanout(value: Any) -> tuple[int, ...] | None:
-    """Numbers per hop, from a sequence or from text such as ``25,10``."""
+    """Parse numbers per hop, from a sequence or from text such as ``25,10``."""
     if value is None:
         return None
     try:

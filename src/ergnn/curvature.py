@@ -50,7 +50,7 @@ def parts_of(objective: Objective, batch: int | None) -> Iterator[Objective]:
 
 
 def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: int | None = None) -> Tensor:
-    """``Σ_i weights_i ∇ℓ_i`` as one vector, computed in batches of ``batch`` examples."""
+    """Compute ``Σ_i weights_i ∇ℓ_i`` as one vector, computed in batches of ``batch`` examples."""
     total, start = torch.zeros_like(flatten(params)), 0
     for part in parts_of(objective, batch):
         losses, pull = vjp(part.losses, params)[:2]
@@ -61,7 +61,7 @@ def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: in
 
 
 def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
-    """``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, ``z_i`` the logits and ``J_i = ∂z_i / ∂θ``.
+    """Return ``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, logits ``z_i``, ``J_i = ∂z_i / ∂θ``.
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
     term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
@@ -87,7 +87,7 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
 
 
 def _loss_curvature(objective: Objective, logits: Tensor) -> Product:
-    """``u ↦ w_i ∇²ℓ_i(z_i) u_i``: the second derivative of the losses in the logits."""
+    """Return ``u ↦ w_i ∇²ℓ_i(z_i) u_i``, the second derivative of the losses with respect to the logits."""
     weights = objective.weights.to(logits.dtype)
     if objective.has_default_loss:
         p, w = torch.softmax(logits, dim=1), weights.unsqueeze(1)
@@ -97,7 +97,7 @@ def _loss_curvature(objective: Objective, logits: Tensor) -> Product:
 
 
 def hessian_product(objective: Objective, params: ParamDict) -> Product:
-    """``v ↦ H v`` with ``H = Σ_i w_i ∇²ℓ_i``, forward over reverse."""
+    """Return ``v ↦ H v`` with ``H = Σ_i w_i ∇²ℓ_i``, forward over reverse."""
     weights = objective.weights
 
     def gradient_at(point: ParamDict) -> ParamDict:
@@ -176,7 +176,7 @@ def _curvature(d: Tensor, a_d: Tensor, products: int) -> float:
 
 
 def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: float, seed: int = 0) -> Product:
-    """``v ↦ M v`` with ``M ≈ (G + shift I)⁻¹``, from ``rank`` products with random vectors (Frangella et al. 2023).
+    """Return ``v ↦ M v``, ``M ≈ (G + shift I)⁻¹``, from ``rank`` products with random vectors (Frangella et al. 2023).
 
     With Ω orthonormal, ``G ≈ (GΩ)(ΩᵀGΩ)⁻¹(GΩ)ᵀ = U diag(λ) Uᵀ``, and for the smallest eigenvalue ``λ_k`` in it
 
@@ -200,7 +200,7 @@ def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: flo
 
 
 def _positive(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvectors and eigenvalues above 0 by more than rounding errors, in ascending order."""
+    """Return the eigenvectors and eigenvalues above rounding errors, in ascending order."""
     values, vectors = torch.linalg.eigh(matrix.double())
     kept = values > 10 * torch.finfo(matrix.dtype).eps * values.abs().sum()
     return vectors[:, kept], values[kept]
@@ -269,7 +269,7 @@ class Curvature:
         return lambda vector: inner(vector) + shift * vector
 
     def solve(self, b: Tensor, start: Tensor | None = None) -> Solution:
-        """``H⁻¹ b``; its number of products does not include those of the preconditioner, which is reused."""
+        """Compute ``H⁻¹ b``; the number of products excludes those of the preconditioner, which is reused."""
         return conjugate_gradients(
             self.product(),
             b,
@@ -280,14 +280,14 @@ class Curvature:
         )
 
     def influence(self, target_gradient: Tensor, start: Tensor | None = None) -> tuple[Tensor, Solution]:
-        """``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
+        """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
         solution = self.solve(target_gradient, start)
         direction = unflatten(solution.x, self.params)
         parts = parts_of(self.objective, self.batch)
         return -torch.cat([jvp(part.losses, (self.params,), (direction,))[1] for part in parts]), solution
 
     def self_influence(self, examples: Tensor) -> Tensor:
-        """``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for the given positions, with one solve per example."""
+        """Compute ``∇ℓ_vᵀ H⁻¹ ∇ℓ_v`` for the given positions, with one solve per example."""
         losses, pull = vjp(self.objective.losses, self.params)[:2]
         out = []
         for i in examples.tolist():

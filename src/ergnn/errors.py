@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each message names the value, what is allowed, and where it came from."""
+"""Errors raised by ergnn. Each message names the value, the allowed values, and the source."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Iterable
 
 
 class ErgnnError(Exception):
-    """Base of every error that ergnn raises on purpose."""
+    """Base class of all errors raised by ergnn."""
 
 
 class InputError(ErgnnError, ValueError):
-    """A graph, a split, an option or a file that cannot be used as it is."""
+    """An invalid graph, split, option or file."""
 
 
 class FormatError(InputError):
-    """A file that cannot be read: not in its format, out of its limits, or with values that cannot be used."""
+    """A file that cannot be read: wrong format, over the limits, or with invalid values."""
 
 
 class UnknownNameError(InputError):
-    """A name that is in no registry; the message lists the names that are."""
+    """An unknown name; the message lists the known ones."""
 
     def __init__(self, kind: str, name: object, choices: Iterable[str]) -> None:
         super().__init__(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(choices))}")
 
 
 class LeakageError(ErgnnError):
-    """Test labels were asked for by something that did not declare itself leaky."""
+    """Test labels were requested by code that does not declare itself leaky."""
 
 
 class DivergedError(ErgnnError, ArithmeticError):
-    """Training ended in parameters that are not finite."""
+    """Training produced parameters that are not finite."""
 
 
 class CurvatureError(ErgnnError, ArithmeticError):
-    """A linear solve met negative curvature or did not converge."""
+    """A linear solve encountered negative curvature or did not converge."""

@@ -37,7 +37,7 @@ def evaluate_streams(
     split: str = "test",
     callbacks: Iterable[Callback] = (),
 ) -> list[AccuracyMatrix]:
-    """:func:`evaluate_stream` for several learners side by side, each on its own stream of the same length."""
+    """Apply :func:`evaluate_stream` to several learners at once, each on its own stream of the same length."""
     for learner in learners:
         if learner.num_tasks:
             raise InputError(f"the learner has already observed {learner.num_tasks} task(s); use a new learner")
@@ -53,10 +53,10 @@ def evaluate_streams(
 
 
 def check_stream(learner: Learner, stream: TaskStream) -> None:
-    """Refuse, before the first task, a stream of which a new learner could not learn some task.
+    """Raise an error if a new learner cannot learn every task of a stream.
 
-    The method checks each task, heads must fit the classes of all tasks, and a module of the user's own must have an
-    output for each of them.
+    The method checks each task, heads must fit the classes of all tasks, and a custom module must have an output for
+    each of them.
     """
     own_module = not isinstance(learner.backbone, str)
     model = learner.new_model(stream.num_features) if own_module else None
@@ -73,7 +73,7 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
 
 
 def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> list[float]:
-    """The latest row of the accuracy matrix: scores on the observed tasks, NaN for the others."""
+    """Return the latest row of the accuracy matrix: scores on the observed tasks, NaN for the others."""
     done = learner.num_tasks
     scores = [learner.evaluate(stream[j], split, stream.metric) for j in range(done)]
     return scores + [float("nan")] * (len(stream) - done)

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used: importing torch and PyG takes seconds."""
+"""Lazy imports of a package's names: importing torch and PyG takes seconds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package (PEP 562).
+    """Create the ``__getattr__`` of a package (PEP 562).
 
     Args:
         package: its name.
-        modules: names by the module that defines them. Modules of the package itself are found, too.
+        modules: names by the module that defines them. Modules of the package itself are always found.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

@@ -29,7 +29,7 @@ DENOMINATORS = ("M-1", "M")
 
 
 def accuracy(predicted: Tensor, target: Tensor) -> float:
-    """Fraction of nodes whose predicted class is correct.
+    """Return the fraction of nodes whose predicted class is correct.
 
     >>> accuracy(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
     0.75
@@ -39,7 +39,7 @@ def accuracy(predicted: Tensor, target: Tensor) -> float:
 
 
 def micro_f1(predicted: Tensor, target: Tensor) -> float:
-    """Micro-averaged F1, ``2 TP / (2 TP + FP + FN)`` with the counts summed over the classes.
+    """Compute the micro-averaged F1, ``2 TP / (2 TP + FP + FN)``, with counts summed over the classes.
 
     With one label per node, every error is one false positive (of the predicted class) and one false negative (of the
     true class), so this equals the accuracy. It is still counted per class.
@@ -103,7 +103,7 @@ class AccuracyMatrix:
         return len(self.values)
 
     def to_list(self) -> list[list[float | None]]:
-        """Nested lists for JSON, with ``None`` for entries that were not measured."""
+        """Return nested lists for JSON, with ``None`` for entries that were not measured."""
         return [[None if np.isnan(score) else float(score) for score in row] for row in self.values]
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +115,7 @@ class AccuracyMatrix:
 
 
 def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:
-    """Entry-wise mean over runs; an entry is measured if every run measured it.
+    """Compute the entry-wise mean over runs; an entry is measured if every run measured it.
 
     >>> mean_matrix([AccuracyMatrix([[0.5]]), AccuracyMatrix([[1.0]])]).to_list()
     [[0.75]]
@@ -128,7 +128,7 @@ def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:
 
 
 def performance_mean(matrix: AccuracyMatrix) -> float:
-    """PM = ``1/M Σ_j a_jj``: the mean score on each task right after learning it.
+    """Compute PM = ``1/M Σ_j a_jj``, the mean score on each task right after learning it.
 
     >>> performance_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
     0.75
@@ -137,7 +137,7 @@ def performance_mean(matrix: AccuracyMatrix) -> float:
 
 
 def forgetting_mean(matrix: AccuracyMatrix, denominator: Literal["M-1", "M"] = "M-1") -> float:
-    """FM = ``Σ_{j<M} (a_jj − a_Mj) / denominator``; positive if something was forgotten.
+    """Compute FM = ``Σ_{j<M} (a_jj − a_Mj) / denominator``, positive if accuracy was lost.
 
     The term of the last task is always 0, and the paper does not say whether it counts. ``"M-1"`` excludes it,
     ``"M"`` includes it. A stream of one task has FM 0.
@@ -154,7 +154,7 @@ def forgetting_mean(matrix: AccuracyMatrix, denominator: Literal["M-1", "M"] = "
 
 
 def average_accuracy(matrix: AccuracyMatrix) -> float:
-    """AA = ``1/M Σ_j a_Mj``: the mean score over all tasks at the end of the stream.
+    """Compute AA = ``1/M Σ_j a_Mj``, the mean score over all tasks at the end of the stream.
 
     >>> average_accuracy(AccuracyMatrix([[1.0, None], [0.5, 0.75]]))
     0.625
@@ -163,7 +163,7 @@ def average_accuracy(matrix: AccuracyMatrix) -> float:
 
 
 def average_forgetting(matrix: AccuracyMatrix) -> float:
-    """AF = ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018); 0 for one task.
+    """Compute AF = ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018); 0 for one task.
 
     Unlike FM, it starts from the best score of each task. The maximum runs over the measured entries.
 
@@ -177,7 +177,7 @@ def average_forgetting(matrix: AccuracyMatrix) -> float:
 
 
 def backward_transfer(matrix: AccuracyMatrix) -> float:
-    """BWT = ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017), the negative of FM over M−1.
+    """Compute BWT = ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017), the negative of FM over M−1.
 
     >>> backward_transfer(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
     -0.5
@@ -186,7 +186,7 @@ def backward_transfer(matrix: AccuracyMatrix) -> float:
 
 
 def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> float:
-    """FWT = ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017); 0 for one task.
+    """Compute FWT = ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017); 0 for one task.
 
     Args:
         matrix: accuracy matrix with measured entries just above the diagonal.
@@ -215,7 +215,7 @@ def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> fl
 
 
 def performance_after_each_task(matrix: AccuracyMatrix) -> list[float]:
-    """``1/i Σ_{j≤i} a_ij`` for i = 1 … M, the mean over the tasks seen so far (figure 2 of the paper).
+    """Compute ``1/i Σ_{j≤i} a_ij`` for i = 1 … M, the mean over the tasks seen so far (figure 2 of the paper).
 
     >>> performance_after_each_task(AccuracyMatrix([[1.0, None], [0.5, 0.75]]))
     [1.0, 0.625]
@@ -233,12 +233,12 @@ class Summary:
     n: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON-compatible values."""
+        """Return the fields as JSON-compatible values."""
         return asdict(self)
 
 
 def summarize(values: ArrayLike | Tensor) -> Summary:
-    """Mean, sample standard deviation (n − 1) and the 95 % interval of the mean, ``t_{0.975, n−1} · s / √n``.
+    """Compute mean, sample standard deviation (n − 1) and 95 % interval of the mean, ``t_{0.975, n−1} · s / √n``.
 
     For a single value, ``std`` is 0 and ``ci95`` is None (JSON null).
 

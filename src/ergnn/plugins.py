@@ -1,4 +1,4 @@
-"""Plug-ins that need not be installed: files and modules that register selectors, backbones, methods, data sets."""
+"""Plug-ins named on the command line: files and modules that register selectors, backbones, methods, data sets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ergnn.errors import InputError
 
 
 def import_plugin(name: str) -> None:
-    """Import a plug-in, once; its methods then have options on the command line.
+    """Import a plug-in once, and add the options of its methods to the command line.
 
     Args:
-        name: a file that ends in ``.py``, which may import others of its folder, or the name of a module.
+        name: a file that ends in ``.py``, which may import other files in its folder, or the name of a module.
     """
     try:
         if name.endswith(".py"):
@@ -25,13 +25,13 @@ def import_plugin(name: str) -> None:
             signatures.add_source(name)
     except InputError as error:
         raise InputError(f"--import {name}: {error}") from None
-    except (Exception, SystemExit) as error:  # whatever somebody else's code brings about
+    except (Exception, SystemExit) as error:  # third-party code can raise anything
         raise InputError(f"--import {name}: cannot be imported ({type(error).__name__}: {error})") from None
 
 
 def _import_file(path: Path) -> None:
     if not path.is_file():
-        raise InputError("there is no such file")
+        raise InputError("no such file")
     module_name = f"ergnn_plugin_{path.stem}"
     loaded = sys.modules.get(module_name)
     if loaded is not None and loaded.__file__ == str(path):

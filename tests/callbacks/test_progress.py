@@ -29,7 +29,7 @@ def test_a_terminal_sees_a_line_a_task_and_the_epochs(stream: TaskStream) -> Non
     assert "5/5" in said
     assert "task 1 (classes 0, 1): learned in" in said
     assert "task 2 (classes 2, 3): learned in" in said
-    assert "4 nodes remembered" in said
+    assert "4 nodes stored" in said
 
 
 def test_nobody_is_bothered_where_there_is_no_terminal(stream: TaskStream, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,8 +90,8 @@ def test_features_that_are_not_finite_name_the_node(sparse: bool, value: float) 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"edge_index": torch.tensor([[0], [3]])}, "tiny: an edge names node 3; nodes are 0 to 2"),
-        ({"edge_index": torch.tensor([[-1], [0]])}, "tiny: an edge names node -1; nodes are 0 to 2"),
+        ({"edge_index": torch.tensor([[0], [3]])}, "tiny: an edge contains node 3; nodes are 0 to 2"),
+        ({"edge_index": torch.tensor([[-1], [0]])}, "tiny: an edge contains node -1; nodes are 0 to 2"),
         (
             {"edge_weight": torch.tensor([1.0, -0.5])},
             "tiny: an edge has weight -0.5; weights must be finite, 0 or",

@@ -87,7 +87,7 @@ def test_a_file_that_is_no_whole_gzip_file_is_refused_by_name(tmp_path: Path) ->
     (tmp_path / "text.gz").write_text("not found")
     with pytest.raises(InputError, match=r"text\.gz: not a whole gzip file"):
         read_idx(tmp_path / "text.gz", 1)
-    with pytest.raises(InputError, match=r"none\.gz: there is no such file"):
+    with pytest.raises(InputError, match=r"none\.gz: no such file"):
         read_idx(tmp_path / "none.gz", 1)
 
 

@@ -57,7 +57,7 @@ def test_each_seed_draws_its_split_and_its_class_order() -> None:
 def test_seeded_orders_are_not_crossed_with_seeds() -> None:
     config = RunConfig("cora", class_order="seeded", seeds=3).resolved()
     assert len(members_of(config)) == 3
-    with pytest.raises(ValueError, match="only shuffled has several"):
+    with pytest.raises(ValueError, match="several orders need 'shuffled'"):
         RunConfig("cora", class_order="seeded", orders=2).resolved()
 
 

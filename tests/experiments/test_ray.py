@@ -142,7 +142,7 @@ def test_the_command_runs_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "ER-GAT" in capsys.readouterr().out
     assert not (tmp_path / "out" / "runs.sqlite").exists()
     assert main([*words, "--resume"]) == 0
-    assert "all runs are there already" in capsys.readouterr().err
+    assert "all runs are already in the store" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

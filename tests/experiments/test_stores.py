@@ -200,7 +200,7 @@ def test_a_later_schema_is_refused(store_path: str) -> None:
 
 
 def test_a_store_that_is_not_there_is_named(postgresql: str, server: str) -> None:
-    with pytest.raises(InputError, match="there is no such run store"):
+    with pytest.raises(InputError, match="no such run store"):
         RunStore(postgresql, create=False)
     with pytest.raises(InputError, match='database "nowhere" does not exist'):
         RunStore(server.format("nowhere"))

@@ -295,6 +295,6 @@ def test_forget_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "ids.csv").write_text(f"id\n{SECRET}\n")
     assert main(["forget", str(folder.root), "--nodes", str(tmp_path / "ids.csv"), "--retrain"]) == 0
     out = capsys.readouterr().out
-    assert "nothing of them is left in the model of version 2" in out
+    assert "the model of version 2 no longer depends on them" in out
     assert "ergnn predict" in out
-    assert "older versions (0, 1) still hold them" in out
+    assert "older versions (0, 1) still contain them" in out

@@ -250,9 +250,9 @@ def test_evaluate_forget_rollback_and_export(root: str, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["observe", "{root}"], "no files were named"),
-        (["observe", "{root}", "--resume", "--nodes", "x.csv"], "--resume goes on with files that are in the folder"),
-        (["observe", "{root}", "--graph", "g.npz", "--nodes", "x.csv"], "--graph names one file"),
+        (["observe", "{root}"], "no input files"),
+        (["observe", "{root}", "--resume", "--nodes", "x.csv"], "--resume uses the files already stored in the folder"),
+        (["observe", "{root}", "--graph", "g.npz", "--nodes", "x.csv"], "--graph is one file"),
         (["observe", "{root}", "--nodes", "missing.csv"], "missing.csv"),
         (["predict", "{root}", "--nodes", "missing.csv"], "missing.csv"),
         (["evaluate", "{root}/nowhere"], "there is no such folder"),

@@ -184,7 +184,7 @@ def test_what_is_added_does_not_change_with_the_callers_tensor():
 def test_a_node_is_not_remembered_twice(nodes: list[int]):
     graph, buffer = random_graph(), ExperienceBuffer()
     buffer.add(graph, 0, torch.tensor([1, 2]), torch.zeros(2))
-    with pytest.raises(InputError, match=rf"node {nodes[1]} is remembered already"):
+    with pytest.raises(InputError, match=rf"node {nodes[1]} is already in the buffer"):
         buffer.add(graph, 1, torch.tensor(nodes), torch.zeros(2))
 
 

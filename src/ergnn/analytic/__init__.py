@@ -1,19 +1,19 @@
-"""Closed-form classification on propagated features: nothing is trained by steps, and nothing is forgotten.
+"""Closed-form classification on propagated features.
 
 ``maps``
-    feature maps, one file each: which powers of the normalized adjacency are applied to the features.
+    feature maps, one file each: polynomials of the normalized adjacency matrix.
 ``propagation``
-    the normalized adjacency as an operator.
+    the normalized adjacency matrix as an operator.
 ``inputs``
-    a graph's features, scaled and, where they are wide, sketched.
+    the features of a graph, scaled and, if there are many columns, sketched.
 ``features``
-    φ of a graph's nodes under a feature map, in column blocks.
+    φ of the nodes of a graph under a feature map, in column blocks.
 ``ridge``
     weighted ridge regression with exact leave-one-out errors.
 ``state``
-    training nodes and labels, and the rows of φ that belong to them.
+    training nodes and labels, and their rows of φ.
 ``kept``
-    rows of φ, or their k-means centroids, for nodes that are not kept.
+    rows of φ that are stored without their nodes, and k-means centroids of them.
 """
 
 from ergnn.analytic.features import Features

@@ -1,4 +1,4 @@
-"""φ of a graph's nodes under a feature map, without holding φ of all of them where that is large."""
+"""φ of the nodes of a graph under a feature map, computed in blocks of columns."""
 
 from __future__ import annotations
 
@@ -14,43 +14,42 @@ from ergnn.analytic.propagation import NormalizedAdjacency
 from ergnn.distributed import Ranks, sum_over_ranks
 
 CONSTANT = 0.3
-"""Appended to each row of φ: an intercept that the penalty applies to."""
+"""Appended to each row of φ: an intercept, which is penalized like other weights."""
 
 BLOCK_BYTES = {"cpu": 3 << 29, "cuda": 1 << 32}
-"""Memory that one block of columns takes while it is propagated, by device."""
+"""Memory for one block of columns during propagation, by device."""
 
 MATRICES = 4
-"""Matrices of the size of a block that exist at a time: X, Z, Z scaled, and the next Z."""
+"""Number of matrices of the size of a block that exist at a time: X, Z, Z scaled, and the next Z."""
 
 CACHE_BYTES, CACHE_COLUMNS = 1 << 21, 8
-"""On a CPU, a matrix of a block stays within so many bytes, down to so many columns: it then stays in the cache."""
+"""On a CPU, maximum bytes of a block's matrix, so that it fits in the cache; but at least this many columns."""
 
 GPU_COLUMNS = 64
-"""On a GPU, a matrix of a block stays within the L2 cache, down to so many columns."""
+"""On a GPU, a block's matrix fits in the L2 cache, but has at least this many columns."""
 
 KEPT_BYTES = 1 << 30
-"""On a CPU, Z of all nodes is kept after the first sweep if it takes no more; on a GPU, up to a quarter of what is
-free."""
+"""On a CPU, Z of all nodes is cached after the first sweep if it takes at most this many bytes; on a GPU, a quarter of
+the free memory."""
 
 ROUNDING = 100
-"""Rows of a block that are shorter than so many units of rounding are what is left of a sum that is zero."""
+"""Rows of a block with a norm below this many machine epsilons count as zero."""
 
 
 class Features:
     """``φ_v = [z_v1/‖z_v1‖, …, z_vB/‖z_vB‖] / √B, 0.3`` with ``Z_k = p_k(S) X``; a zero row stays zero.
 
-    A *sweep* propagates all columns of X, a few at a time, and takes what is needed of each: rows of some nodes, and
-    the lengths ``‖z_vk‖`` of all. Rows of few nodes are computed from the other side:
-    ``E p_k(S) X = (p_k(Sᵀ) Eᵀ)ᵀ X`` propagates a column per node instead of a column per feature. Scores of all nodes
-    use ``p_k(S) X W = p_k(S) (X W)``, a column per class and block. Memory is that of a block of columns and of what
-    is returned, whether X and the edges are in memory or in mapped files.
+    A *sweep* propagates all columns of X, a few at a time, and stores the rows of some nodes and the norms ``‖z_vk‖``
+    of all. For few nodes, ``E p_k(S) X = (p_k(Sᵀ) Eᵀ)ᵀ X`` propagates one column per node instead of one per feature.
+    Scores of all nodes use ``p_k(S) X W = p_k(S) (X W)``, one column per class and block. Memory is bounded by a block
+    of columns and the returned values, whether X and the edges are in memory or in mapped files.
 
     Args:
         feature_map: the polynomials.
         operator: S.
         inputs: X.
-        block_bytes: memory for a block of columns; by default that of the device.
-        kept_bytes: memory for Z of all nodes; where it takes more, each sweep computes it again.
+        block_bytes: memory for a block of columns; the default depends on the device.
+        kept_bytes: memory for Z of all nodes; if it takes more, each sweep recomputes it.
     """
 
     def __init__(
@@ -71,20 +70,20 @@ class Features:
 
     @property
     def width(self) -> int:
-        """Columns of φ."""
+        """Number of columns of φ."""
         return self.feature_map.num_blocks * self.inputs.width + 1
 
     def rows(self, nodes: Tensor, ranks: Ranks | None = None) -> Tensor:
-        """φ of some nodes, ``[nodes, width]``.
+        """Return φ of some nodes, ``[nodes, width]``.
 
         Args:
-            nodes: their ids.
-            ranks: processes that call this together, with the same nodes; each propagates its share of the columns.
+            nodes: node ids.
+            ranks: the process group, if all ranks call this with the same nodes; each propagates some of the columns.
         """
         out = torch.zeros(nodes.numel(), self.width, dtype=self.inputs.dtype, device=nodes.device)
         z = out[:, :-1].unflatten(1, (self.feature_map.num_blocks, self.inputs.width))
         few = nodes.numel() < self.inputs.width
-        if ranks is not None:  # whatever this rank has kept: all must do the same
+        if ranks is not None:  # ignore this rank's cache: all ranks must take the same branch
             self._from_nodes(nodes, z) if few else self._sweep(nodes, z, ranks)
         elif self._kept is None and few and not (self.operator.device.type == "cuda" and self._fits()):
             self._from_nodes(nodes, z)
@@ -98,14 +97,14 @@ class Features:
         return out
 
     def norms(self) -> Tensor:
-        """``‖z_vk‖`` of all nodes, ``[nodes, blocks]``; infinite for a zero row."""
+        """Return ``‖z_vk‖`` of all nodes, ``[nodes, blocks]``; infinite for a zero row."""
         if self._norms is None:
             self._sweep()
         assert self._norms is not None
         return self._norms
 
     def scores(self, weight: Tensor) -> Tensor:
-        """``φ W`` of all nodes, ``[nodes, columns of W]``, for W ``[width, columns]``."""
+        """Return ``φ W`` of all nodes, ``[nodes, columns of W]``, for W ``[width, columns]``."""
         count, norms, columns = self.feature_map.num_blocks, self.norms(), weight.size(1)
         weight = weight.to(self.inputs.dtype)
         parts = weight[:-1].unflatten(0, (count, self.inputs.width))
@@ -124,7 +123,7 @@ class Features:
         return out
 
     def _sweep(self, nodes: Tensor | None = None, z: Tensor | None = None, ranks: Ranks | None = None) -> None:
-        """Propagate all columns; fill the norms, Z if it is to be kept, and else ``z`` of some nodes."""
+        """Propagate all columns; store the norms, and either Z of all nodes if it fits, or ``z`` of some nodes."""
         shape = (self.inputs.num_nodes, self.feature_map.num_blocks)
         total = torch.zeros(shape, dtype=self.inputs.dtype, device=self.operator.device)
         kept = total.new_empty(*shape, self.inputs.width) if ranks is None and self._fits() else None
@@ -140,7 +139,7 @@ class Features:
         self._norms, self._kept = _length(total.sqrt_()), kept
 
     def _ranges(self, ranks: Ranks | None) -> Iterator[tuple[int, int]]:
-        """The columns of each block; of a rank, those of its share."""
+        """Yield the column range of each block; on several ranks, only those of this rank's share."""
         width = self.inputs.width
         start, stop = 0, width
         if ranks is not None:
@@ -158,7 +157,7 @@ class Features:
                 rows[:, k] = self.inputs.t_matmul(block).T
 
     def _step(self, most: int) -> int:
-        """How many columns a block has."""
+        """Return the number of columns per block."""
         column = max(1, self.inputs.num_nodes * self.inputs.dtype.itemsize)
         if self.operator.device.type == "cpu":
             most = min(most, max(CACHE_COLUMNS, CACHE_BYTES // column))
@@ -168,7 +167,7 @@ class Features:
         return max(1, min(most, self.block_bytes // (column * MATRICES)))
 
     def _fits(self) -> bool:
-        """Whether Z of all nodes may stay in memory."""
+        """Return whether Z of all nodes may stay in memory."""
         most = self.kept_bytes
         if most is None:
             device = self.operator.device
@@ -178,5 +177,5 @@ class Features:
 
 
 def _length(norm: Tensor) -> Tensor:
-    """What to divide rows of this norm by; a zero row stays zero."""
+    """Return the divisor for rows of this norm; infinite for a zero row, which stays zero."""
     return torch.where(norm > ROUNDING * torch.finfo(norm.dtype).eps, norm, torch.inf)

@@ -1,4 +1,4 @@
-"""A graph's features as the maps read them: rows scaled, wide ones sketched, a few columns at a time."""
+"""The features of a graph as input of feature maps: rows are scaled, and many columns are sketched."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ NONZEROS = 3
 
 SKETCH_SEED = 7
 COPIED_BYTES = 1 << 28
-"""Dense features are converted once if they take no more memory than this; else by each product."""
+"""Dense features are converted once if they take at most this many bytes, otherwise by each product."""
 
 ROW_BLOCK = 1 << 16
-"""Rows of dense features that are converted at a time."""
+"""Rows of dense features to convert at a time."""
 
 RELEASE_BYTES = 1 << 28
-"""Pages of mapped features are released after so many bytes were read."""
+"""Pages of mapped features are released after this many bytes have been read."""
 
 
 class Sketch:
-    """A sparse sign matrix P ``[width, size]``: three entries of ±1/√3 per row, in columns drawn at random.
+    """A sparse random sign matrix P ``[width, size]``, with three entries of ±1/√3 per row in random columns.
 
-    ``E[P Pᵀ] = I``, so that ``X P`` keeps the inner products of rows in expectation (Kane and Nelson, 2014). Since P
-    acts on columns and S on rows, ``S (X P) = (S X) P``. All learners draw the same P for the same width and size.
+    ``E[P Pᵀ] = I``, so ``X P`` preserves the inner products of rows in expectation (Kane and Nelson, 2014). Since P
+    acts on columns and S on rows, ``S (X P) = (S X) P``. All learners use the same P for the same width and size.
     """
 
     def __init__(self, width: int, size: int, device: torch.device | str = "cpu") -> None:
@@ -40,7 +40,7 @@ class Sketch:
         self._column, self._sign = column.to(device), (sign / NONZEROS**0.5).to(device)
 
     def columns(self, first: int, last: int, dtype: torch.dtype) -> Tensor:
-        """``P[:, first:last]``, dense."""
+        """Compute ``P[:, first:last]``, dense."""
         row = torch.arange(self.width, device=self._column.device).unsqueeze(1).expand_as(self._column)
         inside = (self._column >= first) & (self._column < last)
         out = torch.zeros(self.width, last - first, dtype=dtype, device=self._column.device)
@@ -48,11 +48,11 @@ class Sketch:
         return out.index_put_(index, self._sign[inside].to(dtype), accumulate=True)
 
     def matmul(self, w: Tensor) -> Tensor:
-        """``P w``."""
+        """Compute ``P w``."""
         return (self._sign.to(w.dtype).unsqueeze(2) * w[self._column]).sum(1)
 
     def t_matmul(self, q: Tensor) -> Tensor:
-        """``Pᵀ q``."""
+        """Compute ``Pᵀ q``."""
         out = q.new_zeros(self.size, q.size(1))
         for j in range(NONZEROS):
             out.index_add_(0, self._column[:, j], self._sign[:, j, None].to(q.dtype) * q)
@@ -62,13 +62,13 @@ class Sketch:
 class Inputs:
     """The features of a graph, each row divided by the sum of its absolute values.
 
-    For bags of words that is the share of each word; for dense features of any sign it makes nodes weigh about the
-    same in what their neighbors sum. A row of zeros stays zero.
+    For bags of words this gives the frequency of each word; for dense features of any sign it gives nodes about the
+    same weight in sums over neighbors. A row of zeros stays zero.
 
     Args:
-        graph: whose features are read; large dense ones are not copied.
-        sketch: how many columns to sketch the features to; None keeps them.
-        dtype: what to compute in.
+        graph: the graph; large dense features are not copied.
+        sketch: number of columns to sketch the features to; None for no sketch.
+        dtype: type to compute in.
     """
 
     def __init__(self, graph: Graph, sketch: int | None = None, dtype: torch.dtype = torch.float64) -> None:
@@ -98,7 +98,7 @@ class Inputs:
         self.num_nodes = graph.num_nodes
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Some columns, dense: ``[nodes, last − first]``."""
+        """Return some columns as a dense matrix ``[nodes, last − first]``."""
         if self.sketch is not None:
             return self._matmul(self.sketch.columns(first, last, self.dtype))
         if self._x.layout != torch.sparse_csr:
@@ -113,11 +113,11 @@ class Inputs:
         return out.index_put_(index, self._t.values()[begin:end], accumulate=True)
 
     def matmul(self, w: Tensor) -> Tensor:
-        """``X w`` for a dense ``[width, columns]``."""
+        """Compute ``X w`` for a dense ``[width, columns]``."""
         return self._matmul(w if self.sketch is None else self.sketch.matmul(w))
 
     def t_matmul(self, q: Tensor) -> Tensor:
-        """``Xᵀ q`` for a dense ``[nodes, columns]``."""
+        """Compute ``Xᵀ q`` for a dense ``[nodes, columns]``."""
         if self._x.layout == torch.sparse_csr:
             out = self._t @ q
         else:
@@ -135,7 +135,7 @@ class Inputs:
         return out.mul_(self._scale)
 
     def _row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Dense features, some rows at a time; pages of a mapped file are released on the way."""
+        """Yield dense features in blocks of rows, and release the pages of a mapped file after use."""
         read = 0
         for first in range(0, self._x.size(0), ROW_BLOCK):
             part = self._x[first : first + ROW_BLOCK]

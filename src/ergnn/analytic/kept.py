@@ -1,4 +1,4 @@
-"""Rows of φ that are kept where their nodes are not: all of them, or a few centroids per class."""
+"""Rows of φ that are stored without their nodes: all of them, or a few centroids per class."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MOST_ITERATIONS = 50
+MAX_ITERATIONS = 50
 
 
 class KeptRows:
-    """For each feature map by name: rows of φ, their labels, and how many examples each row stands for."""
+    """Rows of φ, their labels, and the number of examples that each represents, per feature map."""
 
     def __init__(self) -> None:
         self._parts: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
@@ -24,18 +24,18 @@ class KeptRows:
         return sum(part.numel() * part.element_size() for parts in self._parts.values() for part in parts)
 
     def get(self, name: str) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Rows, labels and counts under a map."""
+        """Return the rows, labels and counts of a feature map."""
         return self._parts.get(name)
 
     def add(self, name: str, rows: Tensor, labels: Tensor) -> None:
-        """Keep more rows, each standing for one example."""
+        """Store more rows, one example each."""
         counts = torch.ones(labels.numel(), dtype=torch.float64, device=labels.device)
         new = (rows, labels, counts)
         old = self._parts.get(name)
         self._parts[name] = new if old is None else tuple(map(torch.cat, zip(old, new, strict=True)))  # type: ignore[assignment]
 
     def compress(self, per_class: int, seed: int) -> None:
-        """Replace the rows of each class by at most ``per_class`` centroids, in float32."""
+        """Replace the rows of each class with at most ``per_class`` centroids, in float32."""
         for name, (rows, labels, counts) in self._parts.items():
             parts = []
             for c in labels.unique():
@@ -53,22 +53,22 @@ class KeptRows:
 
 
 def k_means(rows: Tensor, counts: Tensor, k: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Lloyd's algorithm from k-means++ seeds.
+    """Run Lloyd's algorithm, initialized by k-means++.
 
     Args:
         rows: ``[n, width]``.
-        counts: how many examples each row stands for.
-        k: how many centroids; rows stay as they are if there are no more.
-        generator: of the seeds, on the CPU.
+        counts: number of examples that each row represents.
+        k: number of centroids; if there are at most k rows, they are returned unchanged.
+        generator: CPU generator of the seeds.
 
     Returns:
-        the centroids and how many examples each stands for.
+        The centroids, and the number of examples that each represents.
     """
     if rows.size(0) <= k:
         return rows, counts
     centers = rows[_seeds(rows, counts, k, generator)]
     nearest = torch.full_like(counts, -1, dtype=torch.long)
-    for _ in range(MOST_ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         found = torch.cdist(rows, centers).argmin(1)
         if torch.equal(found, nearest):
             break
@@ -82,7 +82,7 @@ def k_means(rows: Tensor, counts: Tensor, k: int, generator: torch.Generator) ->
 
 
 def _seeds(rows: Tensor, counts: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """k-means++ (Arthur and Vassilvitskii, 2007): each seed drawn by its squared distance to those before."""
+    """Draw k-means++ seeds (Arthur and Vassilvitskii, 2007), each by its squared distance to the earlier ones."""
     chosen = [int(torch.multinomial(counts.cpu(), 1, generator=generator))]
     distance = torch.full_like(counts, float("inf"))
     while len(chosen) < k:

@@ -1,4 +1,4 @@
-"""The normalized adjacency of a graph as an operator."""
+"""The normalized adjacency matrix of a graph as an operator."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.errors import InputError
 
 MATRIX_EDGES = 1 << 22
-"""On a CPU, graphs of at most so many edges are multiplied as a stored sparse matrix."""
+"""On a CPU, graphs of at most this many edges are stored as a sparse matrix."""
 
 
 class NormalizedAdjacency:
-    """``S = D̃^-½ (A + I) D̃^-½``, as GCN has it.
+    """``S = D̃^-½ (A + I) D̃^-½``, as in GCN.
 
-    Row v of ``S x`` sums over the in-neighbors of v and v itself; D̃ holds in-degrees, for both ends of an edge, also
-    where the graph is directed. A node is linked to itself exactly once, with weight 1, whatever self-loops the graph
-    has. A node without edges keeps its own row. Small or weighted graphs are stored as a sparse matrix; others use the
-    kernels for neighbor sums.
+    Row v of ``S x`` sums over the in-neighbors of v and v itself. D̃ contains in-degrees for both ends of an edge, also
+    in a directed graph. Each node has exactly one self-loop of weight 1, regardless of the self-loops of the graph. A
+    node without edges keeps its own row. Small or weighted graphs are stored as a sparse matrix; others use the kernels
+    for neighbor sums.
 
     Args:
         graph: the graph.
@@ -40,7 +40,7 @@ class NormalizedAdjacency:
             self._scale = self._links.degree().double().rsqrt()
 
     def matmul(self, x: Tensor) -> Tensor:
-        """``S x`` for a dense ``[nodes, columns]``, in its precision."""
+        """Compute ``S x`` for a dense ``[nodes, columns]``, in its precision."""
         if self._links is not None:
             scale = self._scale.to(x.dtype).unsqueeze(1)
             return neighbor_sum(x * scale, self._links).mul_(scale)
@@ -64,12 +64,12 @@ class NormalizedAdjacency:
 
 
 def _matrix(graph: Graph, edge_weight: Tensor | None) -> Tensor:
-    """S as a CSR matrix in float64, rows being targets."""
+    """Return S as a CSR matrix in float64; rows are targets."""
     source, target = graph.edge_index.long()
     weight = torch.ones(graph.num_edges, device=graph.device) if edge_weight is None else edge_weight
     if weight.shape != (graph.num_edges,):
         raise InputError(
-            f"{graph.name}: edge_weight has shape {tuple(weight.shape)}; expected [{graph.num_edges}], the edges"
+            f"{graph.name}: edge_weight has shape {tuple(weight.shape)}; expected [{graph.num_edges}], one per edge"
         )
     if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(f"{graph.name}: an edge weight is negative, NaN or infinite; weights must be 0 or more")
@@ -86,6 +86,6 @@ def _matrix(graph: Graph, edge_weight: Tensor | None) -> Tensor:
 
 
 def _csr32(matrix: Tensor) -> Tensor:
-    """With 32-bit indices, which the library for products would otherwise convert to each time."""
+    """Convert to 32-bit indices, which sparse products would otherwise do every time."""
     parts = (matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values())
     return torch.sparse_csr_tensor(*parts, matrix.shape, check_invariants=False)

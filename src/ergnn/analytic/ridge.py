@@ -13,7 +13,7 @@ from ergnn.errors import InputError
 
 LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 DEFAULT_LAMBDA = 0.3
-"""λ where leave-one-out cannot tell: no class has two rows."""
+"""λ if leave-one-out is not possible, because no class has two rows."""
 
 DEFAULT_TEMPERATURE = 10.0
 """τ in the same case."""
@@ -22,13 +22,13 @@ TEMPERATURES = (0.1, 1000.0)
 """Bounds of τ."""
 
 ROW_BLOCK = 1 << 13
-"""Rows that are summed at a time."""
+"""Rows to sum at a time."""
 
 GRID_WIDTH = 1 << 11
-"""Primal systems of more columns are not solved for every λ."""
+"""Primal systems with more columns are not solved for every λ."""
 
 LOO_ROWS = 1 << 11
-"""The most rows that leave-one-out errors are computed of; of more, evenly spaced ones. All rows are fitted."""
+"""Maximum number of rows for leave-one-out errors, evenly spaced if there are more. All rows are fitted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,11 @@ class RidgeSolution:
 
     Args:
         weight: W, ``[width, classes]``, float64.
-        classes: the class of each column, ascending.
+        classes: class of each column, ascending.
         lam: λ.
         temperature: τ; ``softmax(τ φW)`` are the probabilities.
-        loo: left-out scores of the rows, ``[rows, classes]``, or of :data:`LOO_ROWS` of them.
-        loo_error: their weighted mean squared error, over classes of two or more rows; None if there is none.
+        loo: leave-one-out scores of the rows, ``[rows, classes]``, or of :data:`LOO_ROWS` of them.
+        loo_error: their weighted mean squared error over classes of two or more rows; None if there are none.
     """
 
     weight: Tensor
@@ -53,7 +53,7 @@ class RidgeSolution:
 
 
 def class_weights(labels: Tensor, counts: Tensor) -> Tensor:
-    """``w ∝ count · n_c^-½``, scaled so that ``Σ w = Σ count``; n_c is the sum of the counts in a class."""
+    """Compute ``w ∝ count · n_c^-½``, scaled so that ``Σ w = Σ count``; n_c is the sum of counts in a class."""
     classes, column = torch.unique(labels, return_inverse=True)
     size = counts.new_zeros(classes.numel()).index_add_(0, column, counts)
     weights = counts * size.rsqrt()[column]
@@ -61,11 +61,11 @@ def class_weights(labels: Tensor, counts: Tensor) -> Tensor:
 
 
 class Moments:
-    """``Σ n_c^-½ φφᵀ`` and ``Σ_c φ`` of labeled rows, kept from one solve to the next.
+    """``Σ n_c^-½ φφᵀ`` and ``Σ_c φ`` of labeled rows, cached between solves.
 
-    A class of a new size changes the factor of its rows, and then all rows are summed again. While classes that are
-    there keep their sizes, as where each task brings new ones, only new rows are summed. The result then depends on the
-    order of updates by rounding.
+    If the size of a class changes, so does the factor of its rows, and all rows are summed again. If existing classes
+    keep their sizes, as when each task has new classes, only new rows are summed. The result then depends on the order
+    of updates up to rounding.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Moments:
         self.classes = self.sizes = self.gram = self.sums = torch.empty(0, dtype=torch.float64)
 
     def update(self, ids: Tensor, rows: Tensor, labels: Tensor, counts: Tensor) -> None:
-        """Make these the rows that are summed; a row that is known by its id has not changed since."""
+        """Update the sums to the given rows; rows with known ids must not have changed."""
         classes, column = torch.unique(labels, return_inverse=True)
         sizes = counts.new_zeros(classes.numel()).index_add_(0, column, counts)
         new = torch.ones_like(ids, dtype=torch.bool)
@@ -106,25 +106,25 @@ def fit_ridge(
     ids: Tensor | None = None,
     moments: Moments | None = None,
 ) -> RidgeSolution:
-    """``W = (Σ w φφᵀ + λI)⁻¹ Σ w φyᵀ`` for one-hot y and the weights of :func:`class_weights`.
+    """Solve ``W = (Σ w φφᵀ + λI)⁻¹ Σ w φyᵀ`` for one-hot y and the weights of :func:`class_weights`.
 
-    With ``P = √w φ`` and ``T = √w y`` the smaller of ``PPᵀ`` (dual) and ``PᵀP`` (primal) is solved. The score of row i
-    under the head that is fitted without it, with the same weights w, is ``y_i − (t_i − f_i) / ((1 − h_i) √w_i)`` with
-    the fit ``f = H t`` and the leverage ``h = diag H``, ``H = P (PᵀP + λI)⁻¹ Pᵀ``. λ has the least weighted squared
-    error of these scores; of primal systems wider than :data:`GRID_WIDTH`, it is the minimum nearest to
+    With ``P = √w φ`` and ``T = √w y``, the smaller of ``PPᵀ`` (dual) and ``PᵀP`` (primal) is solved. The score of row i
+    under a head fitted without it, with the same weights w, is ``y_i − (t_i − f_i) / ((1 − h_i) √w_i)`` with the fit
+    ``f = H t`` and the leverage ``h = diag H``, ``H = P (PᵀP + λI)⁻¹ Pᵀ``. λ minimizes the weighted squared error of
+    these scores; in primal systems wider than :data:`GRID_WIDTH`, it is the local minimum nearest to
     :data:`DEFAULT_LAMBDA` (:func:`descend`). Then τ minimizes their weighted negative log-likelihood (convex in τ).
-    Rows of a class with a single row count for neither: without that row, nothing is known of the class.
+    Classes with a single row are excluded from both.
 
     Args:
         rows: φ, ``[n, width]``, any float type.
         labels: ``[n]``.
-        counts: how many examples each row stands for, above 0; by default one.
-        lambdas: the penalties that compete, each above 0, ascending.
-        ids: of the rows, for ``moments``.
-        moments: sums over rows that are kept from solve to solve.
+        counts: number of examples that each row represents, above 0; by default 1.
+        lambdas: candidates for λ, each above 0, ascending.
+        ids: ids of the rows, for ``moments``.
+        moments: cached sums over rows.
     """
     if not rows.size(0) or rows.size(0) != labels.numel():
-        raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; as many of both are needed, and at least 1")
+        raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; the numbers must be equal and at least 1")
     if not lambdas or min(lambdas) <= 0:
         raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
     counts = torch.ones_like(labels, dtype=torch.float64) if counts is None else counts.double()
@@ -141,14 +141,14 @@ def fit_ridge(
     else:
         if (
             moments is None or count <= LOO_ROWS
-        ):  # few rows are summed in one order, so that a resumed run has the same bits
+        ):  # sum few rows in a fixed order, so that resumed runs are bitwise equal
             moments = Moments()
         moments.update(torch.arange(count, device=labels.device) if ids is None else ids, rows, labels, counts)
         system = _Primal(rows, y, w, chosen, moments)
-    told = (size > 1)[column[chosen]]
+    informative = (size > 1)[column[chosen]]
     lam, error = float(DEFAULT_LAMBDA if len(lambdas) > 1 else lambdas[0]), None
-    if bool(told.any()):
-        share = torch.where(told, w[chosen], 0.0)
+    if bool(informative.any()):
+        share = torch.where(informative, w[chosen], 0.0)
         share, own = share / share.sum(), y[chosen]
 
         def loo_error(i: int) -> float:
@@ -163,12 +163,12 @@ def fit_ridge(
             error = errors[best]
         lam = float(lambdas[best])
     loo = system.left_out(lam)
-    temperature = best_temperature(loo[told], column[chosen][told], w[chosen][told])
+    temperature = best_temperature(loo[informative], column[chosen][informative], w[chosen][informative])
     return RidgeSolution(system.weight(lam), classes, lam, temperature, loo, error)
 
 
 def descend(error: Callable[[int], float], count: int, start: int) -> tuple[int, float]:
-    """From ``start`` to the nearest place in ``range(count)`` whose error neither neighbor undercuts, and that error.
+    """Find the local minimum of the error in ``range(count)`` reached from ``start``; return its position and error.
 
     Errors that differ by rounding only count as equal.
     """
@@ -185,7 +185,7 @@ def descend(error: Callable[[int], float], count: int, start: int) -> tuple[int,
 
 
 def least(errors: Sequence[float]) -> int:
-    """Where the least error is; of errors that differ by rounding only, the first."""
+    """Return the position of the smallest error; among errors equal up to rounding, the first."""
     best = 0
     for i, error in enumerate(errors):
         if error < errors[best] * (1 - 1e-9):
@@ -194,7 +194,7 @@ def least(errors: Sequence[float]) -> int:
 
 
 class _System(ABC):
-    """Rows ``P = √w φ`` and targets ``T = √w y``, and which rows are left out in turn."""
+    """A linear system with rows ``P = √w φ`` and targets ``T = √w y``; ``chosen`` rows are left out in turn."""
 
     def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor) -> None:
         self.root = w[chosen].sqrt()[:, None]
@@ -202,11 +202,11 @@ class _System(ABC):
 
     @abstractmethod
     def weight(self, lam: float) -> Tensor:
-        """W for λ."""
+        """Return W for λ."""
 
     @abstractmethod
     def left_out(self, lam: float) -> Tensor:
-        """Left-out scores of the chosen rows for λ, ``[chosen, classes]``."""
+        """Return the leave-one-out scores of the chosen rows for λ, ``[chosen, classes]``."""
 
 
 class _Dual(_System):
@@ -223,7 +223,7 @@ class _Dual(_System):
         return self.all.T @ (self.u @ (self.ut / (self.s + lam)[:, None]))
 
     def left_out(self, lam: float) -> Tensor:
-        """``t_i − f_i = λ α_i`` and ``1 − h_i = λ (PPᵀ + λI)⁻¹_ii``, so that λ cancels."""
+        """Use ``t_i − f_i = λ α_i`` and ``1 − h_i = λ (PPᵀ + λI)⁻¹_ii``, where λ cancels."""
         v = (self.s + lam).reciprocal()
         alpha, inverse = self.chosen @ (v[:, None] * self.ut), self.chosen.square() @ v
         return (self.t - alpha / inverse[:, None]) / self.root
@@ -256,7 +256,7 @@ class _Primal(_System):
 
 
 def best_temperature(scores: Tensor, column: Tensor, weights: Tensor) -> float:
-    """The τ that minimizes ``−Σ w log softmax(τ f)_y``, by bisection of its derivative ``Σ w (Σ_c p_c f_c − f_y)``."""
+    """Minimize ``−Σ w log softmax(τ f)_y`` over τ, by bisection of its derivative ``Σ w (Σ_c p_c f_c − f_y)``."""
     if not scores.size(0) or scores.size(1) < 2:
         return DEFAULT_TEMPERATURE
     own = scores.gather(1, column[:, None]).flatten()

@@ -1,4 +1,4 @@
-"""Training nodes and their labels; rows of φ are a cache, so that every change of the data is exact."""
+"""Training nodes and their labels. Rows of φ are a cache, so every change of the data is exact."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from ergnn.errors import InputError
 
 
 class AnalyticState:
-    """Which nodes are labeled, and how; in the order of their ids.
+    """The labeled nodes and their labels, in the order of node ids.
 
-    The head is a function of these and of the graph. However labels came, were corrected or removed, the head is the
-    one that the final data give at once.
+    The head depends only on these and on the graph, not on the order in which labels were added, corrected or removed.
 
     Attributes:
         nodes: ids, ascending.
         labels: their labels.
-        kept: labeled rows whose nodes are not kept.
+        kept: labeled rows of φ that are stored without their nodes.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
@@ -40,14 +39,14 @@ class AnalyticState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of ids, labels and kept rows."""
+        """Bytes of ids, labels and stored rows."""
         return (self.nodes.numel() + self.labels.numel()) * 8 + self.kept.nbytes
 
     def update(self, nodes: Tensor, labels: Tensor) -> None:
-        """Add labels; a node that has one gets the new one."""
+        """Add labels; a new label replaces an earlier one of the same node."""
         if nodes.shape != labels.shape or nodes.unique().numel() < nodes.numel():
             raise InputError(
-                f"{nodes.numel()} node(s) and {labels.numel()} label(s); give one label per node, each once"
+                f"{nodes.numel()} node(s) and {labels.numel()} label(s); pass one label per node, each node once"
             )
         old = ~torch.isin(self.nodes.to(nodes.device), nodes)
         if not bool(old.all()):
@@ -58,7 +57,7 @@ class AnalyticState:
         self.nodes = joined[order]
 
     def remove(self, nodes: Tensor) -> None:
-        """Remove labels, and all that was computed for their nodes."""
+        """Remove labels, and everything computed for their nodes."""
         nodes = nodes.to(self.nodes.device)
         missing = nodes[~torch.isin(nodes, self.nodes)]
         if missing.numel():
@@ -68,7 +67,7 @@ class AnalyticState:
         self.forget_rows(nodes)
 
     def forget_rows(self, nodes: Tensor | None = None) -> None:
-        """Drop cached rows of φ, of some nodes or of all; they are computed again when they are needed."""
+        """Drop cached rows of φ, of some nodes or of all; they are recomputed when needed."""
         self._moments.clear()
         if nodes is None:
             self._rows.clear()
@@ -78,7 +77,7 @@ class AnalyticState:
             self._rows[name] = ids[keep], rows[keep]
 
     def move(self, before: Graph, after: Graph, maps: Sequence[FeatureMap]) -> None:
-        """Drop the cached rows that a change of the graph can have changed."""
+        """Drop the cached rows that may differ in the new graph."""
         changed = changed_nodes(before, after)
         for each in maps:
             if each.name in self._rows:
@@ -89,11 +88,11 @@ class AnalyticState:
                 self._rows[each.name] = ids[keep], rows[keep]
 
     def rows(self, features: Features) -> Tensor:
-        """φ of the labeled nodes; only rows that are not cached are computed."""
+        """Return φ of the labeled nodes; only rows that are not cached are computed."""
         name, width = features.feature_map.name, features.width
         ids, rows = self._rows.get(name, (self.nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
         new, ranks = ~torch.isin(self.nodes, ids), current_ranks()
-        if ranks is not None:  # one that was handed its state has no cache; all compute what any of them needs
+        if ranks is not None:  # a rank that received its state has no cache; all compute the union of missing rows
             needed = new.int()
             sum_over_ranks(needed)
             new = needed > 0
@@ -110,7 +109,10 @@ class AnalyticState:
     def solve(
         self, features: Sequence[Features], lambdas: Sequence[float] = LAMBDAS
     ) -> tuple[int, RidgeSolution] | None:
-        """The head with the least leave-one-out error, and which of the features it is for; None without a label."""
+        """Solve for the head with the smallest leave-one-out error; return the index of its features and the head.
+
+        Returns None without labels.
+        """
         solutions = []
         for each in features:
             parts = []
@@ -128,14 +130,14 @@ class AnalyticState:
 
 
 def choose(solutions: Sequence[RidgeSolution]) -> tuple[int, RidgeSolution]:
-    """The solution with the least leave-one-out error; the first where leave-one-out cannot tell."""
+    """Return the solution with the smallest leave-one-out error, or the first if there are no errors to compare."""
     errors = [each.loo_error for each in solutions]
     best = least([error for error in errors if error is not None]) if None not in errors else 0
     return best, solutions[best]
 
 
 def changed_nodes(before: Graph, after: Graph) -> Tensor:
-    """Nodes of ``after`` whose features or in-neighbors are not those of ``before``, as a mask."""
+    """Return a mask of the nodes of ``after`` whose features or in-neighbors differ from ``before``."""
     common = min(before.num_nodes, after.num_nodes)
     changed = torch.ones(after.num_nodes, dtype=torch.bool, device=after.device)
     if before.x is after.x:
@@ -149,7 +151,7 @@ def changed_nodes(before: Graph, after: Graph) -> Tensor:
 
 
 def reached(graph: Graph, start: Tensor, num_hops: int) -> Tensor:
-    """Nodes that can be reached from ``start`` along at most ``num_hops`` edges, as a mask."""
+    """Return a mask of the nodes reachable from ``start`` along at most ``num_hops`` edges."""
     operator, mask = NormalizedAdjacency(graph), start
     for _ in range(num_hops):
         further = operator.matmul(mask.double().unsqueeze(1)).flatten() > 0
@@ -160,7 +162,7 @@ def reached(graph: Graph, start: Tensor, num_hops: int) -> Tensor:
 
 
 def _list_hashes(graph: Graph) -> Tensor:
-    """Degree and a 64-bit hash of the list of in-neighbors (and weights) of each node, whatever their order."""
+    """Return the degree and an order-independent 64-bit hash of the in-neighbors (and weights) of each node."""
     adj = adjacency_of(graph)
     total = torch.zeros(graph.num_nodes, dtype=torch.long, device=graph.device)
     if graph.edge_weight is not None:

@@ -3,17 +3,17 @@
 ``Learner.observe(task, callbacks=[…])`` and ``observe_together(…, callbacks=[…])`` call, in this order and for each
 learner:
 
-1. ``on_task_begin(learner, task)`` once the task has been accepted: every check has passed, the model has outputs for
-   its classes, and the task is on the learner's device. No training step has been taken.
-2. ``on_epoch_end(learner, progress)`` after every epoch, *only if* :attr:`CallbackList.wants_epochs`; otherwise
-   nothing is computed for it. ``progress`` is a :class:`~ergnn.training.TaskProgress`. Its ``epoch`` counts the epochs
-   of the task that are done, from 1 (a resumed task continues the count). Its ``loss`` is what was minimized in this
-   epoch (with mini-batches the mean over them), before the epoch's last step: a detached 0-d tensor on the learner's
-   device, which is not modified later. There is no device synchronization unless a callback reads its value
+1. ``on_task_begin(learner, task)`` after all checks have passed: the model has outputs for the classes of the task, and
+   the task is on the learner's device. No training step has been taken.
+2. ``on_epoch_end(learner, progress)`` after every epoch, if a callback overrides it
+   (:attr:`CallbackList.wants_epochs`). ``progress`` is a :class:`~ergnn.training.TaskProgress`. Its ``epoch`` is the
+   number of finished epochs of the task, from 1 (a resumed task continues the count). Its ``loss`` is the minimized
+   loss of this epoch before the last step (with mini-batches the mean over them): a detached 0-d tensor on the
+   learner's device, which is not modified later. The device is synchronized only if a callback reads its value
    (``float(progress.loss)``). ``progress.state_dict()`` is a checkpoint: ``Learner.observe(task, resume=…)`` continues
    from it.
-3. ``on_selection(learner, task, experience)`` after the method's ``after_task``, if the method has a buffer and it
-   remembers nodes of this task: ``experience`` is what was added.
+3. ``on_selection(learner, task, experience)`` after the method's ``after_task``, if nodes of this task were added to a
+   buffer: ``experience`` contains the added nodes.
 4. ``on_task_end(learner, task, record)`` last: the model has the new parameters, ``learner.history[-1]`` is
    ``record``, and the learner can make predictions.
 
@@ -37,24 +37,24 @@ from ergnn.training import TaskProgress
 class Callback:
     """Base class of callbacks. Every hook does nothing unless it is overridden.
 
-    A callback must not change the learner, the task or the global random state, so that results are the same with and
+    A callback must not change the learner, the task or the global random state, so results are the same with and
     without it.
     """
 
     def on_task_begin(self, learner: LearnerView, task: Task) -> None:
-        """A task is about to be learned."""
+        """Called before the first step of a task."""
 
     def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
-        """``progress.epoch`` epochs of the task are done."""
+        """Called after each epoch; ``progress.epoch`` epochs of the task are done."""
 
     def on_selection(self, learner: LearnerView, task: Task, experience: Experience) -> None:
-        """Nodes of the task have been selected and remembered."""
+        """Called after nodes of the task were selected and added to the buffer."""
 
     def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
-        """The task has been learned; ``record`` is its entry in ``learner.history``."""
+        """Called after a task was learned; ``record`` is its entry in ``learner.history``."""
 
     def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
-        """The task failed, and the learner has been restored."""
+        """Called after a task failed and the learner was restored."""
 
 
 class EpochCallback(Callback):

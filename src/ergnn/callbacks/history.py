@@ -9,7 +9,7 @@ from ergnn.methods.base import LearnerView
 
 
 class History(Recorder):
-    """Keeps all losses and the metrics of every task (see :class:`Recorder`).
+    """Stores all losses and the metrics of every task in memory (see :class:`Recorder`).
 
     Attributes:
         tasks: one dict of metrics per task, in the order of learning.
@@ -21,13 +21,13 @@ class History(Recorder):
         self._curves: dict[int, list[tuple[int, float]]] = {}
 
     def losses(self, task: int) -> list[float]:
-        """The loss of every epoch of a task, given by its number from 0."""
+        """Return the loss of every epoch of a task (numbered from 0)."""
         if task not in self._curves:
             raise InputError(f"task number {task} is not in this history; it has: {sorted(self._curves)}")
         return [loss for _, loss in self._curves[task]]
 
     def column(self, name: str) -> list[float | None]:
-        """One metric over all tasks; None for tasks without it."""
+        """Return one metric over all tasks; None for tasks without it."""
         known = sorted({key for metrics in self.tasks for key in metrics})
         if name not in known:
             raise InputError(f"no task has a metric {name!r}; available: {', '.join(known)}")

@@ -10,12 +10,12 @@ from ergnn.data.formats.boundary import extra
 from ergnn.data.stream import Task
 from ergnn.methods.base import LearnerView
 
-AT_ONCE = 1000
+BATCH_SIZE = 1000
 """Maximum number of metrics that MLflow accepts per batch."""
 
 
 class MLflow(Recorder):
-    """Logs to a new MLflow run, with the learner's settings as parameters; MLflow's active run is not touched.
+    """Logs to a new MLflow run, with the learner's settings as parameters; MLflow's active run does not change.
 
     The step of ``loss`` is the epoch, counted over all tasks; the step of the metrics of :class:`Recorder` is the task,
     from 1. The run is open until :meth:`close` (or the end of a ``with`` block). Needs the extra ``mlflow``.
@@ -66,8 +66,8 @@ class MLflow(Recorder):
 
         now = int(time.time() * 1000)
         metrics = [Metric(name, value, now, step) for name, value, step in values]
-        for start in range(0, len(metrics), AT_ONCE):
-            self._client.log_batch(self.run_id, metrics=metrics[start : start + AT_ONCE])
+        for start in range(0, len(metrics), BATCH_SIZE):
+            self._client.log_batch(self.run_id, metrics=metrics[start : start + BATCH_SIZE])
 
     def close(self) -> None:
         if self._client is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Progress(Callback):
     """Shows a progress bar over the epochs of a task, then one line per finished task.
 
-    Shows nothing if standard error is not a terminal. Losses are never read, so that the device is not synchronized.
+    Shows nothing if standard error is not a terminal. Losses are never read, so the device is not synchronized.
 
     Args:
         console: rich console to draw on; by default standard error.
@@ -54,8 +54,8 @@ class Progress(Callback):
     def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
         if self._bar is not None:
             buffer = learner.method.buffer
-            remembered = "" if buffer is None else f", {len(buffer)} nodes remembered"
-            line = f"{task.name}: learned in {record['train_seconds']:.1f} s{remembered}"
+            stored = "" if buffer is None else f", {len(buffer)} nodes stored"
+            line = f"{task.name}: learned in {record['train_seconds']:.1f} s{stored}"
             self._bar.console.print(line, markup=False, highlight=False)
         self._stop()
 

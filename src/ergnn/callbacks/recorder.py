@@ -23,7 +23,7 @@ class Recorder(Callback):
 
     Losses stay on their device; every ``every`` epochs, and at the end of a task, they are read together. The metrics
     of a task are ``train_seconds``, ``select_seconds``, ``trained_on`` (examples), ``buffer/nodes`` and
-    ``buffer/bytes`` if nodes are remembered, ``selection/…`` (values recorded by the selector), and, with a_ij the
+    ``buffer/bytes`` if the method has a buffer, ``selection/…`` (values recorded by the selector), and, with a_ij the
     score on task j after task i, over the tasks that the callback has seen: ``accuracy/task_j`` = a_ij,
     ``average_accuracy`` = mean_j a_ij and ``forgetting`` = mean_{j<i} (a_jj − a_ij).
 
@@ -106,7 +106,7 @@ class Recorder(Callback):
 
 
 def settings(learner: LearnerView) -> dict[str, Any]:
-    """The settings of a learner as plain values."""
+    """Return the settings of a learner as plain values."""
     backbone = learner.backbone if isinstance(learner.backbone, str) else type(learner.backbone).__name__
     training = {name: getattr(learner.training, name) for name in ("epochs", "lr", "weight_decay", "optimizer")}
     out: dict[str, Any] = {"backbone": backbone, "method": type(learner.method).__name__, "head": learner.heads.kind}

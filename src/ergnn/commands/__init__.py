@@ -1,1 +1,1 @@
-"""Commands that are more than a few lines; each module's ``add`` puts its command on the command line."""
+"""One module per command; its function ``add`` adds the command to the parser."""

@@ -1,4 +1,4 @@
-"""``ergnn evaluate``: how well every past update is known now."""
+"""``ergnn evaluate``: current accuracy on the held-out nodes of every update."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from ergnn.commands.folder_options import add_command, add_threads, use_threads
 if TYPE_CHECKING:
     from ergnn.folder.scoring import HeldOut
 
-MOST_CLASSES = 12
-"""Classes whose confusion matrix fits a terminal."""
-MOST_MISTAKES = 20
-"""Entries of a larger confusion matrix that are listed."""
+MAX_CLASSES = 12
+"""Maximum number of classes for which the confusion matrix is printed."""
+MAX_MISTAKES = 20
+"""Number of entries of a larger confusion matrix to list."""
 
 
 def add(commands: Any) -> None:
     parser = add_command(
-        commands, "evaluate", evaluate_command, "measure accuracy now on the held-out nodes of every update"
+        commands, "evaluate", evaluate_command, "measure accuracy on the held-out nodes of every update"
     )
-    parser.add_argument("--version", metavar="N", type=int, help="evaluate an older version that is kept")
+    parser.add_argument("--version", metavar="N", type=int, help="evaluate a stored version (default: the current one)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument(
-        "--task-known", action="store_true", help="only the classes of a node's own update compete; default: all"
+        "--task-known",
+        action="store_true",
+        help="predict among the classes of a node's own update (default: all classes)",
     )
-    parser.add_argument("--per-class", action="store_true", help="also show recall, precision and F1 of each class")
-    parser.add_argument("--confusion", action="store_true", help="also show which classes are taken for which")
+    parser.add_argument("--per-class", action="store_true", help="also show recall, precision and F1 per class")
+    parser.add_argument("--confusion", action="store_true", help="also show the confusion matrix")
     parser.add_argument(
         "--offline",
         action="store_true",
@@ -70,8 +72,8 @@ def _updates(found: HeldOut, task_known: bool) -> list[dict[str, Any]]:
     rows = []
     for update, right, of in found.scores():
         record = found.records[update]
-        noted = [] if task_known else record["scores"]  # those have all classes competing
-        then = next((a / b for number, a, b in noted if number == update), None)
+        recorded = [] if task_known else record["scores"]  # recorded with all classes competing
+        then = next((a / b for number, a, b in recorded if number == update), None)
         entry = {"update": update + 1, "name": record["name"], "nodes": of, "accuracy": right / of, "then": then}
         rows.append(entry)
     return rows
@@ -82,7 +84,7 @@ def _over_nodes(found: HeldOut) -> float | None:
 
 
 def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) -> Iterator[str]:
-    """Tables and lines for a terminal."""
+    """Yield tables and lines for a terminal."""
     from ergnn.report.tables import Table, percent
 
     def shown(value: float | None) -> str:
@@ -104,11 +106,11 @@ def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) ->
     ]
     if offline:
         mean = percent(sum(r["offline"] for r in rows) / len(rows))
-        told = (
+        text = (
             f"offline, all updates at once: mean over updates {mean} %, over all nodes {shown(offline['over_nodes'])} %"
         )
-        same = " (the method's closed form gives the same for any order of updates)"
-        lines.append(told + (same if offline["same_by_construction"] else ""))
+        same = " (the closed form gives the same result for any order of updates)"
+        lines.append(text + (same if offline["same_by_construction"] else ""))
     yield "\n".join(lines)
     if "classes" in more:
         table = [
@@ -121,17 +123,17 @@ def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) ->
 
 
 def confusion_text(found: HeldOut) -> str:
-    """The confusion matrix, or for many classes its largest entries off the diagonal."""
+    """Format the confusion matrix; for many classes, only its largest off-diagonal entries."""
     from ergnn.report.tables import Table
 
     matrix, names = found.confusion(), found.classes
-    if len(names) <= MOST_CLASSES:
+    if len(names) <= MAX_CLASSES:
         rows = [
             [name, *(f"{n:,}" if n else "·" for n in row)] for name, row in zip(names, matrix.tolist(), strict=True)
         ]
         return Table(["true \\ predicted", *names], rows).to_text()
     places = [(true, chosen) for true, chosen in zip(*matrix.nonzero(), strict=True) if true != chosen]
     wrong = sorted(((int(matrix[place]), *place) for place in places), key=lambda entry: -entry[0])
-    rows = [[names[true], names[chosen], f"{n:,}"] for n, true, chosen in wrong[:MOST_MISTAKES]]
-    title = f"the {len(rows)} most frequent mistakes of {len(wrong)}; --json has the whole matrix"
+    rows = [[names[true], names[chosen], f"{n:,}"] for n, true, chosen in wrong[:MAX_MISTAKES]]
+    title = f"the {len(rows)} most frequent mistakes of {len(wrong)}; --json prints the full matrix"
     return Table(["true class", "predicted", "nodes"], rows, align="llr", title=title).to_text()

@@ -1,4 +1,4 @@
-"""``ergnn export``: weights and what they mean, for use elsewhere."""
+"""``ergnn export``: write the weights and their description."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from ergnn.commands.folder_options import add_command
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "export", export_command, "write the model (and the graph) for use elsewhere")
-    parser.add_argument("-o", "--out", metavar="DIR|FILE.safetensors", required=True, help="where to write")
-    parser.add_argument("--graph", action="store_true", help="write the graph too, as graph.npz")
-    parser.add_argument("--version", metavar="N", type=int, help="export an older version that is kept")
+    parser = add_command(commands, "export", export_command, "write the model (and the graph) to files")
+    parser.add_argument(
+        "-o", "--out", metavar="DIR|FILE.safetensors", required=True, help="write to this folder or file"
+    )
+    parser.add_argument("--graph", action="store_true", help="also write the graph, as graph.npz")
+    parser.add_argument("--version", metavar="N", type=int, help="export a stored version (default: the current one)")
 
 
 def export_command(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Common to the commands on a learner's folder: options, input files, output files."""
+"""Shared by the commands on a learner's folder: options, input files, output files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED_COLUMNS = ("id", "label", "split", "source", "target")
 
 
 def add_command(commands: Any, name: str, command: Any, text: str) -> argparse.ArgumentParser:
-    """A command whose first argument is a folder."""
+    """Add a command whose first argument is a folder."""
     parser: argparse.ArgumentParser = commands.add_parser(name, allow_abbrev=False, help=text)
     parser.set_defaults(command=command)
     parser.add_argument("folder", metavar="DIR", help="the learner's folder")
@@ -27,7 +27,7 @@ def add_command(commands: Any, name: str, command: Any, text: str) -> argparse.A
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", metavar="N", type=int, default=1, help="CPU threads (default: 1)")
+    parser.add_argument("--threads", metavar="N", type=int, default=1, help="use N CPU threads (default: 1)")
 
 
 def use_threads(args: argparse.Namespace) -> None:
@@ -42,26 +42,26 @@ def use_threads(args: argparse.Namespace) -> None:
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
-    """Options that name the columns of files; see :class:`ergnn.data.formats.Columns`."""
-    group = parser.add_argument_group("columns of the files, where their names differ from the default ones")
+    """Add options for the names of columns; see :class:`ergnn.data.formats.Columns`."""
+    group = parser.add_argument_group("columns of the files")
     for name in NAMED_COLUMNS:
-        text = f"column that holds the {name} (default: {name})"
+        text = f"name of the {name} column (default: {name})"
         group.add_argument(f"--{name}-column", metavar="NAME", help=text)
     group.add_argument(
         "--feature-columns",
         metavar="NAME,…",
-        help="feature columns, as names or patterns such as 'x_*' (default: features or feature_*, or else all others)",
+        help="names or patterns of the feature columns, e.g. 'x_*' (default: features or feature_*, or all others)",
     )
     group.add_argument(
-        "--ignore-column", metavar="NAME", action="append", default=[], help="leave a column out (may be repeated)"
+        "--ignore-column", metavar="NAME", action="append", default=[], help="ignore a column (may be repeated)"
     )
     group.add_argument(
-        "--keep-na-labels", action="store_true", help="keep NaN, nan, NA, null and None as labels, not as 'no label'"
+        "--keep-na-labels", action="store_true", help="read NaN, nan, NA, null and None as labels, not as missing"
     )
 
 
 def columns_of(args: argparse.Namespace) -> Columns:
-    """The columns that the options name."""
+    """Return the columns set by the options."""
     from ergnn.data.formats import Columns
 
     named = {name: getattr(args, f"{name}_column") for name in NAMED_COLUMNS}
@@ -70,14 +70,14 @@ def columns_of(args: argparse.Namespace) -> Columns:
 
 
 def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
-    """Nodes and edges from the files that were named."""
+    """Read nodes and edges from the given files."""
     from ergnn.data.formats import read_edges, read_graph, read_nodes
     from ergnn.errors import InputError
 
     columns = columns_of(args)
     if getattr(args, "graph", None):
         if args.nodes or args.edges:
-            raise InputError("--graph names one file with nodes and edges; --nodes and --edges name two")
+            raise InputError("--graph is one file with nodes and edges; it excludes --nodes and --edges")
         return read_graph(args.graph, columns=columns, limits=limits)
     nodes = read_nodes(args.nodes, columns=columns, limits=limits) if args.nodes else None
     edges = read_edges(args.edges, columns=columns, limits=limits) if args.edges else None
@@ -86,18 +86,18 @@ def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | N
 
 @contextlib.contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """A text file that is there as a whole when all went well; - is standard output."""
+    """Open a text file that is replaced atomically if no error occurs; - is standard output."""
     from ergnn.errors import InputError
 
     if path == "-":
         yield sys.stdout
         return
-    beside = Path(f"{path}.new")
+    temporary = Path(f"{path}.new")
     try:
-        with open(beside, "w", encoding="utf-8", newline="") as file:
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
             yield file
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""``ergnn forget``: remove nodes, and say what still depends on them."""
+"""``ergnn forget``: remove nodes, and report what still depends on them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from ergnn.commands.folder_options import add_command, add_threads, use_threads
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "forget", forget_command, "remove nodes from the graph and from what is remembered")
-    parser.add_argument("--nodes", metavar="FILE", required=True, help="ids of the nodes")
-    parser.add_argument("--id-column", metavar="NAME", help="column that holds the id (default: id)")
-    parser.add_argument("--retrain", action="store_true", help="learn all updates again without them")
-    parser.add_argument(
-        "--purge", action="store_true", help="drop all older versions, which still hold them, and erase every trace"
-    )
+    parser = add_command(commands, "forget", forget_command, "remove nodes from the graph, the memory and the model")
+    parser.add_argument("--nodes", metavar="FILE", required=True, help="file with the ids of the nodes to remove")
+    parser.add_argument("--id-column", metavar="NAME", help="name of the id column (default: id)")
+    parser.add_argument("--retrain", action="store_true", help="retrain on all updates without these nodes")
+    parser.add_argument("--purge", action="store_true", help="delete all older versions, which still contain the nodes")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_threads(parser)
 
@@ -38,32 +36,32 @@ def forget_command(args: argparse.Namespace) -> int:
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """What was done, and what is left."""
+    """Describe what was removed, and what remains."""
     lines = [f"removed {report['nodes']:,} nodes and {report['edges']:,} edges (each way counted)"]
     if report["exact"]:
         lines += [
-            f"nothing of them is left in the model of version {report['version']}: it was solved anew from the nodes, "
-            "edges and labels that remain",
-            "to check it, compare `ergnn predict` with that of a new folder that observes the same files without them",
+            f"the model of version {report['version']} no longer depends on them: it was solved again from the "
+            "remaining nodes, edges and labels",
+            "to verify, compare `ergnn predict` with a new folder that observes the same files without these nodes",
         ]
         return "\n".join(lines + _older(report))
     if report["remembered"]:
         lines.append(
-            f"{report['remembered']:,} of them were remembered; in their place came {len(report['replaced']):,}:"
+            f"{report['remembered']:,} of them were in the replay memory; replaced by {len(report['replaced']):,}:"
         )
         lines += [f"  {name} ({label}, update {update})" for name, label, update in report["replaced"][:20]]
     if report["parameters_depend"]:
         updates = ", ".join(map(str, report["trained_in"]))
         lines.append(
-            f"the model's parameters were trained on them in update {updates}; --retrain learns again without them"
+            f"the model's parameters were trained on them in update {updates}; use --retrain to train without them"
         )
     else:
-        lines.append("no parameter of the model was trained on their labels")
+        lines.append("the model's parameters were not trained on their labels")
     if report["edges"] and not report["retrained"]:
-        lines.append("their features may have reached the parameters through neighbors that were trained on")
+        lines.append("their features may have influenced the parameters through neighbors in the training set")
     return "\n".join(lines + _older(report))
 
 
 def _older(report: dict[str, Any]) -> list[str]:
     older = ", ".join(map(str, report["older_versions"]))
-    return [f"older versions ({older}) still hold them; --purge drops those"] if older else []
+    return [f"older versions ({older}) still contain them; use --purge to delete those versions"] if older else []

@@ -13,11 +13,11 @@ from ergnn.config import TASK_UNKNOWN
 from ergnn.signatures import dataclass_options
 
 FIXED = ("learner", "head")
-"""Fields that are no options: a folder's head always grows."""
+"""Fields that are not options; the head of a folder is always ``growing``."""
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "init", init_command, "create a folder for a learner whose graph grows")
+    parser = add_command(commands, "init", init_command, "create a folder for a learner on a growing graph")
     own = [*dataclass_options("ergnn.folder.settings", "Settings"), *dataclass_options("ergnn.config", "LearnerConfig")]
     own = [replace(o, default=TASK_UNKNOWN[o.name]) if o.name in TASK_UNKNOWN else o for o in own]
     add_options(parser, own, FIXED)

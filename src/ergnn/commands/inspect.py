@@ -1,4 +1,4 @@
-"""``ergnn inspect``: what a learner knows and remembers."""
+"""``ergnn inspect``: show accuracy, memory, size and versions of a learner."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Any
 
 from ergnn.commands.folder_options import add_command, add_threads, output, use_threads
 
-SHORT = 20
-"""Remembered nodes, and classes, that the terminal shows."""
+MAX_ROWS = 20
+"""Number of stored nodes, and of classes, to print without ``--all``."""
 
 
 def add(commands: Any) -> None:
     parser = add_command(
-        commands, "inspect", inspect_command, "show what is remembered, forgotten and kept, and how large it is"
+        commands, "inspect", inspect_command, "show accuracy, forgetting, memory, size and versions of a learner"
     )
-    parser.add_argument("-o", "--out", metavar="FILE.html", help="write it all as one HTML page")
+    parser.add_argument("-o", "--out", metavar="FILE.html", help="write an HTML page instead of printing text")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--version", metavar="N", type=int, help="inspect an older version that is kept")
+    parser.add_argument("--version", metavar="N", type=int, help="inspect a stored version (default: the current one)")
     parser.add_argument(
-        "--all", action="store_true", help=f"list all remembered nodes, and all classes, not only {SHORT}"
+        "--all", action="store_true", help=f"list all stored nodes and all classes (default: {MAX_ROWS} of each)"
     )
-    parser.add_argument("--check", action="store_true", help="verify every checksum and the database's structure")
+    parser.add_argument(
+        "--check", action="store_true", help="only verify all checksums and the structure of the database"
+    )
     add_threads(parser)
 
 
@@ -33,7 +35,7 @@ def inspect_command(args: argparse.Namespace) -> int:
     folder = LearnerFolder(args.folder)
     if args.check:
         wrong = folder.check()
-        print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no error was found")
+        print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no errors found")
         return 2 if wrong else 0
     found = folder.inspect(args.version)
     if args.out:
@@ -44,12 +46,12 @@ def inspect_command(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, ensure_ascii=False))
     elif not args.out:
-        print(as_text(found, None if args.all else SHORT))
+        print(as_text(found, None if args.all else MAX_ROWS))
     return 0
 
 
 def as_text(found: dict[str, Any], most: int | None = None) -> str:
-    """A page for a terminal, with ``most`` remembered nodes and classes."""
+    """Format the result for a terminal, with at most ``most`` stored nodes and classes."""
     from ergnn.report.tables import Table, percent
 
     graph = found["graph"]
@@ -60,7 +62,7 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
         "bytes: " + ", ".join(f"{name} {size:,}" for name, size in found["bytes"].items()),
     ]
     if found["measures"]:
-        names = {"pm": "when learned", "aa": "after the last update", "fm": "lost in between"}
+        names = {"pm": "when learned", "aa": "after the last update", "fm": "forgetting"}
         shown = [f"{text} {percent(found['measures'][key])} %" for key, text in names.items()]
         lines.append("accuracy, mean over updates: " + ", ".join(shown))
         lines.append(
@@ -97,7 +99,7 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
         ]
         for r in found["buffer"][:most]
     ]
-    header = ["remembered", "class", "update", "rank", "score"]
+    header = ["stored node", "class", "update", "rank", "score"]
     lines += ["", Table(header, rows, align="llrrr").to_text()] if rows else []
     rest = len(found["buffer"]) - len(rows)
     lines += [f"… and {rest:,} more; --all lists them"] if rest else []

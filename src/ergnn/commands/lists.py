@@ -1,4 +1,4 @@
-"""``ergnn datasets``, ``backbones``, ``methods`` and ``selectors``: what can be named, and its options."""
+"""``ergnn datasets``, ``backbones``, ``methods`` and ``selectors``: list registered names and their options."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ if TYPE_CHECKING:
 
 REGISTRIES = {
     "backbones": "networks",
-    "methods": "continual learning methods",
-    "selectors": "selectors of nodes to remember",
+    "methods": "continual-learning methods",
+    "selectors": "selectors of nodes to replay",
 }
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("datasets", allow_abbrev=False, help="list the data sets and where they are")
+    parser = commands.add_parser("datasets", allow_abbrev=False, help="list the data sets, their sizes and locations")
     parser.set_defaults(command=datasets_command)
     for kind, text in REGISTRIES.items():
         parser = commands.add_parser(kind, allow_abbrev=False, help=f"list the {text}, or the options of one")
         parser.set_defaults(command=list_command, kind=kind)
-        parser.add_argument("name", metavar="NAME", nargs="?", help="list the options of this one")
+        parser.add_argument(
+            "name", metavar="NAME", nargs="?", help="list the options of this entry (default: list all entries)"
+        )
 
 
 def datasets_command(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``ergnn observe``: the graph grows, and the learner learns."""
+"""``ergnn observe``: extend the graph and update the model."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "observe", observe_command, "add new nodes, edges and labels, and learn them")
+    parser = add_command(commands, "observe", observe_command, "add nodes, edges and labels, and update the model")
     parser.set_defaults(on_interrupt=lambda args: f"`ergnn observe {shlex.quote(args.folder)} --resume` continues")
-    parser.add_argument("--nodes", metavar="FILE", help="new nodes, or known ones that have a label now: id, label, …")
-    parser.add_argument("--edges", metavar="FILE", help="edges between nodes, new or known: source, target")
-    parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz, .pt, .graphml, …)")
-    parser.add_argument("--task-name", metavar="TEXT", default="", help="name of this update")
-    parser.add_argument("--resume", action="store_true", help="go on with an update that was interrupted")
-    parser.add_argument("--discard", action="store_true", help="drop an update that was interrupted")
     parser.add_argument(
-        "--checkpoint-seconds", metavar="X", type=float, default=5.0, help="time between checkpoints (default: 5)"
+        "--nodes", metavar="FILE", help="file with new nodes, or new labels of existing nodes: id, label, …"
     )
-    parser.add_argument("--json", action="store_true", help="print the update's record as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--edges", metavar="FILE", help="file with edges between new or existing nodes: source, target")
+    parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz, .pt, .graphml, …)")
+    parser.add_argument("--task-name", metavar="TEXT", default="", help="name of this update (default: update N)")
+    parser.add_argument("--resume", action="store_true", help="resume an interrupted update")
+    parser.add_argument("--discard", action="store_true", help="discard an interrupted update")
+    parser.add_argument(
+        "--checkpoint-seconds", metavar="X", type=float, default=5.0, help="seconds between checkpoints (default: 5)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the record of the update as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print only errors")
     add_threads(parser)
     add_columns(parser)
 
@@ -43,20 +45,20 @@ def observe_command(args: argparse.Namespace) -> int:
     given = bool(args.nodes or args.edges or args.graph)
     if args.discard:
         name = folder.discard()
-        _say(args, f"{args.folder}: " + ("no update was interrupted" if name is None else f"{name!r} was dropped"))
+        _say(args, f"{args.folder}: " + ("no interrupted update" if name is None else f"discarded {name!r}"))
         if not given:
             return 0
     if args.resume and given:
-        raise InputError("--resume goes on with files that are in the folder already; it takes no files")
+        raise InputError("--resume uses the files already stored in the folder; omit --nodes, --edges and --graph")
     if args.resume:
         with epoch_bar(folder, args) as on_epoch:
             record = folder.resume(checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch)
         if record is None:
-            _say(args, f"{args.folder}: no update was interrupted; nothing to go on with")
+            _say(args, f"{args.folder}: no interrupted update to resume")
             return 0
     else:
         if not given:
-            raise InputError("no files were named; use --nodes and --edges, or --graph, or --resume")
+            raise InputError("no input files; use --nodes and --edges, or --graph, or --resume")
         nodes, edges = read_tables(args, folder.settings.limits)
         with epoch_bar(folder, args) as on_epoch:
             record = folder.observe(
@@ -73,7 +75,7 @@ def observe_command(args: argparse.Namespace) -> int:
 
 @contextmanager
 def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Callable[[], None] | None]:
-    """What to call after each epoch; None where no progress is shown."""
+    """Return the function to call after each epoch; None if no progress is shown."""
     import importlib.util
 
     if args.quiet or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
@@ -93,19 +95,19 @@ def _say(args: argparse.Namespace, text: str) -> None:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """An update's record for people."""
+    """Format the record of an update for a terminal."""
     from ergnn.report.tables import percent
 
     counts = record["counts"]
     lines = [f"{record['name']}: {counts['nodes']:,} new nodes, {counts['edges']:,} new edges (each way counted)"]
     if record.get("again"):
-        lines[0] += "; it is in the folder already, nothing was changed"
+        lines[0] += "; already in the folder, nothing changed"
     elif record["task"] is None:
-        lines.append("no newly labeled nodes to learn from")
+        lines.append("no new labels to learn from")
     else:
         lines.append(f"learned {counts['train']:,} nodes of {', '.join(record['classes'])[:200]}")
         lines.append(
-            f"remembered {record['remembered']:,} nodes; read {record['touched']:,} of {record['graph']['nodes']:,}"
+            f"stored {record['remembered']:,} nodes; read {record['touched']:,} of {record['graph']['nodes']:,}"
         )
     if counts.get("corrected"):
         lines.append(f"corrected {counts['corrected']:,} labels")

@@ -1,4 +1,4 @@
-"""Options of the command line, from the signatures and docstrings of what they set."""
+"""Command-line options derived from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ergnn.signatures import method_options
 
 
 def key_values(text: str) -> dict[str, Any]:
-    """``a=1,b=x`` as a dictionary, with numbers and true/false read as such."""
+    """Parse ``a=1,b=x`` into a dictionary; numbers and true/false are converted."""
     options = {}
     for part in filter(None, text.split(",")):
         key, separator, value = part.partition("=")
@@ -24,7 +24,7 @@ def key_values(text: str) -> dict[str, Any]:
 
 
 def scalar(text: str) -> Any:
-    """A number, true, false or null, else the text itself."""
+    """Parse a number, true, false or null; return any other text unchanged."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -39,7 +39,7 @@ def boolean(text: str) -> bool:
 
 
 def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = ()) -> None:
-    """One option of the command line for each option; what is not given stays None."""
+    """Add one command-line option per setting; options that are not given stay None."""
     for option in options:
         if option.name not in taken:
             suffix = f" (default: {option.default})" if _shown(option.default) else ""
@@ -47,7 +47,7 @@ def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = 
 
 
 def add_method_options(parser: argparse.ArgumentParser, taken: Container[str]) -> None:
-    """One option for each name that a method has; ``taken`` names are options of something else."""
+    """Add one option per name that any method has, except for the names in ``taken``."""
     group = parser.add_argument_group("options of methods", "`ergnn methods NAME` lists those of one method.")
     by_name: dict[str, dict[str, Option]] = {}
     for method, options in method_options().items():
@@ -59,7 +59,7 @@ def add_method_options(parser: argparse.ArgumentParser, taken: Container[str]) -
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """The options that were given."""
+    """Return the options given on the command line."""
     return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
 
 
@@ -74,7 +74,7 @@ def _add(parser: Any, option: Option, text: str) -> None:
 
 
 def _conversion(option: Option) -> tuple[Any, str]:
-    """How the text of an option is read, and what stands for it in the help."""
+    """Return the conversion of an option's text, and its metavar in the help."""
     kinds = set(option.kinds) - {type(None)}
     if option.name.endswith("_options") or kinds == {dict}:
         return key_values, "KEY=VALUE,…"
@@ -90,14 +90,14 @@ def _conversion(option: Option) -> tuple[Any, str]:
 
 
 def _common(found: dict[str, Option]) -> Option:
-    """One option for several methods; where their types differ, any value is read."""
+    """Merge the options of several methods; if their types differ, accept any value."""
     first, *others = found.values()
     alike = all((o.kinds, o.choices) == (first.kinds, first.choices) for o in others)
     return first if alike else Option(first.name, "", None)
 
 
 def _shown(default: Any) -> bool:
-    """Whether the help says a default; None and an empty mapping say nothing."""
+    """Return whether the help shows a default; None and an empty mapping are not shown."""
     return default is not REQUIRED and default is not None and default != {}
 
 
@@ -110,6 +110,6 @@ def _method_help(found: dict[str, Option]) -> str:
 
 
 def store_path(text: str) -> str:
-    """The file or URL of a store; a folder, or a name without a suffix, holds ``runs.sqlite``."""
+    """Return the file or URL of a store; for a folder, or a name without a suffix, its ``runs.sqlite``."""
     path = Path(text)
     return str(path / "runs.sqlite") if "://" not in text and (path.is_dir() or not path.suffix) else text

@@ -1,4 +1,4 @@
-"""``ergnn predict``: classes and probabilities of nodes."""
+"""``ergnn predict``: predict classes and probabilities of nodes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from ergnn.commands.folder_options import add_columns, add_command, add_threads,
 def add(commands: Any) -> None:
     parser = add_command(commands, "predict", predict_command, "predict classes of nodes, with probabilities")
     parser.add_argument(
-        "--nodes", metavar="FILE", required=True, help="ids of nodes; with features, nodes that need not be known"
+        "--nodes", metavar="FILE", required=True, help="file with the ids of nodes; new nodes need features"
     )
-    parser.add_argument("--edges", metavar="FILE", help="edges of nodes that are not known; for this prediction only")
-    parser.add_argument("-o", "--out", metavar="FILE.csv", default="-", help="default: standard output")
+    parser.add_argument("--edges", metavar="FILE", help="file with edges of new nodes, used for this prediction only")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE.csv", default="-", help="write to a file (default: standard output)"
+    )
     known = parser.add_mutually_exclusive_group()
-    known.add_argument("--classes", metavar="NAME,…", help="only these classes compete; default: all that were learned")
-    known.add_argument("--update", metavar="N", type=int, help="only the classes of this update compete (from 1)")
-    parser.add_argument("--version", metavar="N", type=int, help="use an older version that is kept")
-    parser.add_argument("--chunk", metavar="N", type=int, default=2048, help="nodes at a time (default: 2048)")
+    known.add_argument("--classes", metavar="NAME,…", help="predict among these classes (default: all learned classes)")
+    known.add_argument("--update", metavar="N", type=int, help="predict among the classes of update N, counted from 1")
+    parser.add_argument("--version", metavar="N", type=int, help="use a stored version (default: the current one)")
+    parser.add_argument(
+        "--chunk", metavar="N", type=int, default=2048, help="predict N nodes at a time (default: 2048)"
+    )
     add_threads(parser)
     add_columns(parser)
 

@@ -1,4 +1,4 @@
-"""``ergnn report``: the page of a run store."""
+"""``ergnn report``: write an HTML page or tables from a run store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ergnn.commands.options import store_path
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
-        "report", allow_abbrev=False, help="write a run store as one HTML page: tables, figures, commands"
+        "report", allow_abbrev=False, help="write an HTML page with the tables and figures of a run store"
     )
     parser.set_defaults(command=report_command)
     parser.add_argument(
@@ -18,15 +18,15 @@ def add(commands: Any) -> None:
         "--out",
         metavar="FILE",
         default="report.html",
-        help="an HTML page, or only the tables if the name ends in .md, .tex or .txt (default: report.html)",
+        help="write an HTML page, or only tables if the name ends in .md, .tex or .txt (default: report.html)",
     )
     parser.add_argument(
         "--store",
         metavar="DIR|FILE|URL",
         default="results/runs.sqlite",
-        help="a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
+        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
     )
-    parser.add_argument("--title", metavar="TEXT", help="title of the page (default: made from its content)")
+    parser.add_argument("--title", metavar="TEXT", help="title of the page (default: derived from its content)")
     parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG and PDF files")
 
 

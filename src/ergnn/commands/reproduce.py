@@ -1,4 +1,4 @@
-"""``ergnn reproduce``."""
+"""``ergnn reproduce``: run the experiments of the paper."""
 
 from __future__ import annotations
 
@@ -19,49 +19,57 @@ def add(commands: Any) -> None:
         help="run the paper's tables and figures, and a class-incremental table",
     )
     parser.set_defaults(command=reproduce_command, on_interrupt=lambda args: "the same command with --resume continues")
-    parser.add_argument("result", choices=CHOICES, metavar="|".join(CHOICES), help="which of them; all: the paper's")
-    parser.add_argument("--seeds", metavar="N", type=int, help="how many seeds (default: 10; quick: 3)")
+    parser.add_argument(
+        "result", choices=CHOICES, metavar="|".join(CHOICES), help="result to reproduce; all: every result of the paper"
+    )
+    parser.add_argument("--seeds", metavar="N", type=int, help="number of seeds (default: 10; with --quick: 3)")
     parser.add_argument("--first-seed", metavar="N", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument(
         "--class-orders",
         metavar="K",
         type=int,
-        help="class orders, shuffled if more than one, crossed with the seeds (default: 1; protocol clean: 10)",
+        help="number of class orders, crossed with the seeds; shuffled if more than 1 (default: 1; protocol clean: 10)",
     )
-    parser.add_argument("--datasets", metavar="NAME,…", help="which data sets (default: the paper's)")
-    parser.add_argument("--protocol", metavar="paper|clean", help="default: paper (figure 3: both)")
+    parser.add_argument("--datasets", metavar="NAME,…", help="data sets to run on (default: the paper's)")
+    parser.add_argument("--protocol", metavar="paper|clean", help="protocol to use (default: paper; figure 3: both)")
     parser.add_argument(
-        "--split", metavar="auto|public|seeded", help="default: auto, or seeded with several class orders"
+        "--split", metavar="auto|public|seeded", help="split to use (default: auto; seeded with several class orders)"
     )
-    parser.add_argument("--quick", action="store_true", help="few seeds and epochs, to see that all works: minutes")
-    parser.add_argument("--resume", action="store_true", help="go on with the runs that are in --out")
-    parser.add_argument("--device", metavar="NAME", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument("--jobs", metavar="N", type=int, help="processes at a time (default: one a core, 8 at most)")
-    parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default: results)")
+    parser.add_argument("--quick", action="store_true", help="use few seeds and epochs, for a test run of minutes")
+    parser.add_argument("--resume", action="store_true", help="skip runs that are already in the store")
     parser.add_argument(
-        "--store", metavar="FILE|URL", help="where runs are kept: a file, or postgresql://… (default: OUT/runs.sqlite)"
+        "--device", metavar="NAME", default="cpu", help="device to compute on, e.g. cpu, cuda or cuda:1 (default: cpu)"
+    )
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, help="run N processes at a time (default: one per core, at most 8)"
+    )
+    parser.add_argument("--out", metavar="DIR", default="results", help="write results to a folder (default: results)")
+    parser.add_argument(
+        "--store", metavar="FILE|URL", help="store runs in a file or postgresql://… (default: OUT/runs.sqlite)"
     )
     parser.add_argument(
         "--engine",
         metavar="local|ray",
         default="local",
-        help="processes here, or tasks of a Ray cluster (default: local)",
+        help="run local processes or tasks on a Ray cluster (default: local)",
     )
     parser.add_argument(
-        "--address", metavar="HOST:PORT", help="of the Ray cluster (default: RAY_ADDRESS, or a cluster started here)"
+        "--address",
+        metavar="HOST:PORT",
+        help="address of the Ray cluster (default: RAY_ADDRESS, or a new local cluster)",
     )
-    parser.add_argument("--task-cpus", metavar="N", type=float, help="cores for each batch of runs on Ray (default: 1)")
+    parser.add_argument("--task-cpus", metavar="N", type=float, help="cores per batch of runs on Ray (default: 1)")
     parser.add_argument(
         "--task-gpus",
         metavar="X",
         type=float,
-        help="GPUs for each batch on Ray, as in 0.25 (default: 1 on cuda, else 0)",
+        help="GPUs per batch of runs on Ray, e.g. 0.25 (default: 1 with cuda, otherwise 0)",
     )
-    parser.add_argument("--quiet", action="store_true", help="no line for each finished batch of runs")
+    parser.add_argument("--quiet", action="store_true", help="print no progress lines")
 
 
 def reproduce_command(args: argparse.Namespace) -> int:
-    """0: all is there; 1: some rows failed, which the tables name."""
+    """Run the experiments; return 0 on success and 1 if some rows failed."""
     import torch
 
     from ergnn.distributed import launched
@@ -75,7 +83,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be 1 or more")
     if launched():
-        raise InputError("torchrun shares one run, by `ergnn run`; a grid goes to many machines with --engine ray")
+        raise InputError("torchrun supports only `ergnn run`; use --engine ray to run a grid on several machines")
     torch.set_num_threads(1)
     named = None if args.datasets is None else [name.strip() for name in args.datasets.split(",") if name.strip()]
     options = Options(
@@ -117,7 +125,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
 
 
 def _command(args: argparse.Namespace) -> str:
-    """The call without what does not change its numbers."""
+    """Return the command, without options that do not affect the results."""
     words = ["ergnn", "reproduce", args.result]
     for name in ("seeds", "class_orders", "datasets", "protocol", "split"):
         if getattr(args, name) is not None:
@@ -136,7 +144,7 @@ def _name(config: Any) -> str:
 
 
 class _Lines:
-    """One line on standard error for each finished batch, with the time that is left."""
+    """Prints one line per finished batch to standard error, with the remaining time."""
 
     def __init__(self, enabled: bool) -> None:
         self.enabled, self.total, self.finished = enabled, 0, 0
@@ -144,7 +152,7 @@ class _Lines:
 
     def plan(self, units: int) -> None:
         self.total, self.start = units, time.monotonic()
-        self._say(f"{units} batches of runs to do" if units else "all runs are there already")
+        self._say(f"{units} batches of runs to do" if units else "all runs are already in the store")
 
     def done(self, outcome: Any) -> None:
         self.finished += 1

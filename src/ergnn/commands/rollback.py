@@ -9,12 +9,12 @@ from ergnn.commands.folder_options import add_command
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "rollback", rollback_command, "go back to an older version that is kept")
-    parser.add_argument("--to", metavar="N", type=int, help="the version (default: the one before)")
+    parser = add_command(commands, "rollback", rollback_command, "restore an older version")
+    parser.add_argument("--to", metavar="N", type=int, help="version to restore (default: the previous one)")
 
 
 def rollback_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
 
-    print(f"{args.folder}: version {LearnerFolder(args.folder).rollback(args.to)} is the current one")
+    print(f"{args.folder}: the current version is now {LearnerFolder(args.folder).rollback(args.to)}")
     return 0

@@ -1,4 +1,4 @@
-"""``ergnn run``: learn a stream of tasks and print how well."""
+"""``ergnn run``: learn a stream of tasks and print accuracy and forgetting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN = {
     *("help", "config", "json", "latex", "plot", "store", "threads", "checkpoint", "download", "quiet", "verbose"),
     *("command", "on_interrupt", "plugins"),
 }
-"""Options of the command that are no settings of the run."""
+"""Options of the command that are not settings of the run."""
 
 
 def add(commands: Any) -> None:
@@ -31,22 +31,24 @@ def add(commands: Any) -> None:
         "run", allow_abbrev=False, help="learn a stream of tasks; print accuracy and forgetting"
     )
     parser.set_defaults(command=run_command, on_interrupt=_on_interrupt)
-    parser.add_argument("dataset", metavar="DATASET", nargs="?", help="a name that `ergnn datasets` lists")
-    parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file; options given here win")
+    parser.add_argument("dataset", metavar="DATASET", nargs="?", help="name of a data set (see `ergnn datasets`)")
+    parser.add_argument(
+        "--config", metavar="FILE.toml", help="read settings from a file; command-line options override them"
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     shown.add_argument("--latex", action="store_true", help="print LaTeX tables (booktabs) instead of text")
-    parser.add_argument("--plot", metavar="FILE.pdf|svg|png", help="draw accuracy after each task into a file")
+    parser.add_argument("--plot", metavar="FILE.pdf|svg|png", help="plot the accuracy after each task to a file")
     parser.add_argument(
         "--store",
         metavar="DIR|FILE|URL",
-        help="keep each run in a store, for `ergnn runs` and `ergnn report`; runs that are there are not repeated",
+        help="store each run, for `ergnn runs` and `ergnn report`; stored runs are not repeated",
     )
     parser.add_argument(
         "--threads", metavar="N", type=int, default=1, help="use N CPU threads (default: 1, fastest for small graphs)"
     )
     parser.add_argument(
-        "--checkpoint", metavar="DIR", help="save the state of each seed after each task; continue from what is there"
+        "--checkpoint", metavar="DIR", help="save the state of each seed after each task; resume from saved states"
     )
     parser.add_argument("--download", action="store_true", help="download missing data sets (ERGNN_DOWNLOAD=1)")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
@@ -59,12 +61,12 @@ def add(commands: Any) -> None:
 
 
 def config_of(args: argparse.Namespace) -> RunConfig:
-    """The configuration of a parsed command line, its file read."""
+    """Return the configuration of a parsed command line, including its TOML file."""
     settings = read_config(args.config) if args.config else {}
     names = {*DEFAULTS, *method_option_names()} - OWN
     settings.update(check_settings(given(args, names), "command line"))
     if "dataset" not in settings:
-        raise InputError("no DATASET is given on the command line or in the config; `ergnn datasets` lists them")
+        raise InputError("no DATASET on the command line or in the config file; `ergnn datasets` lists them")
     if args.threads < 1:
         raise InputError(f"threads is {args.threads}; it must be 1 or more")
     config = RunConfig(**settings)
@@ -109,7 +111,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def _result(config: RunConfig, args: argparse.Namespace, progress: Progress | None) -> RunResult | None:
-    """Run what is not stored yet; None on all ranks but the first."""
+    """Run everything that is not stored yet; return None on all ranks except the first."""
     from ergnn.distributed import launched, launched_first
     from ergnn.experiments.resumable import run_resumable
     from ergnn.experiments.run import members_of, run, run_members
@@ -119,7 +121,7 @@ def _result(config: RunConfig, args: argparse.Namespace, progress: Progress | No
     say = partial(print, "ergnn:", file=sys.stderr)
     if args.store is None or not launched_first():
         return run_resumable(config, args.checkpoint, progress, say) if resumable else run(config, progress=progress)
-    with RunStore(store_path(args.store)) as store:  # before the work: it may be refused
+    with RunStore(store_path(args.store)) as store:  # opened first, since it may be rejected
         if resumable:
             result = run_resumable(config, args.checkpoint, progress, say)
             store.put_all(config, result.members if result else ())
@@ -128,11 +130,11 @@ def _result(config: RunConfig, args: argparse.Namespace, progress: Progress | No
         for done in run_members(config, missing, progress) if missing else ():
             store.put_all(config, done)
         if len(missing) < members:
-            say(f"note: {members - len(missing)} of {members} runs were in {args.store} already")
+            say(f"note: {members - len(missing)} of {members} runs were already in {args.store}")
         return store.result(config)
 
 
 def _on_interrupt(args: argparse.Namespace) -> str:
     if args.checkpoint is None:
-        return "with --checkpoint DIR a run can be resumed"
+        return "use --checkpoint DIR to make a run resumable"
     return f"the same command resumes from {shlex.quote(args.checkpoint)}"

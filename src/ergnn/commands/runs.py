@@ -1,4 +1,4 @@
-"""``ergnn runs``: list, filter and export what a run store holds."""
+"""``ergnn runs``: list, filter and export the runs of a store."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def add(commands: Any) -> None:
         "--store",
         metavar="DIR|FILE|URL",
         default="results/runs.sqlite",
-        help="a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
+        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
     )
     for name in FILTERS:
-        parser.add_argument(f"--{name}", metavar="NAME,…", help=f"show only runs with this {name}")
+        parser.add_argument(f"--{name}", metavar="NAME,…", help=f"show only runs with these values of {name}")
     parser.add_argument("--seed", metavar="N", type=int, help="show only runs with this seed")
-    parser.add_argument("--csv", metavar="FILE", help="write one line per run to a file; - is standard output")
+    parser.add_argument("--csv", metavar="FILE", help="write one line per run to a CSV file; - is standard output")
     parser.add_argument("--json", action="store_true", help="print all stored data as JSON")
 
 
@@ -64,7 +64,7 @@ def _write_csv(runs: Sequence[StoredRun], path: str) -> None:
 
 
 def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
-    """One line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
+    """Write one line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
     from ergnn.experiments.statistics import MEASURES
     from ergnn.experiments.stored_run import COLUMNS
 
@@ -77,7 +77,7 @@ def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
 
 
 def _listing(runs: Sequence[StoredRun]) -> str:
-    """One line per configuration: the number of runs, and their mean PM, FM and AA."""
+    """Format one line per configuration: the number of runs, and their mean PM, FM and AA."""
     from ergnn.report.rows import gather
     from ergnn.report.table import Table, percent
 

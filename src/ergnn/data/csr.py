@@ -38,7 +38,7 @@ class CsrEdges(Tensor):
         self.rowptr, self.col, self.undirected = rowptr, col, undirected
 
     def materialize(self) -> Tensor:
-        """The edges as a dense tensor ``[2, edges]``, sorted by target."""
+        """Return the edges as a dense tensor ``[2, edges]``, sorted by target."""
         return torch.stack([self.col.long(), targets(self.rowptr)])
 
     @classmethod
@@ -63,7 +63,7 @@ class CsrEdges(Tensor):
 
 
 def targets(rowptr: Tensor) -> Tensor:
-    """The row of each entry of a CSR matrix."""
+    """Return the row of each entry of a CSR matrix."""
     rows = torch.arange(rowptr.numel() - 1, device=rowptr.device)
     return torch.repeat_interleave(rows, rowptr.diff())
 
@@ -80,7 +80,7 @@ def row_chunks(rowptr: Tensor, most: int = CHUNK) -> Iterator[tuple[int, int, in
 
 
 def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
-    """Whether the multiset of edges stays the same when every edge is reversed.
+    """Return whether the multiset of edges stays the same when every edge is reversed.
 
     Compares the sum of a 64-bit hash of (source, target) over all edges with that of (target, source): equal sets
     have equal sums, and different ones collide with probability 2⁻⁶⁴.
@@ -94,7 +94,7 @@ def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
 
 
 def pair_hash(a: Tensor, b: Tensor) -> Tensor:
-    """SplitMix64's finalizer applied to a pair."""
+    """Hash a pair with the finalizer of SplitMix64."""
     x = a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15

@@ -86,7 +86,9 @@ class Graph:
         if ends.numel():
             low, high = int(ends.min()), int(ends.max())
             if low < 0 or high >= n:
-                raise InputError(f"{self.name}: an edge names node {low if low < 0 else high}; nodes are 0 to {n - 1}")
+                raise InputError(
+                    f"{self.name}: an edge contains node {low if low < 0 else high}; nodes are 0 to {n - 1}"
+                )
         if self.edge_weight is not None:
             bad = self.edge_weight[~(torch.isfinite(self.edge_weight) & (self.edge_weight >= 0))]
             if bad.numel():
@@ -200,7 +202,7 @@ class Graph:
         return self.x.device
 
     def rows(self, nodes: Tensor) -> Tensor:
-        """Dense features of the given nodes."""
+        """Return the dense features of the given nodes."""
         if not self.is_sparse:
             return self.x[nodes]
         ptr, col, value = self.x.crow_indices(), self.x.col_indices(), self.x.values()
@@ -215,7 +217,7 @@ class Graph:
         return self.x.to_dense() if self.is_sparse else self.x
 
     def with_sparse_x(self) -> Graph:
-        """The same graph with features in CSR form."""
+        """Return the same graph with features in CSR form."""
         return self if self.is_sparse else replace(self, x=self.x.to_sparse_csr())
 
     def row_normalized(self) -> Graph:

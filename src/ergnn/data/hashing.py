@@ -17,7 +17,7 @@ _MASK = 2**64 - 1
 
 
 def stream_key(*parts: int) -> int:
-    """Key of the stream identified by numbers, e.g. (seed, purpose)."""
+    """Return the key of the stream identified by numbers, e.g. (seed, purpose)."""
     key = 0
     for part in parts:
         key = _mix_int(key + _GOLDEN * ((part & _MASK) + 1))
@@ -25,7 +25,7 @@ def stream_key(*parts: int) -> int:
 
 
 def hashes(key: int, counter: Tensor) -> Tensor:
-    """The numbers of stream ``key`` at int64 ``counter``, 64 random bits each; ``counter`` is not changed."""
+    """Return 64 random bits of stream ``key`` at each int64 ``counter``, which is not modified."""
     x = (counter * _signed(_GOLDEN)).add_(_signed(key))
     x = x.bitwise_xor_(_shifted(x, 30)).mul_(_signed(_M1))
     x = x.bitwise_xor_(_shifted(x, 27)).mul_(_signed(_M2))
@@ -33,7 +33,7 @@ def hashes(key: int, counter: Tensor) -> Tensor:
 
 
 def below(key: int, counter: Tensor, bound: Tensor | int) -> Tensor:
-    """Uniform integers from 0 to ``bound`` − 1, with a bias below bound / 2⁶³."""
+    """Return uniform integers from 0 to ``bound`` − 1, with a bias below bound / 2⁶³."""
     return hashes(key, counter).bitwise_and_(2**63 - 1).remainder_(bound)
 
 
@@ -55,7 +55,7 @@ def arange(start: int, end: int, device: torch.device | str) -> Tensor:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """Logical right shift (``>>`` on int64 copies the sign)."""
+    """Shift right logically (``>>`` on int64 copies the sign)."""
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 

@@ -26,7 +26,7 @@ def planetoid_like(
     classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
-    """Planetoid's sizes: ``per_class`` training nodes per class, then 500 validation and 1,000 test nodes.
+    """Draw a split of Planetoid's sizes: ``per_class`` training nodes per class, 500 validation and 1,000 test nodes.
 
     Validation and test nodes are drawn from *all* labeled nodes, as in Planetoid: in proportion to class sizes, and
     also from classes that no task uses.
@@ -73,7 +73,7 @@ def per_class(
     classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
-    """A fixed number of nodes per class in every part; ``test=None`` takes all remaining nodes.
+    """Draw a fixed number of nodes per class for every part; ``test=None`` takes all remaining nodes.
 
     The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation".
     """
@@ -111,7 +111,7 @@ def fractions(
     classes: Sequence[int] | None = None,
     nodes: Tensor | None = None,
 ) -> Split:
-    """Fractions of the labeled nodes, per class if ``stratified``.
+    """Draw fractions of the labeled nodes, per class if ``stratified``.
 
     Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node.
     """
@@ -141,7 +141,7 @@ def fractions(
 
 
 def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
-    """A split that fits any graph, and what it is in words.
+    """Draw a split adapted to the size of the graph; return it with a description.
 
     Planetoid's sizes (:func:`planetoid_like`) if the graph is large enough for them and every class gets test nodes.
     Otherwise 60, 20 and 20 % of each class, with at least one node per part as long as there are nodes: a class of two
@@ -191,10 +191,10 @@ def check_split(split: Split, num_nodes: int, name: str = "split") -> Split:
             )
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
             bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-            raise InputError(f"{name}: {part} names node {bad}; nodes are 0 to {num_nodes - 1}")
+            raise InputError(f"{name}: {part} contains node {bad}; nodes are 0 to {num_nodes - 1}")
         unique, count = ids.unique(return_counts=True)
         if bool((count > 1).any()):
-            raise InputError(f"{name}: {part} names node {int(unique[count > 1][0])} more than once")
+            raise InputError(f"{name}: {part} contains node {int(unique[count > 1][0])} more than once")
         for other, taken in owner.items():
             shared = ids[torch.isin(ids, taken)]
             if shared.numel():
@@ -226,7 +226,7 @@ def _classes(y: Tensor, classes: Sequence[int] | None) -> list[int]:
 
 
 def _candidates(y: Tensor, nodes: Tensor | None) -> Tensor:
-    """Labeled nodes in ascending order, so that a draw does not depend on the order of ``nodes``."""
+    """Return the labeled nodes in ascending order, so that a draw does not depend on the order of ``nodes``."""
     if nodes is None:
         return (y != UNLABELED).nonzero().flatten()
     nodes = nodes.unique()

@@ -56,7 +56,7 @@ class Task:
         return len(self.classes)
 
     def targets(self, nodes: Tensor) -> Tensor:
-        """The nodes' labels as positions in ``classes``, the targets of a head for this task."""
+        """Return the nodes' labels as positions in ``classes``, the targets of a head for this task."""
         labels = self.graph.y[nodes]
         hit = labels.unsqueeze(1) == torch.tensor(self.classes, device=labels.device)
         found = hit.any(dim=1)
@@ -212,7 +212,7 @@ class TaskStream(Sequence[Task]):
 
 
 def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, edges: str) -> list[Graph]:
-    """One graph per task; the same object if the edges are the same."""
+    """Return one graph per task; the same object if the edges are the same."""
     if edges == "all" and not bool(dropped.any()):
         return [graph] * num_tasks
     source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
@@ -274,7 +274,7 @@ def _groups(
 
 
 def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, tuple[str, ...]]:
-    """The nodes of each part, and notes on how they were drawn."""
+    """Return the nodes of each part, and notes on how they were drawn."""
     if isinstance(split, str):
         _choice("split", split, ("auto", "public", "seeded"), " or a Split")
         if split == "seeded" or (split == "auto" and graph.public_split is None):

@@ -2,7 +2,7 @@
 
 ``torchrun --nproc-per-node 2 -m ergnn run …`` starts the ranks and identifies each by environment variables. All ranks
 hold the graph and take the same steps; they differ only in the examples of a batch that they compute. Gradients are
-summed over the ranks, so that a step is the same as in a single process.
+summed over the ranks, so a step is the same as in a single process.
 """
 
 from ergnn.distributed.agreement import broadcast, check_agreement, digest, sum_over_ranks

@@ -32,7 +32,7 @@ def sum_over_ranks(*tensors: Tensor) -> None:
 
 
 def check_agreement(ranks: Ranks, what: str, value: Any) -> str:
-    """Check that a value is the same on all ranks, bit for bit, and return its hash; else raise an error on all."""
+    """Return the hash of a value, or raise an error on all ranks if the value is not bitwise the same on all."""
     own = digest(value)
     found: list[Any] = [None] * ranks.size
     dist.all_gather_object(found, own)
@@ -43,7 +43,7 @@ def check_agreement(ranks: Ranks, what: str, value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of tensors, numbers, strings, and lists and mappings of them.
+    """Compute the SHA-256 of tensors, numbers, strings, and lists and mappings of them.
 
     >>> digest({"a": torch.zeros(2), "b": [1, None]}) == digest({"b": [1, None], "a": torch.zeros(2)})
     True

@@ -49,17 +49,17 @@ _current: Ranks | None = None
 
 
 def current_ranks() -> Ranks | None:
-    """The process group that this process has joined; None for a single process."""
+    """Return the process group that this process has joined; None for a single process."""
     return _current
 
 
 def launched() -> bool:
-    """Whether ``torchrun`` (or something that sets its variables) started this process as one of several."""
+    """Return whether ``torchrun`` (or an equivalent launcher) started this process as one of several."""
     return _number("WORLD_SIZE", 1) > 1
 
 
 def launched_first() -> bool:
-    """Whether this process is the one that prints and writes."""
+    """Return whether this process is the one that prints and writes."""
     return _number("RANK", 0) == 0
 
 
@@ -95,7 +95,7 @@ def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks | No
 
 
 def _place(device: str) -> tuple[torch.device, str]:
-    """Device and backend of this rank: NCCL if each rank has its own GPU, else gloo."""
+    """Return the device and backend of this rank: NCCL if each rank has its own GPU, otherwise gloo."""
     wanted = torch.device(device)
     if wanted.type != "cuda":
         return wanted, "gloo"

@@ -1,11 +1,11 @@
 """Each rank's share of a step, and the sum over all ranks.
 
-Of a batch with examples 0, 1, …, n − 1, rank r of R takes r, r + R, r + 2R, …. With the same θ on all ranks,
+Rank r of R computes the examples r, r + R, r + 2R, … of a batch. With the same θ on all ranks,
 
     ∇ Σ_i w_i ℓ_i(θ) = Σ_r ∇ Σ_{i ∈ share r} w_i ℓ_i(θ):
 
 each rank computes the gradient of its share, and their sum is the gradient of the batch, for any weights.
-DistributedDataParallel averages over ranks, so that a share's loss is multiplied by R. Parameters then equal those of a
+DistributedDataParallel averages over ranks, so the loss of a share is multiplied by R. Parameters then equal those of a
 single process up to rounding, except for dropout: each rank draws its own masks.
 """
 
@@ -23,27 +23,27 @@ _MASK_STEP = 0x9E3779B9
 
 
 class SingleProcess:
-    """Training in one process, whose share is everything."""
+    """Training in a single process, which computes every example."""
 
     def parameters(self, objective: Objective) -> ParamDict:
-        """The trained parameters, as leaf tensors."""
+        """Return the trained parameters, as leaf tensors."""
         return {name: value.requires_grad_() for name, value in objective.parameters().items()}
 
     def share(self, objective: Objective) -> Objective:
-        """The examples of an objective that this rank computes."""
+        """Return the examples of an objective that this rank computes."""
         return objective
 
     def pick(self, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """This rank's positions and weights of a batch."""
+        """Return this rank's positions and weights of a batch."""
         return index, weights
 
     def loss(self, batch: Objective, params: ParamDict, keys: Tensor) -> Tensor:
-        """``Σ weight · loss`` of a share, per model ``[models]``; the gradient of its sum is that of the batch."""
+        """Compute ``Σ weight · loss`` of a share, per model ``[models]``; the sum has the gradient of the batch."""
         return batch.model_losses(params, keys)
 
 
 class ProcessGroup(SingleProcess):
-    """Training as one of several ranks, for one task."""
+    """Training of one task as one of several ranks."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -73,7 +73,7 @@ class ProcessGroup(SingleProcess):
 
 
 def process_group() -> SingleProcess:
-    """The process group of this process, or a single process."""
+    """Return the process group of this process, or a single process."""
     ranks = current_ranks()
     return SingleProcess() if ranks is None else ProcessGroup(ranks)
 

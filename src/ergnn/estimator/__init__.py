@@ -1,4 +1,4 @@
-"""Continual node classification with scikit-learn's interface; needs the extra ``sklearn``."""
+"""scikit-learn compatible continual node classification; needs the extra ``sklearn``."""
 
 from ergnn.data.formats.boundary import extra
 

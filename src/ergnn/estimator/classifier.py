@@ -1,4 +1,4 @@
-"""A learner with scikit-learn's interface."""
+"""A scikit-learn compatible learner."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ from ergnn.methods.analytic import Analytic
 OF_THE_CONFIG = tuple(f.name for f in fields(LearnerConfig) if f.name not in ("seed", "method_options"))
 """Parameters that are fields of :class:`LearnerConfig`."""
 OF_THE_METHOD = ("selector", "per_class", "selector_options", "replay", "replay_batch", "budget_nodes", "budget_bytes")
-"""Parameters that are options of the method; None is the method's own default."""
+"""Parameters that are options of the method; None stands for the method's default."""
 
 
 class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
-    """Learns a few more nodes with every :meth:`partial_fit`, without forgetting earlier ones.
+    """Node classifier that learns more nodes with every call of :meth:`partial_fit`.
 
-    By default a ridge head on propagated features is solved in closed form from all labels so far; with
-    ``method="replay"`` a graph neural network is trained, which replays some earlier nodes.
+    By default, a ridge head on propagated features is solved in closed form from all labels so far. With
+    ``method="replay"``, a graph neural network is trained that replays some earlier nodes.
 
-    Where scikit-learn has a matrix ``X`` there may be
+    ``X`` may be
 
-    - an :class:`ergnn.Graph` or a PyG ``Data``, with its labels in ``y`` (-1: none). The second argument of ``fit``,
-      ``partial_fit`` and ``score`` is then the *nodes*: ``partial_fit(graph, nodes)``. Labels of another kind go with
-      them: ``partial_fit(graph, nodes=..., y=...)``, one label per node;
-    - a tuple ``(X, edge_index)`` or ``(X, edge_index, edge_weight)``, which has no labels:
-      ``partial_fit((X, edge_index), y)`` for all nodes or ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
-    - a plain matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
+    - an :class:`ergnn.Graph` or a PyG ``Data`` with labels in ``y`` (-1: unlabeled). The second argument of ``fit``,
+      ``partial_fit`` and ``score`` is then the *nodes*: ``partial_fit(graph, nodes)``. To use other labels, pass them
+      with the nodes: ``partial_fit(graph, nodes=..., y=...)``, one label per node;
+    - a tuple ``(X, edge_index)`` or ``(X, edge_index, edge_weight)`` without labels: ``partial_fit((X, edge_index), y)``
+      for all nodes, or ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
+    - a matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
       ``partial_fit(X, y)``.
 
-    The graph may grow from call to call, as long as its nodes keep their numbers: earlier nodes are looked up in the
-    new graph. Rows of a plain matrix are new ones in each call, so their features are stored.
+    The graph may grow between calls, as long as its nodes keep their ids: earlier nodes are looked up in the new graph.
+    The rows of a matrix are new nodes in each call, so their features are stored.
 
     Args:
-        method: ``analytic`` (see :class:`ergnn.methods.analytic.Analytic`), ``replay``, or another method's name.
+        method: ``analytic`` (see :class:`ergnn.methods.analytic.Analytic`), ``replay``, or the name of another method.
         backbone, epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement, device,
             backbone_options: see :class:`ergnn.LearnerConfig`, which has the same defaults. Only
             methods that train a network use them.
-        head: ``growing``, where all classes compete; with ``per-task`` or ``shared`` predictions need ``task``.
+        head: ``growing``, where all classes compete; with ``per-task`` or ``shared``, predictions need ``task``.
         selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
-            see :class:`ergnn.methods.replay.Replay`; None is the method's default, except that ``replay`` is
-            ``isolated`` for plain matrices. A method that does not have an option refuses it.
+            see :class:`ergnn.methods.replay.Replay`; None for the method's default, except that ``replay`` defaults to
+            ``isolated`` for matrices. Options that the method does not have are an error.
         method_options: other options of the method.
         callbacks: callbacks of each call, see :mod:`ergnn.callbacks`.
-        random_state: seed of every random choice: a number, a numpy ``RandomState``, or None for another one each time.
+        random_state: seed of all random choices: a number, a numpy ``RandomState``, or None for a random seed.
 
     Attributes:
-        classes_: the labels seen or announced so far, sorted.
+        classes_: sorted labels seen or announced so far.
         n_features_in_: number of features.
-        feature_names_in_: their names, where X was a data frame that has them.
-        learner_: the :class:`ergnn.Learner` inside.
+        feature_names_in_: names of the features, if X was a data frame with column names.
+        learner_: the underlying :class:`ergnn.Learner`.
     """
 
     learner_: Learner
@@ -127,28 +127,28 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> ContinualNodeClassifier:
-        """Forget everything, and learn some nodes as the first task; arguments as in :meth:`partial_fit`."""
+        """Learn some nodes from scratch, as the first task; arguments as in :meth:`partial_fit`."""
         return self._learn(X, y, nodes, None, "fit", first=True)
 
     def partial_fit(self, X: Any, y: Any = None, nodes: Any = None, classes: Any = None) -> ContinualNodeClassifier:
-        """Learn some nodes as one more task; their classes may be new ones, old ones, or both.
+        """Learn some nodes as one more task; their classes may be new, old, or both.
 
         Args:
             X: a graph, a pair, or a matrix.
             y: one label per node; for a graph with labels and no ``nodes``, the nodes (see above).
-            nodes: node numbers or a mask; by default all nodes, of a graph with labels all that have one.
-            classes: labels that may come later, where they are known. Other labels are refused in this call; those
-                that have not been learned yet have probability 0.
+            nodes: node ids or a mask; by default all nodes, or all labeled nodes of a graph with labels.
+            classes: all labels expected so far and later. Other labels in this call are an error; labels that have not
+                been learned yet have probability 0.
         """
         return self._learn(X, y, nodes, classes, "partial_fit", first=not hasattr(self, "learner_"))
 
     def predict_proba(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
-        """Probabilities ``[n, len(classes_)]``.
+        """Predict probabilities ``[n, len(classes_)]``.
 
         Args:
             X: a graph, a pair, or a matrix.
-            nodes: node numbers or a mask; by default all nodes.
-            task: number of the call, from 0, whose classes alone compete; the others have probability 0.
+            nodes: node ids or a mask; by default all nodes.
+            task: number of a call, from 0: only its classes compete, and others have probability 0.
         """
         check_is_fitted(self, "learner_")
         graph, _ = self._read(X, reset=False)
@@ -159,14 +159,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         return out
 
     def predict(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
-        """The most probable label of each node; arguments as in :meth:`predict_proba`."""
+        """Predict the most probable label of each node; arguments as in :meth:`predict_proba`."""
         probability = self.predict_proba(X, nodes, task)
         return self.classes_[probability.argmax(1)]
 
     def score(
         self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None, task: int | None = None
     ) -> float:
-        """Accuracy on some nodes; arguments as in :meth:`partial_fit` and :meth:`predict_proba`."""
+        """Return the accuracy on some nodes; arguments as in :meth:`partial_fit` and :meth:`predict_proba`."""
         check_is_fitted(self, "learner_")
         _, chosen, labels = self._read_labeled(X, y, nodes, "score", reset=False)
         return float(accuracy_score(labels, self.predict(X, chosen, task), sample_weight=sample_weight))
@@ -192,7 +192,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _read(self, X: Any, reset: bool, y: Any = "no_validation") -> tuple[Graph, Any]:
-        """The graph, without labels where X is none, and y as checked along with it."""
+        """Convert X to a graph, without labels if X is not a graph, and check y."""
         if not is_graph(X):
             x, edges, weight = parts_of(X)
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
@@ -210,7 +210,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         return X.validate() if isinstance(X, Graph) else as_graph(X.x, X.edge_index, pyg_edge_weight(X)), y
 
     def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
-        """The graph, the nodes in question, and a label for each."""
+        """Return the graph, the given nodes, and their labels."""
         own = labels_of(X)
         if own is not None and nodes is None:
             nodes, y = y, None
@@ -224,14 +224,14 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         check_once(chosen, what)
         if y is None:
             if own is None:
-                raise InputError(f"{what}: X has no labels; give y, one label per node")
+                raise InputError(f"{what}: X has no labels; pass y, one label per node")
             labels = own[chosen.numpy()]
             if (labels == UNLABELED).any():
                 raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELED)][0])} has no label")
         else:
             labels = checked if together else column_or_1d(y, warn=True)
         if len(labels) != chosen.numel():
-            raise InputError(f"{what}: {len(labels)} label(s) are given for {chosen.numel()} node(s)")
+            raise InputError(f"{what}: {len(labels)} label(s) for {chosen.numel()} node(s); the numbers must be equal")
         return graph, chosen, labels
 
     def _new_learner(self, matrix: bool) -> Learner:
@@ -249,7 +249,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
     @staticmethod
     def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
-        """The nodes as a task of the learner, in a graph where they and remembered ones are labeled, and no others."""
+        """Create a task from the nodes, in a graph where only these and the stored nodes are labeled."""
         method, remembered = learner.method, []
         if isinstance(method, Analytic):
             remembered = [(method.state.nodes, method.state.labels)]
@@ -260,8 +260,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             missing = known[known >= graph.num_nodes]
             if missing.numel():
                 raise InputError(
-                    f"node {int(missing[0])} is remembered, but the graph has {graph.num_nodes} nodes; a graph may "
-                    "grow, but its nodes must keep their numbers"
+                    f"node {int(missing[0])} was learned before, but the graph has {graph.num_nodes} nodes; "
+                    "a graph may grow, but its nodes must keep their ids"
                 )
             y[known.cpu()] = old.cpu()
         y[nodes] = labels.numbers(given)
@@ -272,5 +272,5 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _plain(value: Any) -> Any:
-    """A numpy number as Python's own, as grid searches give them."""
+    """Convert a numpy number, as passed by grid searches, to a Python number."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""Which of scikit-learn's estimator checks do not apply, and why."""
+"""scikit-learn estimator checks that are expected to fail, with reasons."""
 
 EXPECTED_FAILED_CHECKS: dict[str, str] = {
     "check_methods_subset_invariance": (
@@ -6,4 +6,4 @@ EXPECTED_FAILED_CHECKS: dict[str, str] = {
         "with it; the check asks for 1e-7, which one rounding of a float32 exceeds"
     ),
 }
-"""Name of a check and the reason; what ``check_estimator(…, expected_failed_checks=…)`` takes."""
+"""Name of a check → reason, for ``check_estimator(…, expected_failed_checks=…)``."""

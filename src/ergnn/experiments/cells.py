@@ -79,7 +79,7 @@ class Cell:
 
 
 def cells(experiment: Experiment, options: Options) -> list[Cell]:
-    """Every row on every data set and protocol, available or not."""
+    """Return every row on every data set and protocol, available or not."""
     protocols = (options.protocol,) if options.protocol else experiment.protocols
     found = []
     for protocol in protocols:
@@ -121,14 +121,14 @@ def _cell(
 
 
 def _rows(experiment: Experiment, options: Options) -> Iterator[Row]:
-    """All rows; a quick figure 3 has fewer points."""
+    """Return all rows; a quick figure 3 has fewer points."""
     for row in experiment.rows:
         if not (options.quick and row.settings.get("per_class") in QUICK_OMITS):
             yield row
 
 
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
-    """The requested data sets that belong to the experiment; a third-party data set counts as a graph."""
+    """Return the requested data sets that belong to the experiment; a third-party data set counts as a graph."""
     if options.datasets is None:
         return experiment.quick_datasets if options.quick and experiment.quick_datasets else experiment.datasets
     named = [DATASETS.resolve(name) for name in options.datasets]
@@ -153,7 +153,7 @@ def _members(experiment: Experiment, protocol: str, dataset: str, options: Optio
 
 
 def command_of(config: RunConfig) -> str:
-    """``ergnn run …`` with all non-default options; the same text for equal configurations."""
+    """Return ``ergnn run …`` with all non-default options; equal configurations give the same text."""
     words = ["ergnn", "run", config.dataset]
     places = {name: place for place, name in enumerate(DEFAULTS)}
     for name, value in sorted(config.flat().items(), key=lambda item: (places.get(item[0], len(places)), item[0])):

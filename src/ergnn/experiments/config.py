@@ -1,6 +1,6 @@
 """The configuration of a run, shared by the command line, TOML files and Python.
 
-Nothing here imports torch until a configuration is resolved, so that usage errors appear at once.
+Torch is imported only when a configuration is resolved, so usage errors appear at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ WALK_CLASSIFIER: dict[str, Any] = {
     "lr": 0.1,
     "weight_decay": 5e-3,
 }
-"""On embeddings from random walks, ``mlp`` defaults to softmax regression with an L2 term, the classifier of both
-papers, with either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
+"""Defaults for embeddings of random walks: softmax regression with an L2 term, the classifier of both papers, with
+either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
 INPUTS = ("features", "deepwalk", "node2vec")
@@ -34,27 +34,27 @@ DENOMINATORS = ("M-1", "M")
 class RunConfig:
     """All settings that determine the results of a run: a stream, its seeds, and a :class:`LearnerConfig`.
 
-    Settings of the learner are given flat: ``RunConfig("cora", backbone="gcn", per_class=5, epochs=100)``. Missing ones
-    default to the protocol, then to :class:`LearnerConfig` and the method's constructor.
+    Settings of the learner are passed as arguments: ``RunConfig("cora", backbone="gcn", per_class=5, epochs=100)``.
+    Missing ones default to the protocol, then to :class:`LearnerConfig` and the method's constructor.
 
     Args:
-        dataset: a name that ``ergnn datasets`` lists.
-        protocol: clean or paper: a named set of values for edges, head and weight_decay.
+        dataset: name of a data set (see ``ergnn datasets``).
+        protocol: preset of edges, head and weight_decay: clean or paper.
         seeds: number of seeds, counted from first_seed.
-        first_seed: the first seed.
-        split: auto (public, or seeded where no public split is available), public, seeded (drawn by each seed), or
-            fractions of each class for training, validation and test, as in 0.1/0.1/0.8 (drawn by each seed).
-        class_order: natural, shuffled (by order number), seeded (shuffled by each seed), or every class once, as in
-            3,1,0,2.
+        first_seed: first seed.
+        split: auto (public if available, otherwise seeded), public, seeded (drawn for each seed), or fractions of each
+            class for training, validation and test, e.g. 0.1/0.1/0.8 (drawn for each seed).
+        class_order: natural, shuffled (by order number), seeded (shuffled for each seed), or a list of all classes,
+            e.g. 3,1,0,2.
         orders: number of shuffled class orders, crossed with the seeds.
         edges: edges visible while a task is learned: all, seen or own; by default the protocol's.
-        leftover: classes that do not fill a task: context, drop or last (they join the last task).
-        classes_per_task: classes per task; by default the data set's own.
-        input: input of the network: features, or vectors of random walks on the graph so far: deepwalk or node2vec.
+        leftover: what to do with classes that do not fill a task: context, drop or last (add them to the last task).
+        classes_per_task: classes per task; by default the data set's.
+        input: input of the network: features, or embeddings of random walks on the graph so far: deepwalk or node2vec.
         denominator: denominator of the forgetting mean, M-1 or M.
         dataset_options: options of the data set, e.g. tasks=10 for permuted-mnist.
         input_options: options of the random walks, e.g. walks=80.
-        settings: settings of the learner by name, as :meth:`LearnerConfig.settings` gives them.
+        settings: settings of the learner by name, as returned by :meth:`LearnerConfig.settings`.
     """
 
     dataset: str = "cora"
@@ -83,7 +83,7 @@ class RunConfig:
 
     @property
     def learner(self) -> LearnerConfig:
-        """The learner's configuration: given settings, then the protocol, then the defaults."""
+        """The learner's configuration; explicit settings override the protocol, which overrides the defaults."""
         given = {k: v for k, v in self.settings.items() if (k, v) != ("backbone", "auto")}
         if self.input != "features" and str(given.get("backbone", "mlp")).lower() == "mlp":
             options = {**WALK_CLASSIFIER["backbone_options"], **(given.get("backbone_options") or {})}
@@ -91,7 +91,7 @@ class RunConfig:
         return LearnerConfig.from_protocol(self.protocol, **given)
 
     def resolved(self) -> RunConfig:
-        """The same run with full names, all defaults filled in, and all values checked."""
+        """Return the same run with full names, all defaults filled in, and all values checked."""
         learner = self.check()
         from ergnn.data.datasets import DATASETS
         from ergnn.data.splits import parse_fractions
@@ -102,7 +102,7 @@ class RunConfig:
         method = make_method(full)  # checks its options
         parse_fractions(self.split)  # checks the fractions
         if not method.trains and learner.backbone not in ("auto", method.backbone):
-            raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; leave it out")
+            raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; omit backbone")
         if self.input != "features":
             walk_settings(self.input, **self.input_options)
         return replace(
@@ -113,11 +113,11 @@ class RunConfig:
         )
 
     def with_settings(self, **settings: Any) -> RunConfig:
-        """The same configuration with some settings of the run or the learner replaced."""
+        """Return a copy with some settings of the run or the learner replaced."""
         return RunConfig(**{**self.flat(), **settings})
 
     def flat(self) -> dict[str, Any]:
-        """All settings of the run and of the learner by name; ``RunConfig(**flat)`` is the same configuration."""
+        """Return all settings of the run and the learner by name; ``RunConfig(**flat)`` is the same configuration."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
         return {**own, **self.settings}
 
@@ -142,7 +142,7 @@ class RunConfig:
             raise InputError(f"first_seed is {self.first_seed}; seeds must be 0 to {2**31 - 1}")
         if self.orders > 1 and self.class_order != "shuffled":
             raise InputError(
-                f"orders is {self.orders}, but class_order is {self.class_order!r}; only shuffled has several"
+                f"orders is {self.orders}, but class_order is {self.class_order!r}; several orders need 'shuffled'"
             )
         if self.input == "features" and self.input_options:
             raise InputError("input_options are options of random walks, but input is 'features'")
@@ -150,7 +150,7 @@ class RunConfig:
         return learner
 
     def parsed_class_order(self) -> str | list[int]:
-        """``class_order`` as :meth:`TaskStream.from_classes` takes it."""
+        """Return ``class_order`` as expected by :meth:`TaskStream.from_classes`."""
         if self.class_order in ("natural", "shuffled", "seeded"):
             return "natural" if self.class_order == "natural" else "shuffled"
         try:
@@ -167,20 +167,20 @@ def default_of(f: Field[Any]) -> Any:
 
 RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name != "settings")
 LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
-"""Settings of the learner that a run has; the seeds belong to the run."""
+"""Settings of the learner in a run, except for the seed."""
 
 DEFAULTS = {f.name: default_of(f) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
-"""Flat settings and their defaults, except options of methods, whose constructors define them."""
+"""Flat settings and their defaults, except for the options of methods, whose constructors define them."""
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The flat settings in a TOML file."""
+    """Read flat settings from a TOML file."""
     path = Path(path)
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise InputError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     except tomllib.TOMLDecodeError as error:
@@ -189,7 +189,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Check names and types of flat settings; errors name the source."""
+    """Check the names and types of flat settings; errors name the source."""
     from ergnn.signatures import method_options
 
     kinds = {f.name: str(f.type) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}

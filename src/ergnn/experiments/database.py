@@ -60,7 +60,7 @@ class RunTable:
             options = {"pool_size": 1, "max_overflow": 0, "pool_pre_ping": True}
         elif self.name != ":memory:":
             if not create and not Path(self.name).is_file():
-                raise InputError(f"{self.name}: there is no such run store")
+                raise InputError(f"{self.name}: no such run store")
             Path(self.name).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._engine = sqlalchemy.create_engine(url, **options)
@@ -91,7 +91,7 @@ class RunTable:
             return len(connection.execute(statement, ordered).all())
 
     def select(self, where: Mapping[str, Sequence[Any]]) -> list[Mapping[str, Any]]:
-        """Rows whose columns have one of the values given for them; all rows if ``where`` is empty."""
+        """Return the rows whose columns have one of the given values; all rows if ``where`` is empty."""
         tests = [self._runs.c[name].in_(list(values)) for name, values in where.items()]
         with self._errors(), self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(self._sql.select(self._runs).where(*tests)).mappings()]
@@ -105,7 +105,7 @@ class RunTable:
         self._engine.dispose()
 
     def _url(self, store: str | Path) -> tuple[Any, str]:
-        """SQLAlchemy's URL, and the name for messages."""
+        """Return the SQLAlchemy URL, and the name for messages."""
         text = str(store)
         if not isinstance(store, str) or "://" not in text:
             return self._sql.URL.create("sqlite", database=text), text
@@ -129,7 +129,7 @@ class RunTable:
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK)))
             if not sql.inspect(connection).has_table("store"):
                 if not create:
-                    raise InputError(f"{self.name}: there is no such run store")
+                    raise InputError(f"{self.name}: no such run store")
                 store.metadata.create_all(connection)
                 connection.execute(store.insert().values(schema=SCHEMA_VERSION))
             version = connection.execute(sql.select(store.c.schema)).scalar_one()
@@ -144,7 +144,7 @@ class RunTable:
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
-        """One transaction; SQLite takes its write lock at the start, since it does not wait for a later upgrade."""
+        """Open a transaction; SQLite takes its write lock at the start, since it does not wait for a later upgrade."""
         with self._errors(), self._engine.begin() as connection:
             if self._is_sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -172,7 +172,7 @@ def _runs_table(sql: Any) -> Any:
 
 
 def _configure_sqlite(connection: Any, _: object) -> None:
-    """Explicit transactions and a write-ahead log, so that several processes may write at once."""
+    """Use explicit transactions and a write-ahead log, so that several processes may write at once."""
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
     deadline = time.monotonic() + BUSY_SECONDS

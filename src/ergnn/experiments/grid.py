@@ -205,7 +205,7 @@ LARGER = ("amazon-photo", "amazon-computers", "coauthor-cs", "cora-ml", "dblp", 
 
 
 def _class_incremental() -> tuple[Row, ...]:
-    """Rows for edges ``all`` and ``seen``; joint training has the L2 factor of GCN and GAT."""
+    """Create the rows for edges ``all`` and ``seen``; joint training uses the L2 factor of GCN and GAT."""
     replay: dict[str, Any] = {"selector": "mf*", "backbone": "gcn", "block": "ours", "scarce": "keep"}
     rows = (
         Row("joint GCN", {"backbone": "gcn", "method": "joint", "weight_decay": 5e-4}, block="bounds"),

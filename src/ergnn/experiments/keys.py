@@ -26,7 +26,7 @@ ALWAYS = (
 
 
 def member_config(config: RunConfig) -> dict[str, Any]:
-    """The settings of a resolved configuration that determine its results, without seed and class order.
+    """Return the settings of a resolved configuration that determine its results, without seed and class order.
 
     Options of the method and settings that are not in :data:`ALWAYS` are omitted at their default, so that later
     versions of the package with more settings still find earlier runs.
@@ -39,13 +39,13 @@ def member_config(config: RunConfig) -> dict[str, Any]:
 
 
 def member_key(config: RunConfig, seed: int, order: int) -> str:
-    """SHA-256 of the canonical JSON of a member: settings, seed, class order and key schema."""
+    """Return the SHA-256 of the canonical JSON of a member: settings, seed, class order and key schema."""
     member = {"schema": KEY_SCHEMA, "config": member_config(config), "seed": seed, "order": order}
     return hashlib.sha256(canonical_json(member).encode()).hexdigest()
 
 
 def canonical_json(value: Any) -> str:
-    """The same text for equal values: sorted keys, no spaces, integers without a fraction.
+    """Return the same text for equal values: sorted keys, no spaces, integers without a fraction.
 
     >>> canonical_json({"b": 1.0, "a": (0.5, None)})
     '{"a":[0.5,null],"b":1}'

@@ -91,7 +91,7 @@ def paper_result(
     per_class: int | None = PER_CLASS,
     head: str | None = None,
 ) -> PaperResult | None:
-    """The printed result of one setting, as fractions; None if there is none.
+    """Return the printed result of one setting, as fractions; None if there is none.
 
     Names are ours: the paper's GNN rows are ``method="finetune"``, its ER rows ``"replay"`` with a selector.
     ``selector`` and ``per_class`` matter for ``"replay"`` only. A growing head must distinguish the classes of all

@@ -14,7 +14,7 @@ from ergnn.resolve import options_in_effect
 
 @contextmanager
 def progress_bar(config: RunConfig, enabled: bool = True) -> Iterator[Progress | None]:
-    """Progress callback for :func:`ergnn.experiments.run.run`; None if disabled or if stderr is not a terminal."""
+    """Yield a progress callback for :func:`ergnn.experiments.run.run`; None if disabled or stderr is not a terminal."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -41,7 +41,7 @@ def progress_bar(config: RunConfig, enabled: bool = True) -> Iterator[Progress |
 
 
 def total_epochs(config: RunConfig) -> int:
-    """Total number of epochs of all members of a resolved configuration."""
+    """Return the total number of epochs of all members of a resolved configuration."""
     dataset = DATASETS.create(config.dataset, **config.dataset_options)
     tasks = dataset.num_tasks if not config.classes_per_task else dataset.classes // config.classes_per_task
     return int(config.seeds * config.orders * tasks * config.learner.epochs)

@@ -16,7 +16,7 @@ from ergnn import __version__
 
 @cache
 def code_version() -> str:
-    """The version of the package, with the commit if it runs from its own checkout."""
+    """Return the version of the package, with the commit if it runs from its own checkout."""
     package = Path(__file__).resolve().parents[1]
     try:
         if Path(_git("rev-parse", "--show-toplevel", at=package)).resolve() / "src" / "ergnn" != package:
@@ -33,7 +33,7 @@ def _git(*args: str, at: Path) -> str:
 
 @cache
 def machine_facts(device: str = "cpu") -> dict[str, Any]:
-    """Facts about the machine that are needed to interpret times and memory."""
+    """Return facts about the machine that are needed to interpret times and memory."""
     cuda = torch.device(device).type == "cuda"
     return {
         "host": platform.node(),

@@ -34,7 +34,7 @@ class Reproduced:
     done: int
 
     def errors(self) -> dict[str, str]:
-        """Error messages of failed cells, by command."""
+        """Return the error messages of failed cells, by command."""
         return {
             cell.command: outcome.error
             for cells in self.planned.values()
@@ -45,7 +45,7 @@ class Reproduced:
 
 
 def experiments_named(name: str) -> list[Experiment]:
-    """One experiment, or those of the paper for ``all``."""
+    """Return one experiment, or those of the paper for ``all``."""
     if name == "all":
         return list(PAPER)
     if name not in EXPERIMENTS:
@@ -102,7 +102,7 @@ def reproduce(
 
 
 def _other_data(data: Mapping[str, str], computed: Computed) -> str:
-    """Why results must not be stored: machines of a cluster may have different data for the same name."""
+    """Explain why results must not be stored: machines of a cluster may have different data for the same name."""
     dataset, origin = computed.unit.config.dataset, computed.origin
     for result in computed.results:
         if result.data not in (None, data[dataset]):

@@ -132,7 +132,7 @@ class RunResult:
         return [[names[c] if names else f"class {c}" for c in classes] for classes in first.classes]
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that ``ergnn run --json`` prints."""
+        """Return the object that ``ergnn run --json`` prints."""
         learner, first, options = self.learner, self.members[0], dict(self.options)
         history = [record for member in self.members for record in member.history]
         return {
@@ -187,5 +187,5 @@ class RunResult:
 
 
 def name_of(part: Any) -> str | None:
-    """The name of a backbone, method or selector; for an object, the name of its class."""
+    """Return the name of a backbone, method or selector; for an object, the name of its class."""
     return part if part is None or isinstance(part, str) else type(part).__name__

@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 
 
 def members_of(config: RunConfig) -> list[tuple[int, int]]:
-    """Seed and class order of every member of a run."""
+    """Return the seed and class order of every member of a run."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
     if config.class_order == "seeded":
         return [(seed, seed) for seed in seeds]
@@ -37,7 +37,7 @@ def members_of(config: RunConfig) -> list[tuple[int, int]]:
 
 
 def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[PresetStream]:
-    """The stream of each member; equal streams are the same object."""
+    """Return the stream of each member; equal streams are the same object."""
     made: dict[tuple[int, int], PresetStream] = {}
     streams = []
     for seed, order in members:
@@ -65,7 +65,7 @@ def make_config_stream(config: RunConfig, split_seed: int, order: int) -> Preset
 
 
 def make_learner(config: RunConfig, seed: int) -> Learner:
-    """The learner of one seed of a configuration."""
+    """Create the learner of one seed of a configuration."""
     return Learner(replace(config.learner, seed=seed))
 
 
@@ -203,7 +203,7 @@ def run(
 
 
 def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float, memory_mb: float) -> RunResult:
-    """The result of all members of a resolved configuration, in the order of :func:`members_of`."""
+    """Return the result of all members of a resolved configuration, in the order of :func:`members_of`."""
     learner = config.learner
     published = None  # the paper's numbers are comparable only with the protocol closest to its own
     if config.protocol == "paper":
@@ -228,7 +228,7 @@ def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float,
 
 
 def peak_memory_mb(device: str = "cpu") -> float:
-    """Peak memory so far, of the process or of the GPU."""
+    """Return the peak memory so far, of the process or of the GPU."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     status = Path("/proc/self/status")

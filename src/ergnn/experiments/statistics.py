@@ -33,14 +33,14 @@ Member = tuple[int, int]
 
 
 def measure(name: str, matrix: AccuracyMatrix) -> float:
-    """PM, FM (over M−1), AA or AF of one run, by short name."""
+    """Return PM, FM (over M−1), AA or AF of one run, by short name."""
     if name not in MEASURES:
         raise UnknownNameError("measure", name, MEASURES)
     return MEASURES[name](matrix)
 
 
 def wilcoxon(differences: Sequence[float]) -> float:
-    """Two-sided p-value of Wilcoxon's signed-rank test, exact for any ties.
+    """Return the two-sided p-value of Wilcoxon's signed-rank test, exact for any ties.
 
     Zeros are dropped, ties share their mean rank. Under the null hypothesis every sign is a fair coin, so that
     ``W = Σ ranks of positive differences`` has the generating function ``Π (1 + x^{r_i}) / 2^n``; doubled ranks are
@@ -71,7 +71,7 @@ def wilcoxon(differences: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: ``p̃_(i) = max_{j≤i} min(1, (m − j + 1) p_(j))``, in the order given.
+    """Apply Holm's step-down adjustment: ``p̃_(i) = max_{j≤i} min(1, (m − j + 1) p_(j))``, in the given order.
 
     >>> [round(p, 2) for p in holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]
@@ -119,7 +119,7 @@ class PairedTest:
         return self.significant and self.difference.mean > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON-compatible values."""
+        """Return the fields as JSON-compatible values."""
         own = {"group": self.group, "row": self.row, "baseline": self.baseline, "p": self.p, "p_holm": self.p_holm}
         return {**own, "difference": self.difference.to_dict(), "significant": self.significant}
 
@@ -174,12 +174,12 @@ def compare(
 
 
 def _shared_settings(run: StoredRun) -> str:
-    """All settings except those of the selector."""
+    """Return all settings except those of the selector."""
     return canonical_json({k: v for k, v in run.config.items() if k not in ("selector", "selector_options")})
 
 
 def _group_names(runs: Sequence[StoredRun]) -> dict[str, str]:
-    """Short names of shared settings, with a number if they are not unique."""
+    """Return short names of shared settings, with a number if they are not unique."""
     names: dict[str, str] = {}
     for run in runs:
         settings = _shared_settings(run)

@@ -63,7 +63,7 @@ class RunStore:
         self.path = self._table.name
 
     def missing(self, config: RunConfig) -> list[tuple[int, int]]:
-        """Seed and class order of the unfinished members of a resolved configuration."""
+        """Return the seed and class order of the unfinished members of a resolved configuration."""
         members = members_of(config)
         done = self._finished([member_key(config, *member) for member in members])
         return [member for member in members if member_key(config, *member) not in done]
@@ -97,7 +97,7 @@ class RunStore:
         return self._table.insert([_row(config, result, made) for result in results])
 
     def runs(self, **filters: Any) -> list[StoredRun]:
-        """Stored runs, sorted. A filter is a column or a field of the configuration, with one value or several.
+        """Return sorted runs. A filter is a column or a field of the configuration, with one value or several.
 
         ``store.runs(dataset="cora", selector=["mf", "mf*"], epochs=200)``; ``order`` is the number of the class order.
         """
@@ -109,7 +109,7 @@ class RunStore:
         return sorted(found, key=_sort_key)
 
     def members(self, config: RunConfig) -> list[StoredRun]:
-        """The runs of a resolved configuration, all of which must be finished."""
+        """Return the runs of a resolved configuration, all of which must be finished."""
         members = members_of(config)
         keys = [member_key(config, *member) for member in members]
         rows = self._finished(keys)
@@ -123,7 +123,7 @@ class RunStore:
         return [rows[key] for key in keys]
 
     def result(self, config: RunConfig) -> RunResult:
-        """The result of :func:`ergnn.experiments.run.run`, from finished runs; seconds are summed."""
+        """Return the result of :func:`ergnn.experiments.run.run`, from finished runs; seconds are summed."""
         runs = self.members(config)
         memory = max(run.peak_memory_mb for run in runs)
         return run_result(config, [run.seed_result() for run in runs], sum(run.seconds for run in runs), memory)

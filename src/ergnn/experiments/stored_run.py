@@ -79,12 +79,12 @@ class StoredRun:
         return self.matrix.metric
 
     def to_dict(self) -> dict[str, Any]:
-        """Values by column name, ready for JSON."""
+        """Return the values by column name, ready for JSON."""
         own = {**vars(self), "matrix": self.matrix.to_list(), "metric": self.metric, "class_order": self.order}
         return {name: own[name] for name in COLUMNS}
 
     def seed_result(self) -> SeedResult:
-        """The result that :func:`ergnn.experiments.run.run_members` returned."""
+        """Return the result that :func:`ergnn.experiments.run.run_members` returned."""
         return SeedResult(
             self.seed,
             self.order,
@@ -107,6 +107,6 @@ COLUMNS = {{"order": "class_order"}.get(f.name, f.name): str(f.type) for f in fi
 
 
 def scalar_type(kind: str) -> str | None:
-    """The scalar type of a column without its ``| None``; None for a JSON column."""
+    """Return the scalar type of a column without its ``| None``; None for a JSON column."""
     plain = kind.removesuffix(" | None")
     return plain if plain in ("str", "int", "float", "bool") else None

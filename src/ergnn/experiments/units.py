@@ -37,7 +37,7 @@ class Computed:
 
 
 def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
-    """Unfinished members in fixed batches, each member once.
+    """Return the unfinished members in fixed batches, each member once.
 
     Batches are formed before finished members are removed, so that a resumed program uses the same batches as an
     uninterrupted one.

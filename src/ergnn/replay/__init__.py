@@ -1,4 +1,4 @@
-"""Experience replay: selection of the remembered nodes, and the buffer that stores and replays them."""
+"""Experience replay: selectors of nodes, and the buffer that stores and replays them."""
 
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector

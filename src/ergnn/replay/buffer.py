@@ -25,15 +25,15 @@ COLUMNS = ("nodes", "labels", "scores")
 
 @dataclass(frozen=True, eq=False)
 class Experience:
-    """Nodes remembered from one task.
+    """Nodes stored from one task.
 
     Args:
         task: id of the task.
         nodes: node ids, grouped by class.
         labels: their classes.
         scores: the selector's score per node (larger is better).
-        copy: stored subgraph with features and edges, the remembered nodes first; None if only ids are stored.
-        extras: further values per node, ``[n, …]`` each, e.g. logits of a model.
+        copy: stored subgraph with features and edges, these nodes first; None if only ids are stored.
+        extras: additional values per node, ``[n, …]`` each, e.g. logits of a model.
     """
 
     task: int
@@ -56,7 +56,7 @@ class Experience:
         return sum(t.numel() * t.element_size() for t in tensors)
 
     def keep(self, mask: Tensor, hops: int) -> Experience:
-        """The nodes in ``mask``, and the part of the stored neighborhood within ``hops`` of them."""
+        """Return the nodes in ``mask``, and the part of the stored neighborhood within ``hops`` of them."""
         copy = None if self.copy is None else _ego(self.copy, mask.nonzero().flatten(), hops)
         extras = {name: value[mask] for name, value in self.extras.items()}
         return Experience(self.task, self.nodes[mask], self.labels[mask], self.scores[mask], copy, extras)
@@ -77,8 +77,8 @@ class ExperienceBuffer:
     """The experience buffer 𝔹 of Algorithm 1: it grows by e nodes per class, unless a budget limits it.
 
     Args:
-        replay: how a remembered node is replayed: ``live``, in the graph with its current neighbors; ``isolated``, by
-            its features alone; ``ego``, with the neighborhood it had when it was stored.
+        replay: how to replay a stored node: ``live``, in the graph with its current neighbors; ``isolated``, by its
+            features alone; ``ego``, with its neighborhood at the time it was stored.
         hops: radius of a stored neighborhood.
     """
 
@@ -102,20 +102,19 @@ class ExperienceBuffer:
         """Raise an error if the nodes of a task could not be replayed."""
         if task.own_graph and self.replay == "live":
             raise InputError(
-                f"{task.name} has its own graph, which later tasks do not see; replay is 'live', but its nodes "
-                "must be stored: use 'isolated' or 'ego'"
+                f"replay is 'live', but {task.name} has its own graph, which is unavailable to later tasks; use "
+                "'isolated' or 'ego'"
             )
 
     def add(
         self, graph: Graph, task: int, nodes: Tensor, scores: Tensor, extras: Mapping[str, Tensor] | None = None
     ) -> None:
-        """𝔹 ← 𝔹 ∪ ℰ; each node once, but if copies are stored, graphs of different tasks may share ids."""
-        rivals = [part.nodes for part in self.experiences if self.replay == "live" or part.task == task]
-        again = nodes[torch.isin(nodes, torch.cat(rivals))] if rivals else nodes[:0]
+        """Add nodes, 𝔹 ← 𝔹 ∪ ℰ; each node once, but if copies are stored, graphs of different tasks may share ids."""
+        stored = [part.nodes for part in self.experiences if self.replay == "live" or part.task == task]
+        again = nodes[torch.isin(nodes, torch.cat(stored))] if stored else nodes[:0]
         if again.numel() or nodes.unique().numel() < nodes.numel():
-            raise InputError(
-                f"node {int(again[0]) if again.numel() else int(nodes.mode().values)} is remembered already"
-            )
+            duplicate = int(again[0]) if again.numel() else int(nodes.mode().values)
+            raise InputError(f"node {duplicate} is already in the buffer")
         copy = None if self.replay == "live" else _ego(graph, nodes, self._radius)
         kept = scores.to(nodes.device, copy=True)
         self.experiences.append(Experience(task, nodes.clone(), graph.y[nodes], kept, copy, dict(extras or {})))
@@ -132,7 +131,7 @@ class ExperienceBuffer:
         self.experiences.append(new)
 
     def remap(self, mapping: Callable[[Tensor], Tensor]) -> None:
-        """Replace the ids of the remembered nodes."""
+        """Replace the ids of the stored nodes."""
         self.experiences = [replace(part, nodes=mapping(part.nodes)) for part in self.experiences]
 
     def remove(self, nodes: Tensor, task: int | None = None) -> int:
@@ -151,8 +150,8 @@ class ExperienceBuffer:
         """Evict as few nodes as needed to meet the budget; return how many.
 
         The next node to evict comes from the class with the most nodes, within it from the task with the most nodes,
-        and is the worst-ranked one there. A hash of node and task breaks ties, so that no age is favored (as in
-        reservoir sampling).
+        and is the worst-ranked one there. A hash of node and task breaks ties, so neither old nor new nodes are favored
+        (as in reservoir sampling).
         """
         before = len(self)
         least = 0 if budget_nodes is None else max(0, before - budget_nodes)
@@ -169,7 +168,7 @@ class ExperienceBuffer:
         return before - len(self)
 
     def _without(self, places: list[tuple[int, int]]) -> ExperienceBuffer:
-        """A copy without the given nodes (pairs of experience and position)."""
+        """Return a copy without the given nodes (pairs of experience and position)."""
         masks = [torch.ones(len(part), dtype=torch.bool) for part in self.experiences]
         for i, place in places:
             masks[i][place] = False
@@ -182,7 +181,7 @@ class ExperienceBuffer:
         self.experiences = [part if bool(mask.all()) else part.keep(mask, self._radius) for part, mask in pairs]
 
     def _eviction_order(self) -> list[tuple[int, int]]:
-        """Experience and position of every node, in order of eviction.
+        """Return the experience and position of every node, in order of eviction.
 
         A heap has one entry per class and task, for its next node. Counts only decrease, and so do the keys: an entry
         with an outdated key is pushed back with the current one.
@@ -223,11 +222,11 @@ class ExperienceBuffer:
 
     @property
     def nodes(self) -> Tensor:
-        """Ids of all remembered nodes, oldest first."""
+        """Ids of all stored nodes, oldest first."""
         return torch.cat([part.nodes for part in self.experiences]) if self.experiences else torch.empty(0).long()
 
     def attach(self, graph: Graph) -> tuple[Graph, list[Tensor]]:
-        """The graph to train on, and the ids of each experience's nodes in it.
+        """Return the graph to train on, and the ids of each experience's nodes in it.
 
         ``live`` returns the graph unchanged; the other modes append the stored nodes.
         """
@@ -253,7 +252,7 @@ class ExperienceBuffer:
 
 
 def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
-    """The subgraph induced by the nodes (which come first) and all nodes within ``hops`` of them."""
+    """Return the subgraph induced by the nodes (which come first) and all nodes within ``hops`` of them."""
     adj = adjacency_of(graph)
     inside = nodes
     for _ in range(hops):
@@ -276,7 +275,7 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
 
 
 def _append(graph: Graph, others: list[Graph]) -> Graph:
-    """The graph with the others as additional components."""
+    """Append other graphs as additional components."""
     if not others:
         return graph
     parts = [graph, *others]

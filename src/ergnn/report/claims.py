@@ -1,7 +1,7 @@
-"""Which claims of the paper hold, computed from paired differences between stored runs.
+"""Tests of the paper's claims by paired differences between stored runs.
 
-Two rows are compared over the seeds and class orders that both have. A claim *holds* if the whole 95 % interval of
-the mean difference is on its side, *fails* if it is on the other, and is *open* if it covers zero.
+Two rows are compared over the seeds and class orders that both have. A claim *holds* if the 95 % interval of the mean
+difference supports it, *fails* if the interval supports the opposite, and is *open* if the interval contains zero.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ergnn.report.settings import Setting
 NEAR = 0.03
 """Largest difference between a plain network's PM and the paper's that still counts as agreement."""
 MOST_COST = 0.01
-"""A loss of PM whose interval is below this counts as none."""
+"""A loss of PM whose interval is below this value counts as zero."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Finding:
 
 
 def claims_of(setting: Setting) -> dict[str, dict[str, Finding]]:
-    """Every claim that the rows of a setting can test, and the finding on each data set."""
+    """Return every claim that the rows of a setting can test, and the finding on each data set."""
     found: dict[str, dict[str, Finding]] = {}
     checks = (_baselines, _replay_helps, _choice_helps, _influence_best, _costs_nothing, _more_is_better, _ours)
     for dataset in setting.datasets:
@@ -123,7 +123,7 @@ def _ours(rows: Sequence[Row]) -> Made | None:
 
 
 def _images(rows: Sequence[Row]) -> list[Made]:
-    """The order of table 4: IM, GEM, EWC, plain fine-tuning."""
+    """Test the order of table 4: IM, GEM, EWC, fine-tuning."""
     order = [_find(rows, "mlp", "replay", "im"), *(_find(rows, "mlp", name) for name in ("gem", "ewc", "finetune"))]
     made = [
         _compare(f"{better.remembers} forgets less than {worse.remembers}", better, worse, "fm", lower=True)
@@ -143,7 +143,7 @@ def _compare(text: str, row: Row | None, other: Row | None, measure: str, lower:
 
 
 def _side(gap: Summary) -> int:
-    """Sign of a difference whose interval excludes zero, or 0."""
+    """Return the sign of a difference whose interval excludes zero, or 0."""
     if gap.ci95 is None or abs(gap.mean) <= gap.ci95:
         return 0
     return 1 if gap.mean > 0 else -1
@@ -155,7 +155,7 @@ def _points(gap: Summary) -> str:
 
 
 def _find(rows: Sequence[Row], backbone: str, method: str, selector: str | None = None) -> Row | None:
-    """The row at e = 1 without special options."""
+    """Find the row with e = 1 and no special options."""
     fits: Callable[[Row], bool] = lambda row: (  # noqa: E731
         (row.backbone, row.method) == (backbone, method)
         and (selector is None or row.selector == selector)

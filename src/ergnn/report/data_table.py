@@ -16,7 +16,7 @@ MORE = ("edges", "training nodes", "validation nodes", "test nodes", "split", "m
 
 
 def data_page(datasets: Sequence[str]) -> Page:
-    """The paper's counts beside ours; unavailable data sets are named in the notes."""
+    """Compare our counts with the paper's; unavailable data sets are named in the notes."""
     header, columns, notes = [""], [], []
     for name in datasets:
         try:

@@ -1,4 +1,4 @@
-"""Stored runs as the paper's tables and figures, its numbers beside ours, as text, Markdown and LaTeX."""
+"""Stored runs as the paper's tables and figures, compared with its numbers, as text, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ergnn.report.rows import Row
 from ergnn.report.table import LEAKY, NOTHING, Table
 
 LOWER, HIGHER = ("†", "‡"), ("§", "¶")
-"""Marks of a measure significantly below or above the first and second baseline."""
+"""Marks of a metric that is significantly below or above the first and second baseline."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Filled:
         return None if self.cell.row.paper is None else paper_result(self.cell.dataset, *self.cell.row.paper)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the row, the paper's numbers and ours, and the command."""
+        """Return the row, the paper's numbers and ours, and the command, for JSON."""
         cell, row = self.cell, self.row
         own: dict[str, Any] = {
             "experiment": cell.experiment,
@@ -92,7 +92,7 @@ class Page:
 
 
 def fill(store: RunStore, cells: Iterable[Cell], failures: Mapping[str, str]) -> list[Filled]:
-    """Each cell with its runs; ``failures`` has the error of a cell by :attr:`Cell.command`."""
+    """Combine each cell with its runs; ``failures`` has the error of a cell by :attr:`Cell.command`."""
     filled = []
     for cell in cells:
         if cell.given is None:
@@ -129,7 +129,7 @@ def _comparable(cell: Cell, baseline: Mapping[str, Any]) -> bool:
 
 
 def measure_pages(experiment: Experiment, filled: Sequence[Filled], tests: Sequence[PairedTest]) -> list[Page]:
-    """PM, FM and AA beside the paper's, one page per data set and protocol."""
+    """Compare PM, FM and AA with the paper's, on one page per data set and protocol."""
     fractions = experiment.name == "table4"  # as the paper prints them
     order = ("fm", "aa", "pm") if fractions else ("pm", "fm", "aa")
 
@@ -152,7 +152,7 @@ def measure_pages(experiment: Experiment, filled: Sequence[Filled], tests: Seque
 
 
 def evolution_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Page]:
-    """Figure 2: average accuracy over the tasks seen so far, after each of them."""
+    """Build figure 2: average accuracy over the tasks seen so far, after each task."""
 
     def page(rows: Sequence[Filled], title: str, notes: list[str]) -> Page:
         lines = [[f.label, *map(with_interval, f.row.after_each_task)] for f in rows if f.row]
@@ -164,7 +164,7 @@ def evolution_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Pa
 
 
 def sensitivity_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[Page]:
-    """Figure 3: FM against e, one line per selector, and joint training, which retrains on all tasks each time."""
+    """Build figure 3: FM against e, one line per selector, and joint training, which retrains on all tasks."""
 
     def page(rows: Sequence[Filled], title: str, notes: list[str]) -> Page:
         counts = sorted({f.cell.row.settings["per_class"] for f in rows if "per_class" in f.cell.row.settings})
@@ -183,7 +183,7 @@ def sensitivity_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[
 
 
 def _keeps_everything(row: Row) -> bool:
-    """Whether the final buffer holds as many nodes as the last task was trained on: its own and all earlier ones."""
+    """Return whether the final buffer holds all training nodes, i.e. as many as the last task was trained on."""
     last = row.runs[0]
     return bool(last.buffer_ids) and len(last.buffer_ids) == last.history[-1]["trained_on"]
 

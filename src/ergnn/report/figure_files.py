@@ -20,7 +20,7 @@ from ergnn.report.rows import gather
 from ergnn.report.settings import settings_of
 
 COLUMNS = 4
-"""Panels side by side in a figure of several."""
+"""Maximum number of panels per row of a figure."""
 
 
 def write_figures(runs: Sequence[StoredRun], folder: str | Path, formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
@@ -49,12 +49,12 @@ def write_figures(runs: Sequence[StoredRun], folder: str | Path, formats: Sequen
 
 
 def check_file(path: str | Path) -> None:
-    """Refuse a file that no figure can be written to, before any work."""
+    """Raise an error if no figure can be written to a file."""
     suffix = Path(path).suffix.removeprefix(".")
     if suffix not in _DATES:
         raise InputError(f"{path}: a figure is written as one of: {', '.join(f'.{name}' for name in _DATES)}")
     if not Path(path).absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no folder {Path(path).absolute().parent}")
+        raise InputError(f"{path}: no such folder: {Path(path).absolute().parent}")
     _matplotlib()
 
 
@@ -124,7 +124,7 @@ def _figure(sets: DatasetFigures, title: str) -> Any:
 
 
 def _style(look: str) -> dict[str, Any]:
-    """Color and line style of a style class; colors are those of the page's light theme."""
+    """Return the color and line style of a style class, with the colors of the page's light theme."""
     css = (files("ergnn.report") / "templates" / "style.css").read_text(encoding="utf-8").partition("}")[0]
     colors = dict(re.findall(r"--(c-\w+): (#\w+)", css))
     first, *others = look.split()

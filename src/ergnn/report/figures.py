@@ -1,8 +1,8 @@
 """Figures as inline SVG, a few kilobytes each, colored by the page's style sheet.
 
-A figure names style classes (``c-mf``, ``axis``, ``mark`` …), never colors, so that one SVG serves the light theme,
-the dark theme and print. Every mark has its value as ``data-tip`` (shown on hover and by the arrow keys), and every
-figure a text alternative.
+A figure uses style classes (``c-mf``, ``axis``, ``mark`` …), never colors, so one SVG works in the light theme, the
+dark theme and print. Every mark has its value as ``data-tip`` (shown on hover and by the arrow keys), and every figure
+has a text alternative.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Series:
 
 
 def look_of(name: str) -> str:
-    """Style class of a selector or method: color by family, ``alt`` (hollow, dashed) for a variant of it.
+    """Return the style class of a selector or method: color by family, ``alt`` (hollow, dashed) for variants.
 
     >>> look_of("mf"), look_of("mf*")
     ('c-mf', 'c-mf alt')
@@ -67,7 +67,7 @@ def look_of(name: str) -> str:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions close to the wanted ones, in the same order, at least ``gap`` apart, within low … high.
+    """Return positions close to the wanted ones, in the same order, at least ``gap`` apart, within low … high.
 
     Places the labels at the ends of lines. Overlapping labels form a block around their mean.
 
@@ -102,7 +102,7 @@ def _start(block: Sequence[float], gap: float) -> float:
 
 
 def ticks(low: float, high: float, number: int = 5) -> list[float]:
-    """About ``number`` round numbers that cover low … high.
+    """Return about ``number`` round numbers that cover low … high.
 
     >>> ticks(0, 37)
     [0, 10, 20, 30, 40]
@@ -114,7 +114,7 @@ def ticks(low: float, high: float, number: int = 5) -> list[float]:
 
 
 def value_ticks(series: Sequence[Series], limits: tuple[float, float]) -> list[float]:
-    """Ticks of the y axis: all means, and bars of median length; longer bars are cut."""
+    """Return ticks of the y axis that cover all means and bars of median length; longer bars are cut."""
     means = [point.y for one in series for point in one.points]
     bars = [point.half for one in series for point in one.points if point.half is not None]
     room = min(float(np.median(bars)) if bars else 0.0, max(max(means) - min(means), 1.0))
@@ -125,7 +125,7 @@ def value_ticks(series: Sequence[Series], limits: tuple[float, float]) -> list[f
 
 
 def loss_ticks(rows: Sequence[Series]) -> list[float]:
-    """Ticks of the x axis of a dot plot: zero and all means."""
+    """Return ticks of the x axis of a dot plot that cover zero and all means."""
     values = [point.y for row in rows for point in row.points]
     return ticks(min(0.0, *values), max(1.0, *values), 6)
 
@@ -141,7 +141,7 @@ def line_chart(
     y_limits: tuple[float, float] = (-100.0, 100.0),
     size: tuple[int, int] = (560, 340),
 ) -> str:
-    """Lines with 95 % bars, each labeled at its right end."""
+    """Draw lines with 95 % bars, each labeled at its right end."""
     (width, height), left, top, bottom = size, 46, 26, 42
     right, inset = 24 + _room([one.label for one in series]), 10 + 2.2 * len(series)
     y_ticks = value_ticks(series, y_limits)
@@ -190,7 +190,7 @@ def heat_map(
     names: Sequence[str] = (),
     side: int | None = None,
 ) -> str:
-    """Cells from low to high (fractions), one row per task learned; with numbers if they fit.
+    """Draw cells colored from low to high (fractions), one row per task learned, with numbers if they fit.
 
     Args:
         names: of the rows; by default their numbers alone.
@@ -223,7 +223,7 @@ def heat_map(
 
 
 def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
-    """One line per row; each point shows its task number, so that reading it does not need color."""
+    """Draw one line per row; each point shows its task number, so that the plot can be read without color."""
     step, width, top, bottom = 32, 560, 26, 22
     left = 4 + _room([row.label for row in rows])
     x_ticks = loss_ticks(rows)
@@ -260,7 +260,7 @@ def class_map(
     *,
     label: str,
 ) -> str:
-    """A class in two dimensions: all nodes, the candidates as larger dots, the chosen ones marked and labeled.
+    """Draw a class in two dimensions: all nodes, candidates as larger dots, chosen nodes marked and labeled.
 
     Args:
         all_nodes, candidates: ``[n, 2]`` coordinates.
@@ -289,12 +289,12 @@ def class_map(
 
 
 def _room(names: Sequence[str]) -> float:
-    """Approximate width of the longest name: labels are 12 pixels high and semibold."""
+    """Estimate the width of the longest name; labels are 12 pixels high and semibold."""
     return 7.4 * max(map(len, names), default=0)
 
 
 def _dots(points: NDArray[np.float64], kind: str) -> str:
-    """Round dots as one path of zero-length strokes, a few bytes per node."""
+    """Draw round dots as one path of zero-length strokes, a few bytes per node."""
     return f'<path class="{kind}" d="' + "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points) + '"/>'
 
 

@@ -1,7 +1,7 @@
 """The HTML page of a run store: every stored row in tables, and the figures that the rows allow.
 
-The file is self-contained: style, script and figures are inside. It reads the store and never a live model; the maps
-of chosen nodes also read the data set, if it is available.
+The file is self-contained, with style, script and figures. It is built from the store, never from a live model; the
+maps of chosen nodes also read the data set, if it is available.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from ergnn.report.settings import Setting, settings_of
 from ergnn.report.table import Table
 
 MOST_SETTINGS = 3
-"""Settings of graphs that get figures; all settings have tables."""
+"""Maximum number of settings with figures; all settings have tables."""
 TABLE_FORMATS = {".md": "markdown", ".tex": "latex", ".txt": "text"}
 Figures = list[tuple[Setting, list[DatasetFigures]]]
 
 
 def stored_runs(store_path: str | Path) -> list[StoredRun]:
-    """All runs of a store, which must exist and hold at least one."""
+    """Read all runs of a store, which must exist and contain at least one."""
     with RunStore(store_path, create=False) as store:
         runs, name = store.runs(), store.path
     if not runs:
-        raise InputError(f"{name}: no finished run to report; `ergnn reproduce` and `ergnn run` make some")
+        raise InputError(
+            f"{name}: no finished runs to report; create some with `ergnn reproduce` or `ergnn run --store`"
+        )
     return runs
 
 
@@ -43,10 +45,10 @@ def write_page(store_path: str | Path, out: str | Path, title: str | None = None
     """Write the page of a run store, or only its tables if the file is called ``.md``, ``.tex`` or ``.txt``.
 
     Args:
-        store_path: the SQLite file, or the URL of a server; it must exist and hold at least one finished run.
-        out: the file to write.
-        title: title of the page; by default made from its content.
-        command: how the results were made, shown at the top.
+        store_path: the SQLite file, or the URL of a server; it must exist and contain at least one finished run.
+        out: output file.
+        title: title of the page; by default derived from its content.
+        command: command that computed the results, shown at the top.
     """
     runs, path = stored_runs(store_path), Path(out)
     if path.suffix in TABLE_FORMATS:
@@ -62,7 +64,7 @@ def write_page(store_path: str | Path, out: str | Path, title: str | None = None
 
 
 def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = "") -> str:
-    """The page of some stored runs, as HTML."""
+    """Render the HTML page of some stored runs."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -101,12 +103,12 @@ def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = 
 
 
 def drawn_settings(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings that get figures."""
+    """Return the settings that get figures."""
     return [s for s in settings if not s.is_image][:MOST_SETTINGS] + [s for s in settings if s.is_image][:1]
 
 
 def figures_of(kind: str, settings: Sequence[Setting]) -> Figures:
-    """The figures of one of :data:`KINDS`, by setting and data set."""
+    """Build the figures of one of :data:`KINDS`, by setting and data set."""
     shown = settings[:2] if kind == "choices" else settings
     made = [
         (setting, [one for dataset in setting.datasets if (one := KINDS[kind](dataset, setting.of(dataset)))])
@@ -123,7 +125,7 @@ def _title(settings: Sequence[Setting], in_paper: bool) -> str:
 
 
 def _tables(settings: Sequence[Setting], swept: Figures) -> dict[int, list[tuple[Setting, list[Table]]]]:
-    """Number of the paper's table to its tables, by setting and data set; figure 3 shows its rows with e > 1."""
+    """Map the number of a paper's table to our tables, by setting and data set; figure 3 shows rows with e > 1."""
     in_sweep = {id(row) for _, figures in swept for one in figures for row in one.rows}
     found: dict[int, list[tuple[Setting, list[Table]]]] = {2: [], 3: [], 4: []}
     for setting in settings:
@@ -150,7 +152,7 @@ def _tables(settings: Sequence[Setting], swept: Figures) -> dict[int, list[tuple
 
 
 def _table_of(row: Row, backbone: str) -> int:
-    """The paper's table that a row belongs to."""
+    """Return the paper's table that a row belongs to."""
     if row.is_image:
         return 4
     return 3 if row.method == "replay" and row.backbone != backbone else 2
@@ -188,7 +190,7 @@ def _duration(seconds: float) -> str:
 
 
 def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:
-    """Each badge on the page, its meaning, and the number of rows that have it."""
+    """List each badge on the page, its meaning, and the number of rows that have it."""
     counts: dict[tuple[str, str], int] = {}
     for setting in settings:
         for row in setting.rows:
@@ -198,7 +200,7 @@ def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:
 
 
 def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """Table 1: the size of each data set, the paper's counts if they differ, and the tasks learned."""
+    """Build table 1: the size of each data set, the paper's counts if they differ, and the tasks learned."""
     from ergnn.data import describe_datasets
 
     known = {info.name: info for info in describe_datasets()}
@@ -223,7 +225,7 @@ def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 
 def _order(run: StoredRun) -> str:
-    """The classes of the tasks, in order."""
+    """Return the classes of the tasks, in order."""
     if all(group == run.classes[0] for group in run.classes[1:]):
         return "the same classes in every task"
     names = run.class_names or [str(c) for c in range(1 + max(map(max, run.classes)))]
@@ -231,7 +233,7 @@ def _order(run: StoredRun) -> str:
 
 
 def _notes(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:
-    """The notes of the runs, each once, with the data sets they belong to."""
+    """Collect the distinct notes of the runs, with the data sets they belong to."""
     found: dict[str, set[str]] = {}
     for run in runs:
         for note in [f"{run.split} split", *run.notes]:

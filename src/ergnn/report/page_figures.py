@@ -19,12 +19,12 @@ from ergnn.report.projection import MOST_EDGES, class_maps
 from ergnn.report.rows import Row, base_rows, main_backbone, main_rows
 
 MOST_CELLS = 4000
-"""Cells of heat maps for one data set and setting: 23 tasks make 276 each."""
+"""Maximum number of heat-map cells for one data set and setting; 23 tasks have 276 each."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: which function of :mod:`ergnn.report.figures` draws it and from what, and its numbers as text.
+    """A figure: the function of :mod:`ergnn.report.figures` that draws it, its arguments, and its numbers as text.
 
     The caption is a name and, after ``|``, a remark.
     """
@@ -52,7 +52,7 @@ class DatasetFigures:
 
 
 def growth(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
-    """Figure 2: average accuracy over the tasks seen so far, after each task, with and without replay."""
+    """Build figure 2: average accuracy over the tasks seen so far, after each task, with and without replay."""
     shown = [row for row in main_rows(rows) if not row.special and row.matrix.num_tasks > 1]
     if not shown:
         return None
@@ -78,7 +78,7 @@ def growth(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
 
 
 def sweep(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
-    """Figure 3: FM against e, and joint training, which keeps everything."""
+    """Build figure 3: FM against e, and joint training, which stores everything."""
     backbone = main_backbone(rows)
     by_kind: dict[str, list[Row]] = {}
     for row in rows:
@@ -116,7 +116,7 @@ def sweep(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
 
 
 def heat_maps(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
-    """The mean accuracy matrix of each row, all on one scale."""
+    """Build heat maps of the mean accuracy matrix of each row, all on one scale."""
     shown, cells = [], 0
     for row in base_rows(rows):
         cells += row.matrix.num_tasks * (row.matrix.num_tasks + 1) // 2
@@ -148,7 +148,7 @@ def _heat_map(dataset: str, row: Row, low: float) -> Figure:
 
 
 def forgetting(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
-    """Accuracy lost on each task between learning it and the end."""
+    """Build dot plots of the accuracy lost on each task between learning it and the end."""
     shown = [row for row in base_rows(rows) if row.matrix.num_tasks > 1]
     if not shown:
         return None
@@ -168,7 +168,7 @@ def forgetting(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
 
 
 def choices(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
-    """The nodes that each selector chose, on a map of each class; one seed and class order that all rows have."""
+    """Build maps of the nodes chosen by each selector, for one seed and class order that all rows have."""
     shown = [row for row in main_rows(rows) if row.selector and not row.is_image and (row.is_leaky or not row.special)]
     common = set.intersection(*({(run.seed, run.order) for run in row.runs} for row in shown)) if shown else set()
     if not common:
@@ -218,7 +218,7 @@ KINDS: dict[str, Callable[[str, Sequence[Row]], DatasetFigures | None]] = {
 
 
 def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
-    """The stream of a stored run; None if its data set is unavailable here or not a graph."""
+    """Create the stream of a stored run; None if its data set is unavailable or not a graph."""
     run = row.runs[0]
     if next((info.edges for info in describe_datasets() if info.name == row.dataset), 0) > MOST_EDGES:
         return None
@@ -231,7 +231,7 @@ def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
 
 
 def _short(choosers: Sequence[Row]) -> str:
-    """At most two names, to fit the map."""
+    """Return at most two names, to fit on the map."""
     names = [row.figure_name for row in choosers]
     return ", ".join(names) if len(names) <= 2 else f"{names[0]}, {names[1]} +{len(names) - 2}"
 

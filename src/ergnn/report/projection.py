@@ -1,7 +1,7 @@
 """Maps of a class in two dimensions, to show which nodes were chosen.
 
-A node is represented as a two-layer network without weights sees it: its row of S²X, S = D̃^−½ (A + I) D̃^−½, divided
-by its norm. A map shows the first two principal components of the rows of a class.
+A node is represented by its row of S²X, S = D̃^−½ (A + I) D̃^−½, divided by its norm: the input of a two-layer network
+without its weights. A map shows the first two principal components of the rows of a class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 
 MOST_EDGES = 2_000_000
-"""Larger graphs get no maps: S²X would take too long."""
+"""Larger graphs have no maps, since S²X would take too long."""
 MOST_NODES = 250
 """Largest number of training nodes, and of other nodes, drawn per class."""
 
@@ -26,7 +26,7 @@ MOST_NODES = 250
 class ClassMap:
     """One class: node ids, their coordinates, and which of them are training nodes.
 
-    ``explained`` is the share of the variance in the two dimensions.
+    ``explained`` is the fraction of the variance explained by the two dimensions.
     """
 
     task: int
@@ -37,13 +37,13 @@ class ClassMap:
     explained: float
 
     def at(self, node: int) -> NDArray[np.float64] | None:
-        """Coordinates of a node, or None if it is not in this class."""
+        """Return the coordinates of a node, or None if it is not in this class."""
         found = np.flatnonzero(self.nodes == node)
         return self.points[found[0]] if found.size else None
 
 
 def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[NDArray[np.float64], float]:
-    """Coordinates of the rows along their first principal components, and the share of variance they explain.
+    """Return the coordinates of the rows along their first principal components, and the explained variance ratio.
 
     For centered rows R = U Σ Vᵀ the coordinates are U Σ. The sign of a component makes its largest coordinate
     positive; missing components are zero.
@@ -66,7 +66,7 @@ def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[ND
 
 
 def smoothed_features(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Rows of S²X for some nodes, divided by their norm."""
+    """Return the rows of S²X for some nodes, divided by their norm."""
     n = graph.num_nodes
     source, target = graph.edge_index.cpu().numpy()
     adjacency = sp.csr_matrix((np.ones(len(source)), (target, source)), shape=(n, n)) + sp.identity(n, format="csr")
@@ -83,7 +83,7 @@ def smoothed_features(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.floa
 
 
 def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[ClassMap]:
-    """A map of each class of a task: its training nodes first, then its others.
+    """Create a map of each class of a task: its training nodes first, then its other nodes.
 
     Of more than ``MOST_NODES`` nodes a random sample is drawn, plus all of those in ``keep``.
     """

@@ -1,4 +1,4 @@
-"""Write what ``ergnn reproduce`` ran: tables as text, Markdown and LaTeX, ``results.json`` and the HTML page."""
+"""Write the results of ``ergnn reproduce``: tables as text, Markdown and LaTeX, ``results.json`` and the HTML page."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def write_results(
     """Write tables, results and page of some experiments into a folder.
 
     Args:
-        done: what :func:`ergnn.experiments.reproduce.reproduce` returned for the same experiments and options.
-        out: the folder.
-        command: how this was called, shown with the results.
+        done: result of :func:`ergnn.experiments.reproduce.reproduce` for the same experiments and options.
+        out: output folder.
+        command: the command, shown with the results.
     """
     folder, pages = Path(out), []
     results: dict[str, Any] = {
@@ -76,7 +76,7 @@ def write_results(
 def _experiment(
     store: RunStore, experiment: Experiment, done: Reproduced, options: Options
 ) -> tuple[list[Page], dict[str, Any]]:
-    """The pages of one experiment, and its part of ``results.json``."""
+    """Build the pages of one experiment, and its part of ``results.json``."""
     data: dict[str, Any] = {}
     if experiment is TABLE_1:
         pages = [data_page(datasets_of(experiment, options))]

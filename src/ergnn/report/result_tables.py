@@ -17,7 +17,7 @@ BASELINE = "Random"
 
 @dataclass(frozen=True)
 class Column:
-    """Cells under a name, which belongs to a group of columns such as ``FM``."""
+    """A column: its cells, its name, and its group of columns such as ``FM``."""
 
     group: str
     name: str
@@ -37,17 +37,17 @@ def result_table(
     title: str = "",
     id: str = "",
 ) -> Table:
-    """PM, FM and AA, beside the paper's where it prints any.
+    """Build a table of PM, FM and AA, with the paper's numbers if any.
 
     Args:
         names: row labels.
         rows: None for a row without runs.
         scale: 100 for percent, 1 for fractions as in the paper's table 4.
-        order: measures, in order.
+        order: metrics, in order.
         papers: the paper's results; by default those of the rows.
-        marks: by row label, marks of significance behind FM.
-        more: further columns.
-        grouped: put the names of the measures above the header, as on the HTML page.
+        marks: significance marks after FM, by row label.
+        more: additional columns.
+        grouped: put the names of the metrics above the header, as on the HTML page.
     """
     papers = [row.paper if row else None for row in rows] if papers is None else papers
     columns: list[Column] = []
@@ -81,7 +81,7 @@ def result_table(
 
 
 def page_table(id: str, title: str, rows: Sequence[Row], tests: Mapping[str, PairedTest], scale: float) -> Table:
-    """The table of the HTML page: also the paired difference in FM to Random, and the number of runs.
+    """Build a table for the HTML page, with the paired difference in FM to Random and the number of runs.
 
     Args:
         tests: by row name; empty if there is no baseline.
@@ -94,7 +94,7 @@ def page_table(id: str, title: str, rows: Sequence[Row], tests: Mapping[str, Pai
 
 
 def tables_text(settings: Sequence[Setting], format: str) -> str:
-    """Every row as ``text``, ``markdown`` or ``latex``: a table per setting and data set."""
+    """Render every row as ``text``, ``markdown`` or ``latex``, with one table per setting and data set."""
     parts = []
     for setting in settings:
         for dataset in setting.datasets:
@@ -107,7 +107,7 @@ def tables_text(settings: Sequence[Setting], format: str) -> str:
 
 
 def cost_table(id: str, rows: Sequence[Row]) -> Table:
-    """Seconds per run, seconds in total, and peak memory."""
+    """Build a table of seconds per run, total seconds, and peak memory."""
     longest = max(row.seconds.mean for row in rows)
     body = []
     for row in rows:
@@ -129,7 +129,7 @@ def cost_table(id: str, rows: Sequence[Row]) -> Table:
 
 
 def tests_of(rows: Sequence[Row]) -> dict[str, dict[str, PairedTest]]:
-    """Data set and row name to its signed-rank test of FM against replay with Random; one Holm family."""
+    """Map data set and row name to the signed-rank test of FM against replay with Random; one Holm family."""
     samples: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for dataset in dict.fromkeys(row.dataset for row in rows):
         for row in main_rows([row for row in rows if row.dataset == dataset]):

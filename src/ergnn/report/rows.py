@@ -26,7 +26,7 @@ from ergnn.report.figures import look_of
 BACKBONES = ("deepwalk", "node2vec", "sage", "gin", "gcn", "sgc", "gat", "mlp")
 METHODS = ("finetune", "ewc", "gem", "agem", "replay", "nearest-mean", "joint")
 SELECTORS = ("random", "mf", "mf*", "cm", "cm*", "im")
-"""In the order of the paper's tables."""
+"""Selectors in the order of the paper's tables."""
 NAMES = {
     **{"gat": "GAT", "gcn": "GCN", "sgc": "SGC", "gin": "GIN", "sage": "GraphSAGE", "mlp": "MLP"},
     **{"deepwalk": "DeepWalk", "node2vec": "Node2Vec", "ewc": "EWC", "gem": "GEM", "agem": "A-GEM"},
@@ -35,9 +35,9 @@ NAMES = {
     **{"s2-ridge": "S2-ridge", "la-ridge": "LA-ridge", "mf-s2": "MF in S²X"},
 }
 OF_THE_ROW = ("selector", "per_class", "selector_options")
-"""Options of methods that rows of one table differ in; others are shown in the row's name."""
+"""Options that may differ between the rows of one table; other options are part of the row's name."""
 LEAST_RUNS = 5
-"""The page marks rows with fewer runs."""
+"""Rows with fewer runs are marked on the page."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def backbone(self) -> str:
-        """The network, or the walks that its input vectors come from."""
+        """The network, or the kind of walks if its input is embeddings."""
         read = self.config.get("input", DEFAULTS["input"])
         return self.runs[0].backbone if read == DEFAULTS["input"] else str(read)
 
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def per_class(self) -> int:
-        """e; 1 where it has no meaning."""
+        """e; 1 if the method has no buffer."""
         return self.runs[0].per_class or 1
 
     @property
@@ -89,7 +89,7 @@ class Row:
 
     @cached_property
     def special(self) -> dict[str, Any]:
-        """Options that the same row of the paper's tables does not have."""
+        """Options that differ from the corresponding row of the paper's tables."""
         rows = [row.settings for row in TABLE_4.rows if self.is_image and row.settings["method"] == self.method]
         usual = next((row for row in rows if row.get("selector") == self.selector), {})
         given = {name: value for name, value in self.minimal.items() if value != usual.get(name)}
@@ -127,7 +127,7 @@ class Row:
 
     @property
     def look(self) -> str:
-        """Style class in figures, by selector or else by method; leaky rows are dotted."""
+        """Style class in figures, by selector or method; leaky rows are dotted."""
         return look_of(self.selector or self.method) + (" leaky" if self.is_leaky else "")
 
     @cached_property
@@ -135,7 +135,7 @@ class Row:
         return [run.matrix for run in self.runs]
 
     def summary(self, name: str) -> Summary:
-        """``pm``, ``fm`` or ``aa`` over the runs."""
+        """Summarize ``pm``, ``fm`` or ``aa`` over the runs."""
         return summarize(list(self.by_member(name).values()))
 
     @cached_property
@@ -197,25 +197,25 @@ class Row:
 
     @cached_property
     def command(self) -> str:
-        """``ergnn run …`` that gives this row again, with the fewest options."""
+        """The shortest ``ergnn run …`` command that reproduces this row."""
         seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
         first, last = min(seeds), max(seeds)
         count = 1 if self.minimal.get("class_order") == "seeded" else max(orders) + 1
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=count))
 
     def by_member(self, name: str) -> dict[tuple[int, int], float]:
-        """``pm``, ``fm`` or ``aa`` of each seed and class order."""
+        """Return ``pm``, ``fm`` or ``aa`` of each seed and class order."""
         return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
 
     def paired(self, other: Row, name: str = "fm") -> Summary | None:
-        """``self − other`` over the seeds and class orders that both have; None if there are none."""
+        """Compute ``self − other`` over the seeds and class orders that both have; None if there are none."""
         mine, theirs = self.by_member(name), other.by_member(name)
         common = sorted(mine.keys() & theirs.keys())
         return summarize([mine[key] - theirs[key] for key in common]) if common else None
 
 
 def gather(runs: Iterable[StoredRun]) -> list[Row]:
-    """One row per configuration, in the order of the paper's tables."""
+    """Group runs into one row per configuration, in the order of the paper's tables."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(canonical_json(run.config), []).append(run)
@@ -223,26 +223,26 @@ def gather(runs: Iterable[StoredRun]) -> list[Row]:
 
 
 def main_backbone(rows: Sequence[Row]) -> str:
-    """The backbone that the rows of one data set are about: the paper's if there is one, else the most frequent."""
+    """Return the main backbone of the rows of one data set: the paper's if present, otherwise the most frequent."""
     counts = Counter(row.backbone for row in rows if not row.is_bound) or Counter(row.backbone for row in rows)
     paper = "mlp" if rows[0].is_image else "gat"
     return paper if paper in counts else counts.most_common(1)[0][0]
 
 
 def base_rows(rows: Sequence[Row]) -> list[Row]:
-    """Rows of one data set with the smallest e, and those that remember nothing."""
+    """Return the rows of one data set with the smallest e, and those without replay."""
     fewest = min((row.per_class for row in rows if row.runs[0].per_class), default=1)
     return [row for row in rows if row.runs[0].per_class in (None, fewest)]
 
 
 def main_rows(rows: Sequence[Row]) -> list[Row]:
-    """Rows of one data set for a figure like the paper's figure 2: one backbone, with and without replay, one e."""
+    """Return the rows of one data set for figure 2: one backbone, with and without replay, one e."""
     backbone = main_backbone(rows)
     return [row for row in base_rows(rows) if row.is_bound or row.backbone == backbone]
 
 
 def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fewest settings that give the same run, without what a protocol or backbone fills in."""
+    """Return the fewest settings that give the same run, without the defaults of its protocol and backbone."""
     given = dict(config)
     for name in [name for name in given if name != "dataset"]:
         fewer = {key: value for key, value in given.items() if key != name}
@@ -260,13 +260,13 @@ def _same_run(given: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 
 def dataset_order(name: str) -> tuple[int, str]:
-    """The paper's graphs first, as in its tables."""
+    """Sort data sets: the paper's graphs first, in the order of its tables."""
     known = ("cora", "citeseer", "reddit")
     return (known.index(name) if name in known else len(known), name)
 
 
 def _row_order(row: Row) -> tuple[Any, ...]:
-    """Baselines, ER rows by selector, our selectors, then bounds such as joint training."""
+    """Return the sort key of a row: baselines, ER rows by selector, our selectors, then references such as joint."""
     return (
         dataset_order(row.dataset),
         _place(row.method, METHODS),

@@ -1,4 +1,4 @@
-"""What the rows of one table share: protocol, split, class orders, epochs and other settings not at their default."""
+"""Common settings of the rows of a table: protocol, split, class orders, epochs and other non-default settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Setting:
 
 
 def settings_of(rows: Sequence[Row]) -> list[Setting]:
-    """Group rows by what they share; settings with the most rows first, the paper's protocol before others."""
+    """Group rows by common settings; those with the most rows first, the paper's protocol before others."""
     found: dict[str, Setting] = {}
     for row in rows:
         label = _label(row)
@@ -53,7 +53,7 @@ def settings_of(rows: Sequence[Row]) -> list[Setting]:
 
 
 def _label(row: Row) -> str:
-    """Protocol, split and class order, then the settings that the protocol does not decide."""
+    """Format protocol, split and class order, then the settings that the protocol does not determine."""
     given = row.minimal
     order = row.config.get("class_order", "natural")
     parts = [

@@ -13,7 +13,7 @@ from ergnn.errors import InputError
 FORMATS = ("text", "markdown", "latex")
 LEAKY = "LEAKY (selector saw test labels)"
 NOTHING = "–"
-"""Shown where there is no number."""
+"""Placeholder for a missing number."""
 
 
 class Cell(str):
@@ -77,7 +77,7 @@ class Table:
         return renderers[format]()
 
     def to_text(self) -> str:
-        """Aligned columns with a rule under the header, for a terminal."""
+        """Render as aligned columns with a rule under the header, for a terminal."""
         widths = [max(map(display_width, column)) for column in zip(self.header, *self.rows, strict=True)]
         header, *rows = ([_pad(*cell) for cell in zip(row, widths, self.align, strict=True)] for row in self._all)
         rule = ["─" * width for width in widths]
@@ -99,7 +99,7 @@ class Table:
         return "\n".join([f"**{_escape_markdown(self.title)}**", "", *lines] if self.title else lines)
 
     def to_latex(self) -> str:
-        r"""A ``tabular`` in the style of booktabs, inside a ``table`` when there is a title.
+        r"""Render as a booktabs ``tabular``, inside a ``table`` if there is a title.
 
         >>> print(Table(["method", "FM (%)"], [["replay", "-0.50"]]).to_latex())
         \begin{tabular}{lr}
@@ -124,7 +124,7 @@ class Table:
 
 
 def display_width(text: str) -> int:
-    """Terminal columns of a text: two for wide East Asian characters, none for combining ones.
+    """Return the terminal columns of a text: two for wide East Asian characters, none for combining ones.
 
     >>> display_width("naïve"), display_width("nai\u0308ve"), display_width("図")
     (5, 5, 2)
@@ -166,7 +166,7 @@ _LATEX = {
 
 
 def _protect(row: str) -> str:
-    """LaTeX would read a row that opens with ``[`` or ``*`` as an option of the line break before it."""
+    """Protect a row that starts with ``[`` or ``*``, which LaTeX would read as an option of the line break before."""
     return f"{{{row[0]}}}{row[1:]}" if row.startswith(("[", "*")) else row
 
 

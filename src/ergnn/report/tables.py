@@ -1,4 +1,4 @@
-"""The text page of one run: what ``ergnn run`` prints. Scores are fractions, shown as percent with two decimals."""
+"""The text output of ``ergnn run``. Scores are fractions, shown as percent with two decimals."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["Table", "accuracy_table", "measure_table", "percent", "run_table"]
 
 WIDTH = 80
 MOST_TASKS = 8
-"""With more tasks than this, the middle of the accuracy matrix is left out to fit the width."""
+"""With more tasks than this, the middle of the accuracy matrix is omitted to fit the width."""
 
 
 def accuracy_table(result: Mapping[str, Any]) -> Table:
-    """The scores of one run: a row after each task, a column for each task learned so far.
+    """Build the accuracy matrix of one run: one row after each task, one column per task learned so far.
 
-    ``result["matrix"]`` is the mean matrix, or one matrix for each seed, which are averaged here.
+    ``result["matrix"]`` is the mean matrix, or one matrix per seed, to be averaged.
     """
     matrix = np.array(result["matrix"], dtype=np.float64)
     if matrix.ndim == 3:
         matrix = matrix.mean(axis=0)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"matrix has shape {list(matrix.shape)}; it needs to be [M, M] or [seeds, M, M]")
+        raise InputError(f"matrix has shape {list(matrix.shape)}; expected [M, M] or [seeds, M, M]")
     shown = _shown_tasks(len(matrix))
     metric = {"accuracy": "accuracy", "micro-f1": "micro-F1"}[result.get("metric", "accuracy")]
     header = [f"{metric} (%)", *("…" if j is None else f"task {j + 1}" for j in shown)]
@@ -39,9 +39,9 @@ def accuracy_table(result: Mapping[str, Any]) -> Table:
 
 
 def measure_table(result: Mapping[str, Any]) -> Table:
-    """PM, FM and AA of one run with their spread, beside the paper's where ``result["paper"]`` has them.
+    """Build a table of PM, FM and AA of one run with their spread, and the paper's if in ``result["paper"]``.
 
-    The title says so where the result is leaky, for a table that leaves its page.
+    The title marks leaky results, since the table may be shown without its page.
     """
     names = {
         "pm": "PM performance mean",
@@ -79,16 +79,16 @@ RESULT_FIELDS = (
 
 
 def run_table(result: Mapping[str, Any]) -> str:
-    """The page that ``ergnn run`` prints, from the object that ``ergnn run --json`` prints.
+    """Format the output of ``ergnn run`` from the object that ``ergnn run --json`` prints.
 
     Args:
-        result: the fields ``RESULT_FIELDS``, and where there are any: ``metric``, ``notes`` (list of texts),
-            ``tasks`` (the names of each task's classes), ``paper`` (``pm`` and ``fm`` as fractions, or None).
-            ``buffer["ids"]`` is a list of node ids, or one such list for each seed.
+        result: the fields ``RESULT_FIELDS``, and optionally ``metric``, ``notes`` (list of strings), ``tasks`` (the
+            class names of each task), ``paper`` (``pm`` and ``fm`` as fractions, or None). ``buffer["ids"]`` is a list
+            of node ids, or one such list per seed.
 
     Returns:
-        What was run, the mean accuracy matrix, PM, FM and AA with their spread, what was remembered, what it
-        cost, and what to know before quoting it; at most 80 columns wide unless a name is longer.
+        The configuration, the mean accuracy matrix, PM, FM and AA with their spread, the buffer, the costs, and notes;
+        at most 80 columns wide unless a name is longer.
     """
     missing = [name for name in RESULT_FIELDS if name not in result]
     if missing:
@@ -148,7 +148,7 @@ def _cost(result: Mapping[str, Any]) -> str:
 
 
 def _shown_tasks(number: int) -> list[int | None]:
-    """All tasks, or the first four and the last three with None between them."""
+    """Return all tasks, or the first four and the last three with None between them."""
     if number <= MOST_TASKS:
         return list(range(number))
     return [0, 1, 2, 3, None, number - 3, number - 2, number - 1]
@@ -200,5 +200,5 @@ def _duration(seconds: float) -> str:
 
 
 def _wrapped(label: str, text: str) -> str:
-    """A label and a text beside it that keeps its left edge over several lines."""
+    """Format a label and a text with a hanging indent."""
     return textwrap.fill(text, WIDTH, initial_indent=f"{label:<8} ", subsequent_indent=" " * 9)

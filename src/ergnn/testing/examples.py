@@ -16,7 +16,7 @@ EPOCHS = 5
 
 
 def example_graph(*, classes: int = 6, per_class: int = 15, sparse: bool = False, seed: int = 0) -> Graph:
-    """A random graph with self-loops and isolated nodes; class means are well separated.
+    """Create a random graph with self-loops and isolated nodes; class means are well separated.
 
     Args:
         classes: number of classes.
@@ -38,7 +38,7 @@ def example_graph(*, classes: int = 6, per_class: int = 15, sparse: bool = False
 
 
 def example_stream(*, sparse: bool = False, classes_per_task: int = 2, seed: int = 0) -> TaskStream:
-    """:func:`example_graph` split into tasks: 6 training, 4 validation and 5 test nodes per class."""
+    """Split :func:`example_graph` into tasks with 6 training, 4 validation and 5 test nodes per class."""
     graph = example_graph(sparse=sparse, seed=seed)
     split = splits.per_class(graph.y, train=6, val=4, seed=seed)
     return TaskStream.from_classes(graph, classes_per_task=classes_per_task, split=split)
@@ -53,7 +53,7 @@ def example_context(
     seed: int = 0,
     allow_test: bool = False,
 ) -> SelectionContext:
-    """The input of a selector after the second task of :func:`example_stream`, learned by a small GCN."""
+    """Create the input of a selector after a small GCN has learned the second task of :func:`example_stream`."""
     learner = Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
     for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
         learner.observe(task)
@@ -62,7 +62,7 @@ def example_context(
 
 
 def scrambled(stream: TaskStream) -> TaskStream:
-    """The same stream with every test label wrong."""
+    """Return the same stream with every test label wrong."""
     y = stream[0].graph.y.clone()
     for task in stream:
         y[task.test] = torch.tensor(task.classes).roll(1)[task.targets(task.test)]

@@ -45,7 +45,7 @@ def _learned(subject: Subject, stream: TaskStream, head: str = "per-task", seed:
 
 
 def _bits(learner: Learner) -> dict[str, Any]:
-    """The full state after learning, without times."""
+    """Return the full state after learning, without times."""
     state = learner.state_dict()
     return {key: state[key] for key in ("model", "method", "classes")}
 

@@ -83,7 +83,7 @@ def rule(rule: str, *kinds: str) -> Callable[[Callable[[Subject], None]], Callab
 
 
 def checks(kind: str) -> list[Check]:
-    """The rules of a kind, ordered so that the first broken one is the most informative.
+    """Return the rules of a kind, ordered so that the first broken one is the most informative.
 
     ``@pytest.mark.parametrize("check", checks("selector"), ids=str)`` creates one test per rule.
     """

@@ -28,7 +28,7 @@ def require(holds: bool, otherwise: str) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether nested dictionaries, lists and (sparse) tensors are equal bit for bit."""
+    """Return whether nested dictionaries, lists and (sparse) tensors are equal bit for bit."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.layout != b.layout or a.dtype != b.dtype or a.shape != b.shape:
             return False

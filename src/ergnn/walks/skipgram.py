@@ -16,15 +16,16 @@ BLOCK = 4096
 
 
 class SkipGram:
-    """Node vectors whose inner products with each other's context vectors are large if the nodes are close on walks.
+    """Node vectors with large inner products with the context vectors of nodes that are close on walks.
 
     Each call of :meth:`train` continues from the current vectors (and context vectors); nodes that occur for the first
-    time get new ones. The learning rate starts again with every call, as for a new corpus.
+    time get new ones. The learning-rate schedule restarts with every call, as for a new corpus.
 
     Negative sampling replaces the hierarchical softmax of the DeepWalk paper: the softmax tree depends on all counts,
     and when nodes arrive a new tree would change the meaning of old inner vectors.
 
-    There is one worker, and nothing depends on Python's string hashes: the same seed and walks give the same bits.
+    There is one worker, and nothing depends on Python's string hashes, so the same seed and walks give bitwise the same
+    vectors.
 
     Args:
         dim: vector size.
@@ -74,7 +75,7 @@ class SkipGram:
         )
 
     def vectors(self, num_nodes: int) -> Tensor:
-        """``[num_nodes, dim]``; zeros for nodes that no walk has visited yet."""
+        """Return the vectors ``[num_nodes, dim]``; zeros for nodes that no walk has visited yet."""
         out = torch.zeros(num_nodes, self._model.vector_size)
         if self._started:
             nodes = torch.tensor([int(name) for name in self._model.wv.index_to_key])

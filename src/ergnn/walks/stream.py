@@ -1,17 +1,17 @@
 """A stream whose features are embeddings from random walks on the graph seen so far.
 
-What is retrained and what is kept at each task:
+At each task:
 
-1. *The graph seen so far.* At task i, walks are sampled on the task's view of the graph, from and among all nodes of
-   the classes of tasks 0 … i and all nodes connected to them in the view. With ``own`` edges these are the classes
-   seen so far, each task separate; with ``seen`` edges also the connected nodes without a task; with ``all`` edges
-   every connected node, including those of future classes, as for a GNN.
-2. *The vectors.* New walks are sampled from old and new nodes; skip-gram continues from its vectors and context
+1. *Graph.* Walks are sampled on the task's view of the graph, among all nodes of the classes of tasks 0 … i and all
+   nodes connected to them in the view. With ``own`` edges these are the classes seen so far, each task separate; with
+   ``seen`` edges also the connected nodes without a task; with ``all`` edges every connected node, including those of
+   future classes, as for a GNN.
+2. *Vectors.* New walks are sampled from old and new nodes, and skip-gram continues from its vectors and context
    vectors. So old vectors change only by further training and are never reset; new nodes get new vectors. Nodes not
-   seen yet have zeros. Features and labels are not used (labels only say which nodes have arrived).
-3. *The classifier.* The ordinary :class:`ergnn.learner.Learner` is trained on these vectors, with the training nodes
-   of the current task (and those that its method remembers). Earlier tasks are scored with the latest vectors: scores
-   drop by the classifier's forgetting and by the drift of the vectors.
+   seen yet have zeros. Features and labels are not used (labels only determine which nodes have arrived).
+3. *Classifier.* The ordinary :class:`ergnn.learner.Learner` is trained on these vectors, with the training nodes of the
+   current task (and those stored by its method). Earlier tasks are scored with the latest vectors, so scores drop by
+   the classifier's forgetting and by the drift of the vectors.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ values from that set, the default was best on the validation nodes of Cora and C
 
 
 def walk_settings(kind: str, **settings: Any) -> WalkSettings:
-    """The settings of ``deepwalk`` or ``node2vec``, with overrides."""
+    """Return the settings of ``deepwalk`` or ``node2vec``, with overrides."""
     if kind not in KINDS:
         raise UnknownNameError("walk kind", kind, KINDS)
     allowed = {f.name for f in fields(WalkSettings)} - ({"p", "q"} if kind == "deepwalk" else set())
@@ -89,7 +89,7 @@ def walk_settings(kind: str, **settings: Any) -> WalkSettings:
 
 
 def walk_stream(stream: TaskStream, kind: str = "deepwalk", seed: int = 0, **settings: Any) -> TaskStream:
-    """The same tasks with embeddings from walks as features, ``[n, dim]``, as known at each task.
+    """Replace the features of a stream by embeddings of walks, ``[n, dim]``, as known at each task.
 
     Args:
         stream: decides which nodes and edges are visible at each task.
@@ -114,7 +114,7 @@ def walk_stream(stream: TaskStream, kind: str = "deepwalk", seed: int = 0, **set
 
 
 def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
-    """Nodes of these classes, and every node in their (weakly) connected components; ascending."""
+    """Return the nodes of these classes and of their (weakly) connected components, in ascending order."""
     n, (source, target) = graph.num_nodes, graph.edge_index.cpu().numpy()
     links = coo_matrix((np.ones(len(source), dtype=np.int8), (source, target)), shape=(n, n))
     part = connected_components(links, directed=False)[1]
@@ -123,7 +123,7 @@ def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
 
 
 def _walks(graph: Graph, nodes: Tensor, settings: WalkSettings, generator: torch.Generator) -> Tensor:
-    """``settings.walks`` rounds; each starts once from every node, in random order."""
+    """Sample ``settings.walks`` walks from every node, in rounds of random order."""
     neighbors = Neighbors(graph.edge_index, graph.num_nodes)
     starts = [nodes[torch.randperm(nodes.numel(), generator=generator)] for _ in range(settings.walks)]
     return random_walks(neighbors, torch.cat(starts), settings.length, generator, settings.p, settings.q)

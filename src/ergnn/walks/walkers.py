@@ -37,7 +37,7 @@ class Neighbors:
         return self.targets[self.start[nodes] + torch.minimum(at, degree - 1)]  # the product may be rounded up
 
     def linked(self, sources: Tensor, targets: Tensor) -> Tensor:
-        """Whether each pair is connected by an edge."""
+        """Return whether each pair is connected by an edge."""
         if not self._keys.numel():
             return torch.zeros_like(sources, dtype=torch.bool)
         key = sources * self.num_nodes + targets
@@ -53,7 +53,7 @@ def random_walks(
     p: float = 1.0,
     q: float = 1.0,
 ) -> Tensor:
-    """One walk of up to ``length`` nodes from each start, ``[starts, length]``.
+    """Sample one walk of up to ``length`` nodes from each start, ``[starts, length]``.
 
     From ``v``, having come from ``t``, the next node ``x`` is drawn among v's neighbors with probability
     proportional to (Node2Vec, Eq. 2)::

@@ -1,4 +1,4 @@
-"""The feature map with the least leave-one-out error."""
+"""The feature map with the smallest leave-one-out error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ergnn.analytic.maps.base import FeatureMap, Operator
 from ergnn.errors import InputError
 
 
-@FEATURE_MAPS.register("auto", help="the map with the least leave-one-out error on the training nodes")
+@FEATURE_MAPS.register("auto", help="the map with the smallest leave-one-out error on the training nodes")
 class Auto(FeatureMap):
-    """Choose among maps by exact leave-one-out error, anew whenever the head is solved.
+    """Chooses among maps by exact leave-one-out error, each time the head is solved.
 
     Args:
-        maps: names of the maps that compete, separated by commas; of equal ones the first is chosen.
+        maps: names of the candidate maps, separated by commas; if errors are equal, the first is chosen.
     """
 
     name = "auto"
@@ -24,7 +24,7 @@ class Auto(FeatureMap):
     def __init__(self, maps: str = "ppr,hops") -> None:
         names = [FEATURE_MAPS.resolve(name.strip()) for name in maps.split(",")]
         if "auto" in names or len(set(names)) < len(names):
-            raise InputError(f"maps is {maps!r}; name each map once, and not 'auto'")
+            raise InputError(f"maps is {maps!r}; list each map once, without 'auto'")
         self._maps: tuple[FeatureMap, ...] = tuple(FEATURE_MAPS.create(name) for name in names)
         self.num_blocks = sum(each.num_blocks for each in self._maps)
         self.num_hops = max(each.num_hops for each in self._maps)
@@ -33,6 +33,6 @@ class Auto(FeatureMap):
         return self._maps
 
     def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
-        """The blocks of all candidates."""
+        """Yield the blocks of all candidates."""
         for each in self._maps:
             yield from each.blocks(operator, x)

@@ -16,15 +16,15 @@ class Operator(Protocol):
 
 
 class FeatureMap(ABC):
-    """Polynomials ``p_k`` of the normalized adjacency; the blocks of φ are ``p_k(S) X``.
+    """Polynomials ``p_k`` of the normalized adjacency matrix; the blocks of φ are ``p_k(S) X``.
 
     Since each block is a polynomial of S times X, columns of X can be propagated in any grouping, a sketch of the
     columns commutes with the map, and ``p_k(S) X W = p_k(S) (X W)``.
 
     Attributes:
-        name: the name that results report.
-        num_blocks: how many polynomials there are.
-        num_hops: their highest degree; an edge changes φ only within so many hops.
+        name: name in results.
+        num_blocks: number of polynomials.
+        num_hops: their highest degree; an edge affects φ only within this many hops.
     """
 
     name: str
@@ -33,8 +33,8 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
-        """``p_k(S) x`` for each k in turn, so that one is in memory at a time; ``x`` is ``[nodes, columns]``."""
+        """Yield ``p_k(S) x`` for each k, so that only one is in memory at a time; ``x`` is ``[nodes, columns]``."""
 
     def candidates(self) -> tuple[FeatureMap, ...]:
-        """The maps that compete by leave-one-out error; by default only this one."""
+        """Return the maps to compare by leave-one-out error; by default only this one."""
         return (self,)

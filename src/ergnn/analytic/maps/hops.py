@@ -1,4 +1,4 @@
-"""Features of the node and of its neighborhoods, side by side."""
+"""Features of a node and its neighborhoods, concatenated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ergnn.analytic.maps.base import FeatureMap, Operator
 from ergnn.errors import InputError
 
 
-@FEATURE_MAPS.register("hops", help="the powers X, SX, S²X and S³X side by side")
+@FEATURE_MAPS.register("hops", help="X, SX, S²X and S³X, concatenated")
 class Hops(FeatureMap):
     """``[X, SX, …, S^K X]`` (SIGN; Frasca et al., 2020, without the network).
 

@@ -17,7 +17,7 @@ class PersonalizedPageRank(FeatureMap):
 
     Args:
         alpha: α, the teleport probability.
-        num_steps: how many iterations.
+        num_steps: number of iterations.
     """
 
     name = "ppr"

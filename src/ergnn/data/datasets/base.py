@@ -68,7 +68,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def location(self, root: Path | None = None) -> str:
-        """Where the files are, as text for ``ergnn datasets``."""
+        """Return the location of the files, as text for ``ergnn datasets``."""
 
     @property
     def num_tasks(self) -> int:
@@ -76,7 +76,7 @@ class Dataset(ABC):
         return self.classes // self.classes_per_task
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """20 training and 30 validation nodes per class, the rest for test (Shchur et al., 2018).
+        """Draw 20 training and 30 validation nodes per class; the rest are for testing (Shchur et al., 2018).
 
         If a class has too few nodes for that, a split that fits: :func:`ergnn.data.splits.scaled`.
         """
@@ -88,7 +88,7 @@ class Dataset(ABC):
         return splits.scaled(y, seed=seed)[0]
 
     def labeled(self, graph: Graph) -> Tensor:
-        """The nodes that a seeded split may draw from."""
+        """Return the nodes that a seeded split may draw from."""
         return (graph.y != UNLABELED).nonzero().flatten()
 
 
@@ -97,7 +97,7 @@ class StreamDataset(Dataset):
 
     @abstractmethod
     def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
-        """The stream for a seed, and notes to print with results; ``num_tasks`` defaults to :attr:`num_tasks`."""
+        """Create the stream of a seed, and notes for the results; ``num_tasks`` defaults to :attr:`num_tasks`."""
 
 
 def with_compact_x(graph: Graph) -> Graph:

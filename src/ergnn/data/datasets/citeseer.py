@@ -23,6 +23,6 @@ class Citeseer(BundledDataset):
     url = "https://github.com/kimiyoung/planetoid/raw/master/data/ind.citeseer.x"
 
     def labeled(self, graph: Graph) -> Tensor:
-        """All but the 15 nodes missing from Planetoid's files, which have no words, no edges and label 0."""
+        """Return all but the 15 nodes missing from Planetoid's files, which have no words, no edges and label 0."""
         words = graph.x.crow_indices().diff() if graph.is_sparse else (graph.x != 0).sum(dim=1)
         return (words > 0).nonzero().flatten()

@@ -40,7 +40,7 @@ def read_idx(path: Path, dims: int) -> Tensor:
                 raise InputError(f"{path}: its header announces {sizes} values; 1 to {MAX_BYTES:,} can be read")
             body = file.read(count + 1)
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise InputError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error})") from None
     if len(body) != count:

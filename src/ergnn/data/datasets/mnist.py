@@ -45,7 +45,7 @@ class Images:
     name: str
 
     def graph(self, images: Tensor, order: Tensor | None = None) -> Graph:
-        """The given images, with pixels permuted by ``order``, as a graph without edges; features lie in [0, 1]."""
+        """Return images with pixels permuted by ``order`` as a graph without edges; features are in [0, 1]."""
         pixels = self.pixels.numpy().take(images.numpy(), axis=0)
         pixels = pixels if order is None else pixels.take(order.numpy(), axis=1)
         x = torch.from_numpy(pixels).float().div_(self.white)
@@ -87,7 +87,7 @@ class PermutedStream(TaskStream):
         self._latest = (0, self._tasks[0])
 
     def permutation(self, task: int) -> Tensor:
-        """The pixel at each position: the identity for the first task, a seeded permutation for the others."""
+        """Return the pixel at each position: the identity for the first task, a seeded permutation for the others."""
         count = self.images.pixels.size(1)
         if task == 0:
             return torch.arange(count)
@@ -181,7 +181,7 @@ class PermutedMNIST(StreamDataset):
         return self.tasks
 
     def load(self, split: str, root: Path | None = None) -> Graph:
-        """All images without permutation, the test images last."""
+        """Load all images without permutation, the test images last."""
         if split == "public":
             raise PublicSplitUnavailable(f"{self.name}: tasks sample their training images by seed")
         images = self._images(root)
@@ -199,7 +199,7 @@ class PermutedMNIST(StreamDataset):
         return f"in {storage.DATA_VARIABLE}" if root is None else f"in {root}"
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """The images that the first task of a stream samples, and all test images."""
+        """Return the images that the first task of a stream samples, and all test images."""
         drawn = torch.randperm(60_000, generator=_generator(seed, 0, 43))[: self.train + self.val]
         return Split(drawn[: self.train], drawn[self.train :], 60_000 + _some(10_000, self.test))
 
@@ -247,7 +247,7 @@ def read_mnist(raw: Path) -> Images:
 
 @lru_cache(maxsize=1)
 def bundled_digits() -> Images:
-    """scikit-learn's 1,797 images of 8 × 8 pixels; the last 500 are for test."""
+    """Load scikit-learn's 1,797 images of 8 × 8 pixels; the last 500 are for testing."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -262,7 +262,7 @@ def bundled_digits() -> Images:
 
 
 def _some(count: int, wanted: int) -> Tensor:
-    """A fixed sorted sample of ``wanted`` numbers below ``count``."""
+    """Return a fixed sorted sample of ``wanted`` numbers below ``count``."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:wanted].sort().values
 
 

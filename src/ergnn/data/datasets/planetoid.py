@@ -36,7 +36,7 @@ class PlanetoidDataset(PygDataset):
         return Planetoid(str(root / "planetoid"), self.planetoid_name)
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """Planetoid's sizes: 20 training nodes per class, 500 validation and 1,000 test nodes."""
+        """Draw a split of Planetoid's sizes: 20 training nodes per class, 500 validation and 1,000 test nodes."""
         return splits.planetoid_like(graph.y, seed=seed, nodes=self.labeled(graph))
 
 
@@ -55,7 +55,7 @@ class BundledDataset(PlanetoidDataset):
         return f"bundled; public split {super().location(root)}"
 
     def bundled(self) -> Graph:
-        """The bundled graph. Its node order is that of its source, not Planetoid's."""
+        """Load the bundled graph. Its node order is that of its source, not Planetoid's."""
         path = files("ergnn.data.datasets") / "bundled" / f"{self.name}.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             y = torch.from_numpy(arrays["labels"].astype(np.int64))

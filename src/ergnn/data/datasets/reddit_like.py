@@ -65,7 +65,7 @@ class RedditLikeDataset(Dataset):
         return "generated on first use" if self._found(root) is None else "in the cache or the data folder"
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
-        """The proportions of the public split, sampled per class."""
+        """Draw a split with the proportions of the public one, per class."""
         train, val, test = (part / sum(SPLIT) for part in SPLIT)
         return splits.fractions(graph.y, train=train, val=val, test=test, seed=seed)
 

@@ -20,7 +20,7 @@ PROBE_SECONDS = 5
 
 
 def cache_root() -> Path:
-    """The platform's cache folder; without platformdirs, the usual one on Linux."""
+    """Return the platform's cache folder; without platformdirs, the usual one on Linux."""
     try:
         from platformdirs import user_cache_dir
     except ModuleNotFoundError:
@@ -29,7 +29,7 @@ def cache_root() -> Path:
 
 
 def data_root(root: Path | None) -> Path | None:
-    """The explicit root, else ``ERGNN_DATA``, else none."""
+    """Return the explicit root, or ``ERGNN_DATA``, or None."""
     if root is not None:
         return root
     value = os.environ.get(DATA_VARIABLE)
@@ -37,7 +37,7 @@ def data_root(root: Path | None) -> Path | None:
 
 
 def downloads_allowed() -> bool:
-    """Whether downloads were requested and are not forbidden."""
+    """Return whether downloads were requested and are not forbidden."""
     return _is_set(DOWNLOAD_VARIABLE) and not _is_set(OFFLINE_VARIABLE)
 
 
@@ -47,7 +47,7 @@ def allow_downloads() -> None:
 
 
 def how_to_get() -> str:
-    """How to get missing files, for messages."""
+    """Explain how to get missing files, for messages."""
     if _is_set(OFFLINE_VARIABLE):
         return f"downloads are off ({OFFLINE_VARIABLE} is set)"
     return f"set {DOWNLOAD_VARIABLE}=1 (or use `ergnn run --download`) to download it"

@@ -19,8 +19,6 @@ PREFIX = "feature_"
 LOOK_LIKE_LABELS = ("class", "classes", "labels", "target", "y")
 UNNAMED = ("", "Unnamed: 0")
 """How the index of a pandas frame is called in a CSV file, and after that file was read and written again."""
-WEIGHTS = ("weight", "weights", "edge_weight")
-"""Columns of an edge table that look like edge weights."""
 CHOOSE = "name the feature columns with --feature-columns, or leave this one out with --ignore-column"
 
 
@@ -96,6 +94,8 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
             out[role] = found[0]
         elif given or role in REQUIRED:
             raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; {_hint(role)}")
+    if roles == EDGE_ROLES:
+        _refuse_weights([n for n in names if n not in out.values() and n.strip() not in columns.ignore], where)
     return Found(out)
 
 
@@ -116,18 +116,6 @@ def find_node_columns(
         chosen = chosen or single or [_feature(n, names, where) for n in free]
     limits.check("features", len(chosen), where)
     return Found(roles, tuple(dict.fromkeys(chosen)), bool(single))
-
-
-def find_edge_columns(names: Sequence[str], columns: Columns, where: object) -> Found:
-    """Find the columns of a table of edges; edge weights, which would be ignored, are refused."""
-    found = find_columns(names, EDGE_ROLES, columns, where)
-    for name in names:
-        if name.strip().lower() in WEIGHTS and name.strip() not in columns.ignore and name not in found.wanted:
-            raise FormatError(
-                f"{where}: column {truncate(name)}: edge weights are not read from tables; leave it out with "
-                f"--ignore-column {truncate(name.strip())}, in Python Columns(ignore=[…]), to treat all edges alike"
-            )
-    return found
 
 
 def _hint(role: str) -> str:
@@ -162,3 +150,13 @@ def _present(names: Sequence[str]) -> str:
     if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
         text += ": values are separated by commas in .csv files and by tabs in .tsv files"
     return text
+
+
+def _refuse_weights(names: Sequence[str], where: object) -> None:
+    """Refuse columns of an edge table that look like edge weights, which would be ignored."""
+    for name in names:
+        if name.strip().lower() in ("weight", "weights", "edge_weight"):
+            raise FormatError(
+                f"{where}: column {truncate(name)}: edge weights are not read from tables; leave it out with "
+                f"--ignore-column {name.strip()}, in Python Columns(ignore=[…]), to treat all edges alike"
+            )

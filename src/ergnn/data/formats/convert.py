@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ergnn.data.formats.boundary import wrap_errors
-from ergnn.data.formats.columns import Columns, Found, find_edge_columns, find_node_columns
+from ergnn.data.formats.columns import EDGE_ROLES, Columns, Found, find_columns, find_node_columns
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import Coded, EdgeTable, NodeTable, canonical
 from ergnn.data.formats.values import read_features, times, words
@@ -62,7 +62,7 @@ class Source:
 
     def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
         """The table as edges; there may be none."""
-        _, texts = self._read(find_edge_columns(self.names, columns, self.where), "edges", limits)
+        _, texts = self._read(find_columns(self.names, EDGE_ROLES, columns, self.where), "edges", limits)
         return EdgeTable(**texts, place=self._place)
 
     def _place(self, row: int) -> str:

@@ -63,7 +63,7 @@ class Ends:
 
 
 def link_blocks(ends: Ends, links: int) -> Iterator[Tensor]:
-    """All links as keys ``first · n + second``, sorted, about ``links`` per block."""
+    """Yield all links as sorted keys ``first · n + second``, about ``links`` per block."""
     upto = ends.begun.cumsum(0)
     first, done, last = 0, 0, int(upto.numel())
     while first < last:
@@ -74,7 +74,7 @@ def link_blocks(ends: Ends, links: int) -> Iterator[Tensor]:
 
 
 def _links(ends: Ends, first: int, until: int, done: int) -> Tensor:
-    """The links whose first node is ``first`` … ``until`` − 1; ``done`` links come before them."""
+    """Return the links whose first node is ``first`` … ``until`` − 1; ``done`` links precede them."""
     n, wanted = ends.spec.nodes, ends.begun[first:until]
     device = wanted.device
     node = torch.repeat_interleave(arange(first, until, device), wanted)

@@ -96,7 +96,7 @@ class RedditLike:
         return stream_key(self.seed, purpose)
 
     def communities(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
-        """The community of nodes ``start`` … ``end`` − 1, int64."""
+        """Return the community of nodes ``start`` … ``end`` − 1, int64."""
         drawn = hashes(self.key(_COMMUNITY), arange(start, end, device)) & (2**32 - 1)
         bounds, names = _class_bounds()
         return torch.tensor(names, device=device)[
@@ -104,7 +104,7 @@ class RedditLike:
         ]
 
     def labels(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
-        """The label: the community, or another one for a few nodes."""
+        """Return the labels: the community, or another one for a few nodes."""
         community = self.communities(start, end, device)
         drawn = hashes(self.key(_LABEL), arange(start, end, device))
         wrong = (drawn & (LANE - 1)) < round(LABEL_NOISE * LANE)
@@ -112,7 +112,7 @@ class RedditLike:
         return torch.where(wrong, other, community)
 
     def splits(self, start: int, end: int, device: torch.device | str = "cpu") -> Tensor:
-        """0 for training, 1 for validation, 2 for test, in Reddit's proportions."""
+        """Return 0 for training, 1 for validation, 2 for test, in Reddit's proportions."""
         drawn = (hashes(self.key(_SPLIT), arange(start, end, device)) & (2**32 - 1)) % sum(SPLIT)
         return torch.bucketize(drawn, torch.tensor([SPLIT[0], SPLIT[0] + SPLIT[1]], device=device), right=True)
 
@@ -131,7 +131,7 @@ class RedditLike:
         return torch.bitwise_left_shift(table[fraction], (exponent >> 16) + 8)
 
     def node_features(self, start: int, end: int, community: Tensor) -> Tensor:
-        """``[end − start, features]`` float32: integers times one constant, so that all devices round equally."""
+        """Return ``[end − start, features]`` float32: integers times one constant, so all devices round equally."""
         device, f = community.device, self.features
         centers = lane_sums(self.key(_CENTRE), arange(0, CLASSES * f, device)).view(CLASSES, f)
         noise = lane_sums(self.key(_NOISE), arange(start * f, end * f, device)).view(end - start, f)
@@ -141,7 +141,7 @@ class RedditLike:
 
 @lru_cache
 def _class_bounds() -> tuple[list[int], list[int]]:
-    """End of each class but the last on 0 … 2³², and the label at each position: sizes are independent of labels."""
+    """Return the end of each class but the last on 0 … 2³², and the label at each position."""
     sizes = [SIZE_RATIO ** (-i / (CLASSES - 1)) for i in range(CLASSES)]
     bounds = [round(2**32 * sum(sizes[: i + 1]) / sum(sizes)) for i in range(CLASSES - 1)]
     names = sorted(range(CLASSES), key=lambda c: stream_key(c))

@@ -1,4 +1,4 @@
-"""Selectors, which choose the nodes of a task to remember; one file per selector."""
+"""Selectors, which choose the nodes of a task to store for replay; one file per selector."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ class SelectionContext:
     """The input of a selector: a task that has just been learned.
 
     Args:
-        task: the task; its test nodes' labels are only reached through :meth:`split`, which refuses them.
+        task: the task; labels of its test nodes are only available through :meth:`split`, which raises an error.
         model: the trained model.
         heads: mapping between outputs and classes.
         trained_on: the training examples, the task's training nodes first, then replayed ones.
         l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
         per_class: e, the number of nodes to choose per class; all nodes of a class that has fewer.
-        seed: seed of every random choice.
+        seed: seed of all random choices.
         allow_test: whether test labels may be used; only for selectors that declare themselves ``leaky``.
     """
 
@@ -58,14 +58,14 @@ class SelectionContext:
         return self.graph.y[self.nodes]
 
     def generator(self) -> torch.Generator:
-        """A new random generator with the same seed at each call."""
+        """Return a new random generator with the same seed at each call."""
         return torch.Generator().manual_seed((self.seed * 1_000_003 + self.task.id * 7919 + 17) % 2**63)
 
     def split(self, name: str) -> Tensor:
-        """The task's nodes of a split, if the selector may see their labels."""
+        """Return the task's nodes of a split, if the selector may see their labels."""
         check_choice("target", name, Target)
         if name == "test" and not self.allow_test:
-            raise LeakageError("a selector asked for test labels without declaring itself leaky")
+            raise LeakageError("a selector requested test labels without declaring itself leaky")
         nodes = getattr(self.task, name)
         if not nodes.numel():
             raise InputError(
@@ -74,7 +74,7 @@ class SelectionContext:
         return nodes
 
     def examples(self, split: str) -> Examples:
-        """A split of the task as examples, with the training loss."""
+        """Return a split of the task as examples, with the training loss."""
         nodes = self.split(split)
         labels = self.graph.y[nodes]
         heads = self.heads.heads_of(self.task.id, nodes.numel(), nodes.device)
@@ -83,7 +83,7 @@ class SelectionContext:
         return Examples(self.graph, nodes, heads, targets, weights, {}, self.trained_on.loss)
 
     def embed(self, nodes: Tensor) -> Tensor:
-        """Embeddings of these nodes (the input of the output layer)."""
+        """Return the embeddings of these nodes (the input of the output layer)."""
         return embed(self.model, self.graph, nodes)
 
 
@@ -97,9 +97,9 @@ class Selection:
 
 
 class Selector(ABC):
-    """Chooses e training nodes per class after a task has been learned.
+    """Chooses e training nodes per class after a task is learned.
 
-    Most selectors only implement :meth:`score`; one that chooses nodes together overrides :meth:`select`.
+    Most selectors only implement :meth:`score`; a selector that chooses nodes jointly overrides :meth:`select`.
     """
 
     @property
@@ -118,7 +118,7 @@ class Selector(ABC):
 def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
     """Raise an error before training if a class has fewer than e nodes; ``hint`` says what to do instead."""
     if per_class < 1:
-        raise InputError(f"per_class (e) is {per_class}; at least 1 node per class must be remembered")
+        raise InputError(f"per_class (e) is {per_class}; it must be 1 or more")
     labels = task.graph.y[task.train]
     for c in task.classes:
         count = int((labels == c).sum())

@@ -59,7 +59,7 @@ class Coverage(Selector):
         return Selection(selection.nodes, selection.scores, {**known, **info})
 
     def _score(self, context: SelectionContext, keep: int | None) -> tuple[Tensor, dict[str, float]]:
-        """−|N(v)|; if only the ``keep`` best of a class matter, an upper bound for the others."""
+        """Compute −|N(v)|; if only the ``keep`` best of a class matter, an upper bound for the others."""
         vectors, labels = self.space.vectors(context, context.nodes), context.labels
         d = self.d if self.d is not None else self._quantile(vectors, labels, context)
         count = torch.zeros(vectors.size(0), dtype=torch.long, device=vectors.device)
@@ -78,12 +78,12 @@ class Coverage(Selector):
         return -count, {"d": d} if counted == pairs else {"d": d, "counted": counted / pairs}
 
     def _near(self, a: Tensor, b: Tensor, d: float) -> Tensor:
-        """Number of rows of ``b`` closer than d to each row of ``a``."""
+        """Return the number of rows of ``b`` closer than d to each row of ``a``."""
         counts = [(distances < d).sum(1) for _, distances in self.space.chunks(a, b)]
         return torch.cat(counts) if counts else torch.zeros(0, dtype=torch.long, device=a.device)
 
     def _fewest_near(self, a: Tensor, b: Tensor, d: float, keep: int) -> tuple[Tensor, int]:
-        """:meth:`_near` that drops a row once it cannot be among the ``keep`` lowest; also the number of pairs counted.
+        """Apply :meth:`_near`, but drop rows that cannot be among the ``keep`` lowest; also return the pairs counted.
 
         A few rows that rank best after the first chunk of ``b`` are counted completely. The keep-th lowest count of
         these is a threshold: a row that exceeds it at any point stays above it. So rows at or below the final keep-th
@@ -106,7 +106,7 @@ class Coverage(Selector):
         return count, done
 
     def _quantile(self, vectors: Tensor, labels: Tensor, context: SelectionContext) -> float:
-        """Quantile of the distances between classes (estimated from a seeded sample on large tasks)."""
+        """Return the quantile of the distances between classes (estimated from a seeded sample on large tasks)."""
         if vectors.size(0) > SAMPLE:
             sample = torch.randperm(vectors.size(0), generator=context.generator())[:SAMPLE].to(labels.device)
             vectors, labels = vectors[sample], labels[sample]

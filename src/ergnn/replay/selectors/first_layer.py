@@ -26,7 +26,7 @@ Values = Callable[[Tensor, Tensor], Tensor]
 
 
 def first_layer_names(model: nn.Module, objective: Objective) -> list[str]:
-    """Names of W1 in ``objective.parameters()``."""
+    """Return the names of W1 in ``objective.parameters()``."""
     if not isinstance(model, Backbone):
         return _matrices(model, "")
     for i, conv in enumerate(model.convs):
@@ -44,7 +44,7 @@ def first_layer_names(model: nn.Module, objective: Objective) -> list[str]:
 def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]:
     names = [prefix + name for name, value in layer.named_parameters() if value.dim() == 2]
     if required and not names:
-        raise InputError(f"{type(layer).__name__} has no weight matrix, so that there is no first-layer weight")
+        raise InputError(f"{type(layer).__name__} has no weight matrix, so there are no first-layer weights")
     form = FORMS.get(type(layer))
     return names[:1] if form is None else [name for name in names if name.removeprefix(prefix) in form.projections]
 
@@ -60,7 +60,7 @@ def gradients(model: nn.Module, examples: Examples, values: Values, chunk: int =
 
 
 def summed_gradient(model: nn.Module, examples: Examples, values: Values, chunk: int = CHUNK) -> Tensor:
-    """``Σ_i ∇_{W1} value_i``, ``[size of W1]``."""
+    """Compute ``Σ_i ∇_{W1} value_i``, ``[size of W1]``."""
     parts = []
     for index in torch.arange(len(examples), device=examples.nodes.device).split(chunk):
         value, weights = _values(model, examples[index], values)
@@ -69,7 +69,7 @@ def summed_gradient(model: nn.Module, examples: Examples, values: Values, chunk:
 
 
 def first_layer_size(model: nn.Module, examples: Examples) -> int:
-    """Number of entries of W1 that the examples' logits depend on."""
+    """Return the number of entries of W1 that the examples' logits depend on."""
     objective = make_objective([model], [examples])
     params = objective.parameters()
     return sum(params[name].numel() for name in first_layer_names(model, objective))

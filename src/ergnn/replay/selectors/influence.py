@@ -111,7 +111,7 @@ class Influence(Selector):
         return scores.detach(), self.rank + solution.iterations, solution.residual
 
     def _start(self, trained: Objective) -> Tensor | None:
-        """The last solution for parameters that still exist; those of a new head start at 0."""
+        """Return the last solution for parameters that still exist; those of a new head start at 0."""
         if not self._last:
             return None
         now = trained.by_name(trained.parameters())

@@ -18,7 +18,7 @@ from ergnn.replay.selectors.ridge import Ridge
 
 
 def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
-    """Margin of class ``c`` over the task's other classes: its log-odds, ``z_c − log Σ_{j≠c} exp z_j``.
+    """Compute the margin of class ``c`` over the task's other classes, its log-odds ``z_c − log Σ_{j≠c} exp z_j``.
 
     For two classes this is the difference of their logits; for one class, its logit.
     """
@@ -70,7 +70,7 @@ class LinearizedRidge(Ridge):
 def _products(
     context: SelectionContext, margin: Values, block: Tensor, blocks: Sequence[Tensor], others: Tensor
 ) -> Tensor:
-    """The kernel of one block of candidates with all candidates and the others.
+    """Compute the kernel of one block of candidates with all candidates and the others.
 
     Gradients are zero for features that no candidate's neighborhood has: only nonzero entries are kept.
     """

@@ -60,7 +60,7 @@ class RidgeProblem:
         self.penalty = torch.where(size > 0, ridge * size, 1.0).unsqueeze(1)
 
     def qualities(self, chosen: Sequence[int], extra: Tensor) -> Tensor:
-        """``Q(S ∪ {v})`` for every ``v`` of ``extra`` (none of them in S), from one solve with S.
+        """Compute ``Q(S ∪ {v})`` for every ``v`` of ``extra`` (none of them in S), from one solve with S.
 
         With ``R = K − K_{·S} (K_SS + λI)⁻¹ K_{S·}`` the function grows by
         ``(s_v − f_S(v)) / (R_vv + λ) · R_{v·}``.
@@ -74,7 +74,7 @@ class RidgeProblem:
         return torch.cat([self._grown(f, solved, inside, part) for part in extra.split(step)])
 
     def quality(self, chosen: Sequence[int]) -> float:
-        """``Q(S)``."""
+        """Compute ``Q(S)``."""
         if not chosen:
             return float(self._mean_log(self.signs.new_zeros(self.signs.size(0), 1, self.targets.numel())))
         last = torch.tensor(chosen[-1:], device=self.kernel.device)
@@ -99,14 +99,14 @@ class RidgeProblem:
 def choose_one_each(
     problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator
 ) -> list[int]:
-    """The best set of one candidate per class, by exhaustive search for two classes or few sets, else by ascent."""
+    """Choose one candidate per class, by exhaustive search for two classes or few sets, otherwise by ascent."""
     if len(members) <= 2 or math.prod(part.numel() for part in members) <= EXHAUSTIVE:
         return best_of_all(problem, members)
     return ascent(problem, members, restarts, generator)
 
 
 def best_of_all(problem: RidgeProblem, members: Sequence[Tensor]) -> list[int]:
-    """The best set of one candidate per class, by exhaustive search."""
+    """Choose the best set of one candidate per class by exhaustive search."""
     sets = list(product(*(part.tolist() for part in members[:-1])))
     values = torch.cat([problem.qualities(chosen, members[-1]) for chosen in sets])
     i, j = divmod(_first_best(values), members[-1].numel())
@@ -114,7 +114,7 @@ def best_of_all(problem: RidgeProblem, members: Sequence[Tensor]) -> list[int]:
 
 
 def ascent(problem: RidgeProblem, members: Sequence[Tensor], restarts: int, generator: torch.Generator) -> list[int]:
-    """The best local optimum found by coordinate ascent.
+    """Choose one candidate per class by coordinate ascent, and return the best local optimum.
 
     The candidate of one class at a time is replaced by the best one until nothing changes. The first start is greedy,
     class after class; ``restarts`` further starts are random.
@@ -144,7 +144,7 @@ def _ascend(problem: RidgeProblem, members: Sequence[Tensor], start: list[int]) 
 
 
 def _first_best(values: Tensor) -> int:
-    """The first of the best; the seed decides the order of candidates."""
+    """Return the first of the best candidates; the seed decides their order."""
     return int((values >= values.max() - TIE).int().argmax())
 
 
@@ -175,13 +175,13 @@ class Ridge(Selector):
 
     @abstractmethod
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
-        """``k(v, u)`` of candidates v with ``candidates`` and ``others`` u, ``[1 or classes, v, u]``, as float64.
+        """Compute ``k(v, u)`` of candidates v with ``candidates`` and ``others`` u, ``[1 or classes, v, u]``, float64.
 
         One kernel for all functions, or (with more than two classes) one per function.
         """
 
     def score(self, context: SelectionContext) -> Tensor:
-        """``Q({v})`` of every candidate alone; λ is computed per chunk of ``pool`` candidates."""
+        """Compute ``Q({v})`` of every candidate alone; λ is computed per chunk of ``pool`` candidates."""
         scores = []
         for part in torch.arange(context.nodes.numel(), device=context.nodes.device).split(self.pool):
             problem = self.problem(context, context.nodes[part])
@@ -216,7 +216,7 @@ class Ridge(Selector):
         return Selection(candidates[index], torch.tensor([g for row in gains for g in row]), info)
 
     def problem(self, context: SelectionContext, candidates: Tensor) -> RidgeProblem:
-        """The problem for the given candidates."""
+        """Create the problem for the given candidates."""
         targets = labeled(context)
         if targets.numel() > self.targets:
             drawn = torch.randperm(targets.numel(), generator=context.generator())[: self.targets]

@@ -15,7 +15,7 @@ HOPS = 2
 
 
 def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
-    """``(S^K X)_u / ‖(S^K X)_u‖`` with ``S = D̃^-½ (A + I) D̃^-½``, for the given nodes, as float64.
+    """Compute ``(S^K X)_u / ‖(S^K X)_u‖`` with ``S = D̃^-½ (A + I) D̃^-½``, for the given nodes, as float64.
 
     Rows of zeros stay zeros.
     """
@@ -28,6 +28,6 @@ def check_hops(hops: int) -> None:
 
 
 def labeled(context: SelectionContext) -> Tensor:
-    """The labeled nodes of the task: train ∪ val (there may be no validation nodes)."""
+    """Return the labeled nodes of the task: train ∪ val (there may be no validation nodes)."""
     train = context.split("train")
     return torch.cat([train, context.split("val")]) if context.task.val.numel() else train

@@ -36,7 +36,7 @@ class Space:
         return F.normalize(rows, dim=1) if self.normalize else rows
 
     def distances(self, a: Tensor, b: Tensor) -> Tensor:
-        """All distances between the rows of ``a`` and of ``b``."""
+        """Return all distances between the rows of ``a`` and of ``b``."""
         if self.distance == "cosine":
             return 1.0 - F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
