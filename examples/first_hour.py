@@ -1,10 +1,10 @@
-"""The first hour with ergnn: tables as pandas writes them, five updates, every command, and a plug-in of one's own.
+"""Use all folder commands on five updates of realistic tables, then a custom plug-in.
 
 python examples/first_hour.py [FOLDER]
 
-The tables have what tables have: ids as text, labels that are whole numbers in one file and floats in the next (pandas
-does that once a label is missing), names with blanks around them, columns in another order, and a shuffled frame that
-was saved with its index. They all mean the same four classes.
+The tables have typical irregularities: ids as text, labels that are integers in one file and floats in the next (as
+written by pandas if a label is missing), names with spaces around them, columns in a different order, and a shuffled
+frame saved with its index. All of them have the same four classes.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def write_tables(place: Path) -> list[tuple[Path, Path]]:
     for week in range(5):
         papers, citations = make_week(week)
         nodes, edges = place / f"week {week + 1} papers.csv", place / f"week {week + 1} citations.csv"
-        if week == 1:  # some labels are not known: the column becomes 0.0, 1.0, NaN
+        if week == 1:  # some labels are missing: the column becomes 0.0, 1.0, NaN
             papers["label"] = papers["label"].where(np.arange(PER_WEEK) % 5 > 0)
-        if week == 2:  # typed by hand
+        if week == 2:  # labels with spaces, as typed by hand
             papers["label"] = [f" {label} " if i % 10 else "NA" for i, label in enumerate(papers["label"])]
-        if week == 3:  # columns in another order
+        if week == 3:  # columns in a different order
             papers = papers[["label", *(f"f{i}" for i in reversed(range(FEATURES))), "id"]]
         if week == 4:  # a shuffled frame, with its index, as Parquet
             nodes = nodes.with_suffix(".parquet")
@@ -68,7 +68,7 @@ def write_tables(place: Path) -> list[tuple[Path, Path]]:
 
 
 def command(*words: object, expect: int = 0) -> str:
-    """Run a command, show what it prints, and return that; ``expect`` is its exit code."""
+    """Run a command, show and return its output; ``expect`` is its exit code."""
     line = [str(word) for word in words]
     print(f"\n$ ergnn {shlex.join(line)}")
     out, err = io.StringIO(), io.StringIO()
@@ -91,12 +91,12 @@ def main(place: Path) -> None:
     assert found["classes"] == ["0", "1", "2", "3"], found["classes"]
     assert found["graph"]["features"] == FEATURES
 
-    # a mistake: a feature under another name is refused, and nothing is changed
+    # invalid input: a feature with an unknown name is rejected, and nothing changes
     strange = pd.read_csv(files[0][0]).rename(columns={"f0": "weight"}).assign(id=lambda frame: "new " + frame["id"])
     strange.to_csv(place / "strange.csv", index=False)
     assert "missing: 'f0'" in command("observe", folder, "--nodes", place / "strange.csv", expect=2)
 
-    # ask it
+    # predict, evaluate and inspect
     pd.DataFrame({"id": ["paper 3", "paper 290"]}).to_csv(place / "ids.csv", index=False)
     command("predict", folder, "--nodes", place / "ids.csv", "-o", place / "predictions.csv")
     print(pd.read_csv(place / "predictions.csv").to_string(index=False))
@@ -104,14 +104,14 @@ def main(place: Path) -> None:
     command("inspect", folder)
     command("inspect", folder, "-o", place / "page.html")
 
-    # take something back
+    # forget nodes, then roll back
     command("forget", folder, "--nodes", place / "ids.csv")
     command("predict", folder, "--nodes", place / "ids.csv", expect=2)
     command("rollback", folder)
     command("predict", folder, "--nodes", place / "ids.csv")
     command("inspect", folder, "--check")
 
-    # a plug-in of one's own: one file, not installed
+    # a custom plug-in: one file, not installed
     plugin = ["--import", PLUGIN]
     command("selectors", *plugin)
     command("methods", "keep-all", *plugin)

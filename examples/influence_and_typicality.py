@@ -1,7 +1,7 @@
-"""Why influence maximization forgets much on Citeseer: it remembers nodes far from their class's mean.
+"""Show why influence maximization forgets much on Citeseer: it chooses nodes far from the mean of their class.
 
-Compares IM with IM restricted to the candidates nearest to their class's mean in embedding space, everything else
-equal, under the paper's protocol.
+Compares IM with IM restricted to the candidates nearest to the mean of their class in embedding space, under the
+paper's protocol.
 
     python examples/influence_and_typicality.py citeseer --seeds 10
 """
@@ -22,7 +22,7 @@ from ergnn.replay.selectors.influence import Influence
 
 
 class TypicalInfluence(Influence):
-    """IM among the share ``nearest`` of each class's candidates, by distance from the class's mean embedding."""
+    """IM among the fraction ``nearest`` of the candidates of each class, by distance from the mean embedding."""
 
     def __init__(self, nearest: float) -> None:
         super().__init__()

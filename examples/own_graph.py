@@ -1,4 +1,4 @@
-"""A graph and a model of your own: PyG Data in, a stream of tasks out, any module learns it.
+"""Use your own graph (a PyG Data) and your own model (any module).
 
 python examples/own_graph.py [epochs]
 """
@@ -29,7 +29,7 @@ def make_data() -> Data:
 
 
 class MyGNN(nn.Module):
-    """Anything with forward(x, edge_index). Its outputs, cut into equal columns, are the heads: 3 tasks × 2 classes."""
+    """Any module with forward(x, edge_index). Its outputs are split evenly among the heads: 3 tasks × 2 classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class MyGNN(nn.Module):
 
 
 def main(epochs: int = 100) -> None:
-    graph = ergnn.Graph.from_pyg(make_data(), name="communities")  # train/val/test masks would be its public split
+    graph = ergnn.Graph.from_pyg(make_data(), name="communities")  # masks of the data would become its public split
     split = splits.per_class(graph.y, train=10, val=10, seed=0)
     stream = ergnn.TaskStream.from_classes(graph, classes_per_task=2, class_order="shuffled", split=split)
     print(stream)

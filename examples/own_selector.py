@@ -1,4 +1,4 @@
-"""A selector of your own: the nodes whose embedding is farthest from the other classes' means.
+"""Write a selector: choose the nodes with embeddings farthest from the means of the other classes.
 
 python examples/own_selector.py [epochs]
 """
@@ -15,7 +15,7 @@ from ergnn.testing import check_selector
 
 @ergnn.SELECTORS.register("far", help="farthest from the other classes' mean embeddings")
 class Far(Selector):
-    """Score: the distance to the nearest mean of another class of the task."""
+    """Scores nodes by the distance to the nearest mean of another class of the task."""
 
     def score(self, context: SelectionContext) -> Tensor:
         h, y = context.embed(context.nodes), context.labels
@@ -26,8 +26,8 @@ class Far(Selector):
 
 
 def main(epochs: int = 100) -> None:
-    check_selector("far")  # what every selector promises; raises an AssertionError that names a broken rule
-    print("far keeps the contract")
+    check_selector("far")  # raises an AssertionError that names the violated rule
+    print("far satisfies the contract")
     for selector in ("random", "far"):
         config = ergnn.RunConfig("cora", backbone="gcn", selector=selector, split="seeded", seeds=3, epochs=epochs)
         result = ergnn.run(config)

@@ -1,4 +1,4 @@
-"""Learn Cora task by task, with and without replay, and see what is forgotten.
+"""Learn Cora task by task, with and without replay, and compare forgetting.
 
 python examples/stream.py [epochs]
 """
@@ -11,7 +11,7 @@ import ergnn
 def main(epochs: int = 100) -> None:
     preset = ergnn.make_stream("cora", split="seeded")
     for task in preset.stream:
-        print(f"{task.name}: {task.train.numel()} nodes to learn from, {task.test.numel()} to be tested on")
+        print(f"{task.name}: {task.train.numel()} training nodes, {task.test.numel()} test nodes")
     learners = {
         "finetune": ergnn.Learner("gat", "finetune", epochs=epochs, weight_decay=5e-4),
         "replay": ergnn.Learner("gat", "replay", selector="mf*", per_class=1, epochs=epochs, weight_decay=5e-4),
@@ -20,7 +20,7 @@ def main(epochs: int = 100) -> None:
         matrix = ergnn.evaluate_stream(learner, preset.stream)
         pm, fm, aa = ergnn.performance_mean(matrix), ergnn.forgetting_mean(matrix), ergnn.average_accuracy(matrix)
         print(f"{name:>8}: PM {pm:.1%}  FM {fm:.1%}  AA {aa:.1%}")
-    print("remembered nodes:", learners["replay"].method.buffer.nodes.tolist())
+    print("stored nodes:", learners["replay"].method.buffer.nodes.tolist())
 
 
 if __name__ == "__main__":

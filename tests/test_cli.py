@@ -62,7 +62,7 @@ def test_a_run_prints_its_table_on_standard_output_and_nothing_else(capsys: pyte
     out, err = capsys.readouterr()
     assert err == ""
     for words in (
-        "cora · sgc · replay · mf*, 1 node a class",
+        "cora · sgc · replay · mf*, 1 node per class",
         "protocol clean · seeded split · per-task head · all edges · 2 seeds",
         "PM performance mean",
         "FM forgetting mean (over M-1)",
@@ -169,7 +169,7 @@ def test_influence_on_test_nodes_is_marked_leaky_in_table_and_json(json_of, caps
     leaky = ("cora", *QUICK, "--selector", "im", "--selector-options", "target=test")
     assert json_of(*leaky)["leaky"] is True
     assert main(["run", *leaky]) == 0
-    assert capsys.readouterr().out.count("LEAKY (selector saw test labels)") == 2, "in the heading and on the measures"
+    assert capsys.readouterr().out.count("LEAKY (selector used test labels)") == 2, "in the heading and on the measures"
 
 
 def test_every_selector_is_clean_by_default(json_of) -> None:

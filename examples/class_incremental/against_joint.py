@@ -2,11 +2,11 @@
 
     python examples/class_incremental/against_joint.py cora citeseer --device cuda --jobs 8 --out joint.jsonl
 
-The networks get 24 trials each, scored on validation nodes of the tuning seeds; the analytic method has no trials: it
-chooses by leave-one-out on the training nodes of each task. Test nodes are read only for the final seeds. Planetoid's
-graphs have 20 training nodes per class, 500 validation and 1,000 test nodes; the others 10 %, 10 % and 80 % of each
-class. Every seed draws a split and a class order. The task is unknown: all classes compete. With ``--jobs``, trials run
-in several processes; the result is the same.
+The networks get 24 trials each, scored on validation nodes of the tuning seeds. The analytic method is not tuned: it
+uses leave-one-out on the training nodes of each task. Test nodes are read only for the final seeds. Planetoid's graphs
+have 20 training nodes per class, 500 validation and 1,000 test nodes; the others 10 %, 10 % and 80 % of each class.
+Every seed draws a split and a class order. The task is unknown: all classes compete. With ``--jobs``, trials run in
+several processes; the result is the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ergnn.data import splits
 PLANETOID = ("cora", "citeseer", "pubmed")
 COMMON = {"dropout": (0.2, 0.5, 0.8), "weight_decay": (5e-4, 5e-5), "normalize": (True, False)}
 WIDTHS = {"gcn": (16, 128), "gat": (8, 32)}
-"""Hidden units: of GCN in all, of GAT for each of eight heads."""
+"""Hidden units: in total for GCN, per head (of eight) for GAT."""
 LR = 0.01
 
 

@@ -1,8 +1,8 @@
-"""Print the results of against_joint.py as Markdown: paired differences, and the settings that were chosen.
+"""Print the results of against_joint.py as Markdown: paired differences, and the chosen settings.
 
     python examples/class_incremental/differences.py examples/class_incremental/joint.jsonl
 
-All in percent, mean ± 95 % interval over the seeds. A data set that is in the file twice counts as the later line.
+All in percent, mean ± 95 % interval over the seeds. If a data set is in the file twice, the later line is used.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ GRAPHS = {
     "dblp": "DBLP",
     "citeseer-full": "Citeseer (full)",
 }
-"""The graphs in order, and how they are printed."""
+"""The graphs in order, and their display names."""
 MICRO, AVERAGE = 0, 1
-"""Places of the two accuracies of a seed."""
+"""Positions of the two accuracies of a seed."""
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:

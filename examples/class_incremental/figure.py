@@ -3,7 +3,7 @@
     python examples/class_incremental/figure.py examples/class_incremental/joint.jsonl \\
         [--table table.jsonl] --out docs/figures/class_incremental.svg
 
-Graphs that a file does not have are left out. Needs matplotlib.
+Graphs that are missing in a file are omitted. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOKS = {
     "replay": ("replay, e = 5", "#e6821e", "D"),
 }
 INK = "#808080"
-"""Text and axes: readable on a light and on a dark page."""
+"""Color of text and axes, readable on light and dark pages."""
 
 
 def replay_scores(path: Path | None) -> dict[str, list[float]]:

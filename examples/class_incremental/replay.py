@@ -1,11 +1,11 @@
-"""Compare ways to balance the classes of a growing head in replay, for several graphs and sizes of the buffer.
+"""Compare class balances of replay with a growing head, for several graphs and memory sizes.
 
     python examples/class_incremental/replay.py cora citeseer pubmed amazon-photo cora-ml --jobs 2 --out replay.jsonl
 
 Every seed draws a split and a class order, as in ``ergnn reproduce class-incremental``. The default of ``replay`` is
 chosen by accuracy on validation nodes of the tuning seeds, with the task unknown. Accuracy on test nodes is measured on
-the other seeds: with the task unknown, and averaged over the tasks with the task known. Runs that the file has already
-are not repeated; at the end all its lines are printed as Markdown, in percent, mean ± standard deviation over seeds.
+the other seeds: with the task unknown, and averaged over the tasks with the task known. Runs that are in the file are not
+repeated. Finally all lines of the file are printed as Markdown, in percent, mean ± standard deviation over the seeds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def measure(dataset: str, e: int, row: str, tuning: list[int], seeds: list[int],
     options = {"head": "per-task"} if row == PER_TASK else {"head": "growing", **GROWING[row]}
     streams = [stream_of(dataset, seed).to(device) for seed in (*tuning, *seeds)]
     learners = [
-        ergnn.Learner("gcn", "replay", seed=seed, per_class=e, epochs=epochs, device=device, **options)
+        ergnn.Learner("gcn", "replay", seed=seed, per_class=e, scarce="keep", epochs=epochs, device=device, **options)
         for seed in (*tuning, *seeds)
     ]
     for tasks in zip(*streams, strict=True):

@@ -2,7 +2,7 @@
 
     python examples/class_incremental/summary.py table.jsonl [micro|aa|fm|seconds]
 
-Accuracies in percent, mean ± 95 % interval over the seeds; rows and graphs that the file does not have are left out.
+Accuracies in percent, mean ± 95 % interval over the seeds; rows and graphs that are missing in the file are omitted.
 """
 
 from __future__ import annotations

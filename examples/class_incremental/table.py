@@ -3,8 +3,8 @@
     python examples/class_incremental/table.py --seeds 210 220 --device cuda --jobs 4 --out table.jsonl
 
 A line has the data set, row, edges and seed; average accuracy over the tasks (``aa``) and accuracy over all test nodes
-(``micro``) at the end, PM and FM, seconds per run, and the bytes that the method keeps. Runs that the file has already
-are not repeated. The seeds of a row are trained side by side.
+(``micro``) at the end, PM and FM, seconds per run, and the bytes that the method stores. Runs that are already in the
+file are not repeated. The seeds of a row are trained together.
 """
 
 from __future__ import annotations

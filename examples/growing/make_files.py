@@ -1,10 +1,10 @@
-"""Cut a real graph into the files of its updates.
+"""Split a real graph into files, one set per update.
 
     ERGNN_DATA=... python examples/growing/make_files.py computers|pubmed|twitch FOLDER [SEED]
 
 Writes ``nodes-1.csv``, ``edges-1.csv``, ``nodes-2.csv``, … to the folder. In every update and class, 10 % of the nodes
-have a label to learn from, 5 % one for validation and 25 % one that is held out, drawn by seed (default: 0); the others
-have none. An edge comes with the later of its two nodes.
+have a training label, 5 % a validation label and 25 % a held-out label, drawn by seed (default: 0); the others are
+unlabeled. An edge is in the files of the later of its two nodes.
 """
 
 import os

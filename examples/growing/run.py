@@ -2,8 +2,8 @@
 
     python examples/growing/run.py FILES OUT [--learner analytic|one|some|all] [--seeds N] [--epochs N]
 
-FILES is a folder of make_files.py. The commands are printed, and run in this process, to save a start each.
-OUT gets the learners' folders and ``results.json``, to which every run is added.
+FILES is a folder written by make_files.py. The commands are printed, and run in this process to save start-up time.
+OUT gets the learners' folders and ``results.json``, to which every run is appended.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LEARNERS = {
 
 
 def command(line: str) -> str:
-    """Run a command line; what it printed."""
+    """Run a command line and return its output."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         if ergnn(shlex.split(line)):

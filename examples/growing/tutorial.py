@@ -1,9 +1,9 @@
-"""Run the tutorial (docs/tutorial.md) in the folder where you are, which should be an empty one.
+"""Run the tutorial (docs/tutorial.md) in the current folder, which should be empty.
 
     mkdir try && cd try && python ../examples/growing/tutorial.py
 
-Python blocks share their names, as in one session; ``ergnn`` commands run in this process, to save a start each; every
-other line goes to a shell.
+Python blocks share their variables; ``ergnn`` commands run in this process to save start-up time; other lines run in a
+shell.
 """
 
 import re
@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 
 
 def run(text: str) -> None:
-    """Run the blocks of a page in their order; stops at the first that fails."""
+    """Run the blocks of a page in order; stop at the first that fails."""
     names = {"__name__": "__main__"}
     for language, body in BLOCK.findall(text):
         if language == "python":

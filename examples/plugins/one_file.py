@@ -1,4 +1,4 @@
-"""A plug-in in one file: a selector, a backbone, a method and a data set. Named by ``--import one_file.py``."""
+"""A plug-in in one file: a selector, a backbone, a method and a data set. Use it with ``--import one_file.py``."""
 
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,12 @@ class GraphConvNet(Backbone):
         return GraphConv(self.embedding_size, out_channels)
 
 
-@METHODS.register("keep-all", help="all training nodes so far, from the last parameters on")
+@METHODS.register("keep-all", help="continue training on all training nodes so far")
 class KeepAll(Method):
-    """All training nodes of all tasks.
+    """Trains on all training nodes of all tasks.
 
     Args:
-        old_weight: weight of an earlier node, where one of the task has 1.
+        old_weight: weight of a node of an earlier task, relative to 1 for the current task.
     """
 
     def __init__(self, old_weight: float = 1.0) -> None:
@@ -69,7 +69,7 @@ class KeepAll(Method):
 
 @DATASETS.register("rings")
 class Rings(Dataset):
-    """Four rings of 60 nodes; the features of a node show its ring, with noise."""
+    """Four rings of 60 nodes; features are the ring of a node plus noise."""
 
     name, title = "rings", "Rings"
     nodes, features, classes, edges = 240, 4, 4, 240

@@ -100,7 +100,7 @@ def test_tables_say_what_the_store_holds(whole: Path) -> None:
     assert row["fm"]["n"] == 4
     assert f"{100 * row['fm']['mean']:.2f} ± {100 * row['fm']['ci95']:.2f}" in text
     assert f"{100 * (row['pm']['mean'] - 0.8003):+.2f}" in text
-    assert "ER-GAT Nobody is not available: unknown selector 'nobody'" in text
+    assert "ER-GAT Nobody is unavailable: unknown selector 'nobody'" in text
     assert "ER-GAT IM, test (leaky)" in text
     assert "too few pairs to show any difference" in text
     assert row["command"] in text

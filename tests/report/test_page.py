@@ -129,7 +129,7 @@ def test_choices_are_those_of_the_store(rows: list[Row]) -> None:
         row = next(row for row in main_rows(paper.rows) if row.selector == name and not row.special)
         run = next(run for run in row.runs if run.seed == 0)
         tips = re.findall(r'data-tip="([^"]*) chose node (\d+)"', page)  # one or more selectors, one node
-        drawn = {int(node) for names, node in tips if row.remembers in names.split(", ")}
+        drawn = {int(node) for names, node in tips if row.short_name in names.split(", ")}
         assert drawn == set(run.buffer_ids)
 
 

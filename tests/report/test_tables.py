@@ -170,7 +170,7 @@ def test_tables_that_are_not_rectangular_are_refused(arguments, message) -> None
 
 def test_the_whole_page() -> None:
     assert run_table(RESULT).splitlines() == [
-        "cora · gat · replay · im, 1 node a class",
+        "cora · gat · replay · im, 1 node per class",
         "protocol paper · public split · shared head · own edges · 3 seeds",
         "",
         " accuracy (%) │ task 1  task 2  task 3",
@@ -192,7 +192,7 @@ def test_the_whole_page() -> None:
         "Buffer   6 nodes, 34.4 kB",
         "         5, 17, 120, 301, 77, 88",
         "Time     32.1 s",
-        "Memory   1,612 MB at the peak",
+        "Memory   1,612 MB (peak)",
         "",
         "Note     seeded split instead of the public one",
     ]
@@ -315,5 +315,5 @@ def test_times_are_read_in_their_own_unit(seconds: float, shown: str) -> None:
 
 def test_what_selection_took_is_shown_as_a_share_of_training() -> None:
     shown = run_table(result(seconds=32.1, train_seconds=20.0, select_seconds=1.0))
-    assert "selection took 5 % of what training took" in shown
+    assert "selection took 5 % of the training time" in shown
     assert "selection took" not in run_table(result(seconds=32.1))

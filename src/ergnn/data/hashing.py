@@ -1,7 +1,7 @@
 """Counter-based random numbers: the n-th number of a stream is a hash of n.
 
 SplitMix64 (Steele, Lea and Flood 2014) multiplies a counter by a constant, then mixes its bits. It is integer
-arithmetic modulo 2⁶⁴, so that CPU and GPU give the same bits, in blocks of any size and in any order.
+arithmetic modulo 2⁶⁴, so CPU and GPU give the same bits, in blocks of any size and in any order.
 """
 
 from __future__ import annotations

@@ -39,10 +39,10 @@ def make_stream(
     """Create the task stream of a data set.
 
     Args:
-        dataset: a name that ``ergnn datasets`` lists.
-        split: ``auto`` (the public split, or a seeded one with a note if it is unavailable), ``public`` (or an
-            error), ``seeded`` (for Planetoid's graphs 20 training nodes per class, 500 validation and 1,000 test
-            nodes; for others 20 training and 30 validation nodes per class, the rest for test), or fractions of each
+        dataset: name of a data set (see ``ergnn datasets``).
+        split: ``auto`` (the public split, or a seeded one with a note if it is unavailable), ``public`` (an error if
+            unavailable), ``seeded`` (for Planetoid's graphs 20 training nodes per class, 500 validation and 1,000 test
+            nodes; for others 20 training and 30 validation nodes per class, the rest for testing), or fractions of each
             class such as ``0.1/0.1/0.8``, also drawn with ``split_seed``. For a custom split, pass the graph of
             :func:`load_graph` to :meth:`TaskStream.from_classes`.
         split_seed: seed of the split.

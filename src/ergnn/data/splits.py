@@ -1,7 +1,7 @@
 """Seeded splits of a graph's labeled nodes into training, validation and test.
 
-Every function draws from its own ``torch.Generator``, so that the same seed always gives the same nodes, and the nodes
-of one class do not depend on the sizes of the other classes.
+Every function draws from its own ``torch.Generator``, so the same seed always gives the same nodes, and the nodes of
+one class do not depend on the sizes of the other classes.
 """
 
 from __future__ import annotations
@@ -143,9 +143,9 @@ def fractions(
 def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
     """Draw a split adapted to the size of the graph; return it with a description.
 
-    Planetoid's sizes (:func:`planetoid_like`) if the graph is large enough for them and every class gets test nodes.
-    Otherwise 60, 20 and 20 % of each class, with at least one node per part as long as there are nodes: a class of two
-    nodes has one for training and one for test, a class of one node has it for training.
+    Uses Planetoid's sizes (:func:`planetoid_like`) if the graph is large enough and every class gets test nodes;
+    otherwise 60, 20 and 20 % of each class, with at least one node per part if there are enough: of two nodes, one is
+    for training and one for testing; a single node is for training.
     """
     try:
         large = planetoid_like(y, seed=seed)
@@ -172,7 +172,7 @@ def parse_fractions(text: str) -> tuple[float, float, float] | None:
     try:
         train, val, test = (float(part) for part in text.split("/"))
     except ValueError:
-        raise InputError(f"split is {text!r}; give three fractions, train/val/test, as in 0.1/0.1/0.8") from None
+        raise InputError(f"split is {text!r}; use three fractions, train/val/test, e.g. 0.1/0.1/0.8") from None
     return train, val, test
 
 

@@ -35,7 +35,7 @@ class Task:
         test: test nodes.
         classes: the task's global class ids, in the task's order.
         own_graph: whether node ids and features belong to this task alone, as when tasks differ in their domain. The
-            task is then always scored in its own graph, and remembered nodes must be stored.
+            task is then always scored in its own graph, and replay must store copies of its nodes.
     """
 
     id: int
@@ -73,7 +73,7 @@ class TaskStream(Sequence[Task]):
         tasks: the tasks; ``tasks[i].id`` must be ``i``.
         name: name of the stream in results.
         metric: score of a task, ``accuracy`` or ``micro-f1``.
-        notes: notes for readers of results, e.g. how nodes were split.
+        notes: notes to print with results, e.g. how nodes were split.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class TaskStream(Sequence[Task]):
             order_seed: seed of the shuffled order.
             split: ``auto`` (public if there is one, otherwise seeded), ``public`` (the split of the graph), ``seeded``
                 (drawn to fit the graph, see :func:`ergnn.data.splits.scaled`), or a :class:`Split`, e.g. from
-                :mod:`ergnn.data.splits`. The stream's ``notes`` say how a seeded split was drawn.
+                :mod:`ergnn.data.splits`. The stream's ``notes`` describe a seeded split.
             split_seed: seed of the seeded split.
             edges: ``all`` edges at every task; ``seen``: edges among classes of this and earlier
                 tasks (and unlabeled nodes); ``own``: edges within the classes of one task.
@@ -287,7 +287,7 @@ def _resolve_split(graph: Graph, split: str | Split, seed: int) -> tuple[Split, 
     for part, nodes in (("train", split.train), ("val", split.val), ("test", split.test)):
         bare = nodes[graph.y[nodes] == UNLABELED]
         if bare.numel():
-            raise InputError(f"{graph.name}: {part} names node {int(bare[0])}, which has no label")
+            raise InputError(f"{graph.name}: {part} contains node {int(bare[0])}, which has no label")
     return split, ()
 
 

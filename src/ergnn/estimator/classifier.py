@@ -45,8 +45,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     - an :class:`ergnn.Graph` or a PyG ``Data`` with labels in ``y`` (-1: unlabeled). The second argument of ``fit``,
       ``partial_fit`` and ``score`` is then the *nodes*: ``partial_fit(graph, nodes)``. To use other labels, pass them
       with the nodes: ``partial_fit(graph, nodes=..., y=...)``, one label per node;
-    - a tuple ``(X, edge_index)`` or ``(X, edge_index, edge_weight)`` without labels: ``partial_fit((X, edge_index), y)``
-      for all nodes, or ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
+    - a tuple ``(X, edge_index)`` or ``(X, edge_index, edge_weight)`` without labels:
+      ``partial_fit((X, edge_index), y)`` for all nodes, or ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
     - a matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
       ``partial_fit(X, y)``.
 

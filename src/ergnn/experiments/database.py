@@ -1,7 +1,7 @@
-"""The table of finished runs, on SQLite or PostgreSQL, through SQLAlchemy Core.
+"""The table of finished runs, on SQLite or PostgreSQL, using SQLAlchemy Core.
 
-The one row of table ``store`` holds the schema version. A new store gets the tables as they are defined here; opening
-a store of an earlier version applies the missing steps of :data:`MIGRATIONS`; a store of a later version is refused.
+The single row of table ``store`` contains the schema version. A new store gets the tables as defined here; opening a
+store of an earlier version applies the missing steps of :data:`MIGRATIONS`; a store of a later version is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 """Entry i migrates a store from schema i + 1 to i + 2, on both SQLite and PostgreSQL."""
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 BUSY_SECONDS = 60.0
-"""How long SQLite waits for another process to finish writing."""
+"""Seconds that SQLite waits for another process to finish writing."""
 LOCK = 0x6572676E6E
 """PostgreSQL advisory lock under which tables are created and migrated."""
 

@@ -1,7 +1,7 @@
-"""Run what a store lacks, on this machine or on a cluster; finished units are stored at once.
+"""Run the units that are missing in a store, on this machine or on a cluster, and store them as they finish.
 
-An *engine* only computes: units in, results out, in any order. Only this module writes to the store, so that a unit
-that was computed twice (after a worker was lost) is stored once.
+An *engine* only computes: units in, results out, in any order. Only this module writes to the store, so a unit that was
+computed twice (after a worker was lost) is stored once.
 """
 
 from __future__ import annotations

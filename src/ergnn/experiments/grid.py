@@ -17,14 +17,14 @@ PaperKey = tuple[str, str, str | None]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table or a figure.
+    """One row of a table, or one line of a figure.
 
     Args:
         label: displayed label.
         settings: fields of :class:`RunConfig`.
-        paper: key of the same line in the paper, if any.
-        block: ``paper`` (lines of the paper), ``control``, ``ours`` (selectors not in the paper) or ``bounds``.
-        quick: further settings of a quick run.
+        paper: key of the same row in the paper, if any.
+        block: ``paper`` (rows of the paper), ``control``, ``ours`` (selectors not in the paper) or ``bounds``.
+        quick: additional settings of a quick run.
     """
 
     label: str
@@ -41,10 +41,10 @@ class Experiment:
     Args:
         name: name for ``ergnn reproduce``.
         title: displayed title.
-        rows: its lines.
+        rows: its rows.
         datasets: default data sets.
         common: default settings of all rows.
-        by_dataset: further settings of all rows on a data set.
+        by_dataset: additional settings of all rows on a data set.
         protocols: default protocols; each gets its own table.
         baselines: labels of the rows that the others are tested against.
         quick: further settings of a quick run.
@@ -180,7 +180,7 @@ FIGURE_2 = Experiment(
 COUNTS = (1, 2, 5, 10, 20)
 FIGURE_3 = Experiment(
     "figure3",
-    "Figure 3. Forgetting mean against e, the nodes remembered of each class",
+    "Figure 3. Forgetting mean against e, the number of stored nodes per class",
     (
         *(
             Row(f"{row.label}, e = {count}", {**row.settings, "per_class": count}, None, row.block)

@@ -28,8 +28,8 @@ ALWAYS = (
 def member_config(config: RunConfig) -> dict[str, Any]:
     """Return the settings of a resolved configuration that determine its results, without seed and class order.
 
-    Options of the method and settings that are not in :data:`ALWAYS` are omitted at their default, so that later
-    versions of the package with more settings still find earlier runs.
+    Options of the method, and settings that are not in :data:`ALWAYS`, are omitted if they have their default value, so
+    later versions of the package with more settings still find earlier runs.
     """
     return {
         name: value

@@ -95,7 +95,7 @@ def paper_result(
 
     Names are ours: the paper's GNN rows are ``method="finetune"``, its ER rows ``"replay"`` with a selector.
     ``selector`` and ``per_class`` matter for ``"replay"`` only. A growing head must distinguish the classes of all
-    tasks, which is harder than what the paper measures, so it has no printed result.
+    tasks, which is harder than the paper's setting, so it has no printed result.
 
     >>> paper_result("cora", "gat", "replay", "im")
     {'pm': 0.9566, 'fm': 0.2114, 'table': 2}

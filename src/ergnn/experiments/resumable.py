@@ -98,7 +98,7 @@ class Checkpointer:
         return AccuracyMatrix(rows, stream.metric)
 
     def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
-        """Copy scores and remembered nodes from rank 0, then check that all ranks have the same state."""
+        """Copy scores and stored nodes from rank 0, then check that all ranks have the same state."""
         if self.ranks is None:
             return scores
         state = learner.state_dict()

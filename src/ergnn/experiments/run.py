@@ -81,7 +81,7 @@ def learn_streams(
     streams: Sequence[TaskStream],
     progress: Progress | None = None,
 ) -> list[AccuracyMatrix]:
-    """Let every learner learn its stream, side by side."""
+    """Let all learners learn their streams, trained together."""
     counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
     return evaluate_streams(learners, streams, callbacks=counter)
 

@@ -85,8 +85,8 @@ class RunStore:
     ) -> int:
         """Store finished members in one transaction; return how many were new.
 
-        Members that were trained side by side are stored together, so that an interrupted program is resumed with the
-        same batches and gives the same results bit for bit.
+        Members that were trained together are stored together, so an interrupted program resumes with the same batches
+        and gives bitwise the same results.
 
         Args:
             memory_mb: peak memory; by default that of this process.

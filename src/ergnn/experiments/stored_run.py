@@ -21,13 +21,13 @@ class StoredRun:
     Attributes:
         key: SHA-256 of the configuration, seed and class order.
         config: the fields of :class:`RunConfig` that determine the results, without seed and class order.
-        selector, per_class: None if the method remembers no nodes.
+        selector, per_class: None if the method has no buffer.
         seed, order: seed and number of the class order.
         split: the split that was used, ``public`` or ``seeded``.
         classes: global class ids of each task.
         class_names: names of all classes, by id, if known.
         matrix: scores after each task.
-        buffer_ids: nodes remembered at the end, in order of insertion.
+        buffer_ids: nodes in the buffer at the end, in order of insertion.
         history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
         machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
         finished_at: UTC, ISO 8601.

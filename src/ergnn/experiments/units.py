@@ -14,7 +14,7 @@ from ergnn.experiments.run import members_of, run_members
 from ergnn.experiments.store import Origin, RunStore
 
 BATCH = 10
-"""Members trained side by side and stored together."""
+"""Number of members that are trained and stored together."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) 
 
 
 def compute(unit: Unit) -> Computed:
-    """Run the members of a unit side by side in this process; an error becomes part of the result."""
+    """Run the members of a unit together in this process; an error becomes part of the result."""
     start = time.perf_counter()
     try:
         parts = run_members(unit.config, unit.members, batch=len(unit.members))

@@ -16,7 +16,7 @@ from ergnn.report.settings import Setting
 
 NEAR = 0.03
 """Largest difference between a plain network's PM and the paper's that still counts as agreement."""
-MOST_COST = 0.01
+MAX_PM_LOSS = 0.01
 """A loss of PM whose interval is below this value counts as zero."""
 
 
@@ -52,7 +52,7 @@ def _baselines(rows: Sequence[Row]) -> Made | None:
     far = [row.name for row, pm in known if abs(row.pm.mean - pm) > NEAR]
     text = f"PM within 3 points of the paper's for {len(known) - len(far)} of {len(known)}"
     return (
-        "Plain networks score as in the paper",
+        "Networks without replay score as in the paper",
         text + (f"; not {', '.join(far)}" if far else ""),
         "fails" if far else "holds",
     )
@@ -70,12 +70,12 @@ def _choice_helps(rows: Sequence[Row]) -> Made | None:
     pairs = [(row, gap) for row, gap in pairs if gap]
     if not pairs:
         return None
-    below = [row.remembers for row, gap in pairs if gap and _side(gap) < 0]
-    above = [row.remembers for row, gap in pairs if gap and _side(gap) > 0]
+    below = [row.short_name for row, gap in pairs if gap and _side(gap) < 0]
+    above = [row.short_name for row, gap in pairs if gap and _side(gap) > 0]
     text = f"{len(below)} of {len(pairs)} selectors forget clearly less than Random"
     text += f" ({', '.join(below)})" if below else ""
     text += f"; clearly more: {', '.join(above)}" if above else ""
-    return "Selection beats chance", text, "holds" if len(below) == len(pairs) else "fails" if above else "open"
+    return "Selection beats random choice", text, "holds" if len(below) == len(pairs) else "fails" if above else "open"
 
 
 def _influence_best(rows: Sequence[Row]) -> Made | None:
@@ -97,9 +97,13 @@ def _costs_nothing(rows: Sequence[Row]) -> Made | None:
     gap = best.paired(plain, "pm")
     if gap is None:
         return None
-    sure = gap.ci95 is not None and gap.mean - gap.ci95 > -MOST_COST
+    sure = gap.ci95 is not None and gap.mean - gap.ci95 > -MAX_PM_LOSS
     verdict = "holds" if sure else "fails" if _side(gap) < 0 else "open"
-    return "Replay costs no performance", f"best PM: {best.name}, {_points(gap)} points to no replay", verdict
+    return (
+        "Replay costs no performance",
+        f"best PM: {best.name}, {_points(gap)} points compared with no replay",
+        verdict,
+    )
 
 
 def _more_is_better(rows: Sequence[Row]) -> Made | None:
@@ -126,7 +130,7 @@ def _images(rows: Sequence[Row]) -> list[Made]:
     """Test the order of table 4: IM, GEM, EWC, fine-tuning."""
     order = [_find(rows, "mlp", "replay", "im"), *(_find(rows, "mlp", name) for name in ("gem", "ewc", "finetune"))]
     made = [
-        _compare(f"{better.remembers} forgets less than {worse.remembers}", better, worse, "fm", lower=True)
+        _compare(f"{better.short_name} forgets less than {worse.short_name}", better, worse, "fm", lower=True)
         for better, worse in pairwise(order)
         if better and worse
     ]
@@ -138,7 +142,7 @@ def _compare(text: str, row: Row | None, other: Row | None, measure: str, lower:
     if not gap or not row or not other:
         return None
     side = _side(gap) * (-1 if lower else 1)
-    found = f"{row.name}: {_points(gap)} points of {measure.upper()} to {other.name}"
+    found = f"{row.name}: {_points(gap)} points of {measure.upper()} compared with {other.name}"
     return text, found, {1: "holds", -1: "fails", 0: "open"}[side]
 
 

@@ -22,7 +22,7 @@ def data_page(datasets: Sequence[str]) -> Page:
         try:
             ours, said = _counted(name)
         except DataUnavailable as error:
-            notes.append(f"{name} was left out: {error}")
+            notes.append(f"{name} is unavailable: {error}")
             continue
         paper = [f"{number:,}" for number in PAPER_TABLE_1.get(name, ())] or [NOTHING] * len(PRINTED)
         header += [f"{name} paper", f"{name} ours"]

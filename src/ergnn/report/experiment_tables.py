@@ -210,7 +210,7 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
     config, first = done[0][0].config, done[0][1].runs[0]
     orders = {
         "shuffled": f"{config.orders} shuffled class orders",
-        "seeded": "a class order shuffled by each",
+        "seeded": "each with its own class order",
         "natural": "the natural class order",
     }.get(config.class_order, f"class order {config.class_order}")
     where = "tasks drawn by seed" if config.dataset in TABLE_4.datasets else f"{orders}; {first.split} split"
@@ -218,7 +218,7 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
     notes += list(dict.fromkeys(note for cell, row in done for note in (*cell.notes, *row.runs[0].notes)))
     if any(row.is_leaky for _, row in done):
         notes.append(f"leaky: {LEAKY}.")
-    return notes + [f"{f.cell.row.label} is not available: {f.reason}" for f in rows if f.reason]
+    return notes + [f"{f.cell.row.label} is unavailable: {f.reason}" for f in rows if f.reason]
 
 
 def _commands(rows: Sequence[Filled]) -> list[tuple[str, str]]:
@@ -244,7 +244,7 @@ def _legend(experiment: Experiment, family: Sequence[PairedTest]) -> list[str]:
         pairs = max(test.difference.n for test in own)
         short = len(own) * 2.0 ** (1 - pairs) > ALPHA  # the smallest p-value that this few pairs can give
         lines.append(
-            f"{LOWER[number]} FM lower than that of {baseline}, {HIGHER[number]} higher: paired Wilcoxon test on "
+            f"{LOWER[number]} FM significantly lower than {baseline}, {HIGHER[number]} higher: paired Wilcoxon test on "
             f"{pairs} seeds and class orders, p < {ALPHA} after Holm's correction for {len(own)} tests"
             + (" (too few pairs to show any difference)." if short else ".")
         )

@@ -24,7 +24,7 @@ from ergnn.report.rows import Row, dataset_order, gather, main_backbone
 from ergnn.report.settings import Setting, settings_of
 from ergnn.report.table import Table
 
-MOST_SETTINGS = 3
+MAX_SETTINGS = 3
 """Maximum number of settings with figures; all settings have tables."""
 TABLE_FORMATS = {".md": "markdown", ".tex": "latex", ".txt": "text"}
 Figures = list[tuple[Setting, list[DatasetFigures]]]
@@ -104,7 +104,7 @@ def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = 
 
 def drawn_settings(settings: Sequence[Setting]) -> list[Setting]:
     """Return the settings that get figures."""
-    return [s for s in settings if not s.is_image][:MOST_SETTINGS] + [s for s in settings if s.is_image][:1]
+    return [s for s in settings if not s.is_image][:MAX_SETTINGS] + [s for s in settings if s.is_image][:1]
 
 
 def figures_of(kind: str, settings: Sequence[Setting]) -> Figures:

@@ -15,10 +15,10 @@ from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream
 from ergnn.metrics import Summary, summarize
 from ergnn.report.figures import Point, Series, class_map, dot_plot, heat_map, line_chart
-from ergnn.report.projection import MOST_EDGES, class_maps
+from ergnn.report.projection import MAX_EDGES, class_maps
 from ergnn.report.rows import Row, base_rows, main_backbone, main_rows
 
-MOST_CELLS = 4000
+MAX_CELLS = 4000
 """Maximum number of heat-map cells for one data set and setting; 23 tasks have 276 each."""
 
 
@@ -59,7 +59,7 @@ def growth(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     series, numbers = [], []
     for row in shown:
         points = [
-            Point(i + 1, 100 * value.mean, _half(value), f"{row.remembers}, after task {i + 1}: {_percent(value)}")
+            Point(i + 1, 100 * value.mean, _half(value), f"{row.short_name}, after task {i + 1}: {_percent(value)}")
             for i, value in enumerate(row.after_each_task)
         ]
         series.append(Series(row.figure_name, row.look, points))
@@ -83,7 +83,7 @@ def sweep(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     by_kind: dict[str, list[Row]] = {}
     for row in rows:
         if row.method == "replay" and row.backbone == backbone:
-            by_kind.setdefault(row.remembers, []).append(row)
+            by_kind.setdefault(row.short_name, []).append(row)
     swept = {name: sorted(own, key=_per_class) for name, own in by_kind.items() if len(own) > 1}
     if not swept:
         return None
@@ -98,20 +98,20 @@ def sweep(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     every = sorted({_per_class(row) for own in swept.values() for row in own})
     ends = [row for row in rows if row.method == "joint" and row.backbone == backbone]
     for row in ends:
-        tip = f"{row.remembers}: {_percent(row.fm)}"
+        tip = f"{row.short_name}: {_percent(row.fm)}"
         points = [Point(e, 100 * row.fm.mean, None, tip) for e in (every[0], every[-1])]
         series.append(Series(row.figure_name, row.look, points))
         numbers.append([row.name, "all", _percent(row.fm)])
     data = {
         "series": series,
-        "label": f"{dataset}: forgetting mean against the number e of remembered nodes per class",
+        "label": f"{dataset}: forgetting mean against the number e of stored nodes per class",
         "x_name": "e, nodes per class (log scale)",
         "y_name": "FM (%)",
         "x_ticks": every,
         "log_x": True,
     }
     shown = [row for own in swept.values() for row in own] + ends
-    note = "Joint training keeps everything: the limit of more memory." if ends else ""
+    note = "Joint training stores all nodes: the limit of more memory." if ends else ""
     return DatasetFigures(dataset, [Figure(line_chart, data, "", ["row", "e", "FM (%)"], numbers)], shown, note)
 
 
@@ -120,7 +120,7 @@ def heat_maps(dataset: str, rows: Sequence[Row]) -> DatasetFigures | None:
     shown, cells = [], 0
     for row in base_rows(rows):
         cells += row.matrix.num_tasks * (row.matrix.num_tasks + 1) // 2
-        if cells <= MOST_CELLS:
+        if cells <= MAX_CELLS:
             shown.append(row)
     if not shown:
         return None
@@ -220,7 +220,7 @@ KINDS: dict[str, Callable[[str, Sequence[Row]], DatasetFigures | None]] = {
 def _stream(row: Row, seed: int, order: int) -> TaskStream | None:
     """Create the stream of a stored run; None if its data set is unavailable or not a graph."""
     run = row.runs[0]
-    if next((info.edges for info in describe_datasets() if info.name == row.dataset), 0) > MOST_EDGES:
+    if next((info.edges for info in describe_datasets() if info.name == row.dataset), 0) > MAX_EDGES:
         return None
     try:
         config = RunConfig(**{**row.config, "split": run.split})

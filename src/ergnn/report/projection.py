@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 
-MOST_EDGES = 2_000_000
+MAX_EDGES = 2_000_000
 """Larger graphs have no maps, since S²X would take too long."""
-MOST_NODES = 250
+MAX_NODES = 250
 """Largest number of training nodes, and of other nodes, drawn per class."""
 
 
@@ -85,7 +85,7 @@ def smoothed_features(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.floa
 def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[ClassMap]:
     """Create a map of each class of a task: its training nodes first, then its other nodes.
 
-    Of more than ``MOST_NODES`` nodes a random sample is drawn, plus all of those in ``keep``.
+    Of more than ``MAX_NODES`` nodes a random sample is drawn, plus all of those in ``keep``.
     """
     rng = np.random.default_rng(seed)
     labels = task.graph.y.cpu().numpy()
@@ -102,7 +102,7 @@ def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[Cl
 
 
 def _some(nodes: NDArray[np.int64], keep: Collection[int], rng: np.random.Generator) -> NDArray[np.int64]:
-    if len(nodes) <= MOST_NODES:
+    if len(nodes) <= MAX_NODES:
         return nodes
     wanted = np.isin(nodes, list(keep))
-    return np.union1d(nodes[wanted], rng.choice(nodes, MOST_NODES, replace=False))
+    return np.union1d(nodes[wanted], rng.choice(nodes, MAX_NODES, replace=False))

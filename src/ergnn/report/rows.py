@@ -36,7 +36,7 @@ NAMES = {
 }
 OF_THE_ROW = ("selector", "per_class", "selector_options")
 """Options that may differ between the rows of one table; other options are part of the row's name."""
-LEAST_RUNS = 5
+MIN_RUNS = 5
 """Rows with fewer runs are marked on the page."""
 
 
@@ -99,7 +99,7 @@ class Row:
         return found
 
     @property
-    def remembers(self) -> str:
+    def short_name(self) -> str:
         """Short name for labels inside figures."""
         if not self.selector and self.method == "finetune":
             return "no replay" + self._options
@@ -107,7 +107,7 @@ class Row:
 
     @property
     def figure_name(self) -> str:
-        return f"{NAMES.get(self.selector or '', self.selector)} LEAKY" if self.is_leaky else self.remembers
+        return f"{NAMES.get(self.selector or '', self.selector)} LEAKY" if self.is_leaky else self.short_name
 
     @property
     def name(self) -> str:
@@ -115,7 +115,7 @@ class Row:
         backbone = NAMES.get(self.backbone, self.backbone)
         if self.method == "replay":
             count = "" if self.per_class == 1 else f", e = {self.per_class}"
-            return f"{'replay' if self.is_image else f'ER-{backbone}'} · {self.remembers}{count}"
+            return f"{'replay' if self.is_image else f'ER-{backbone}'} · {self.short_name}{count}"
         if self.method == "finetune":
             return ("FINETUNE" if self.is_image else backbone) + self._options
         network = "" if self.is_image or self.method == "nearest-mean" else f" · {backbone}"
@@ -182,14 +182,14 @@ class Row:
         """Short marks and their meaning, for results that need a caveat."""
         marks = []
         if self.is_leaky:
-            marks.append(("LEAKY", "the selector saw test labels"))
+            marks.append(("LEAKY", "the selector used test labels"))
         usual, tasks = DEFAULTS["epochs"], self.matrix.num_tasks
         epochs = self.config.get("epochs", usual)
         if epochs < usual and not self.is_image:
             marks.append(("QUICK", f"{epochs} epochs per task instead of {usual}"))
         if self.is_image and (self.config.get("dataset_options") or {}).get("tasks", tasks) < 23:
             marks.append(("QUICK", f"{tasks} tasks instead of 23"))
-        if len(self.runs) < LEAST_RUNS:
+        if len(self.runs) < MIN_RUNS:
             marks.append(("FEW", f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}: the interval is unreliable"))
         if any(run.data == DIGITS for run in self.runs):
             marks.append(("DIGITS", "scikit-learn's digits instead of MNIST"))

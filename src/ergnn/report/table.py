@@ -11,7 +11,7 @@ from typing import Any
 from ergnn.errors import InputError
 
 FORMATS = ("text", "markdown", "latex")
-LEAKY = "LEAKY (selector saw test labels)"
+LEAKY = "LEAKY (selector used test labels)"
 NOTHING = "–"
 """Placeholder for a missing number."""
 

@@ -14,7 +14,7 @@ from ergnn.report.table import LEAKY, NOTHING, Table, percent
 __all__ = ["Table", "accuracy_table", "measure_table", "percent", "run_table"]
 
 WIDTH = 80
-MOST_TASKS = 8
+MAX_TASKS = 8
 """With more tasks than this, the middle of the accuracy matrix is omitted to fit the width."""
 
 
@@ -107,7 +107,7 @@ def run_table(result: Mapping[str, Any]) -> str:
 def _heading(result: Mapping[str, Any]) -> str:
     what = f"{result['dataset']} · {result['backbone']} · {result['method']}"
     if result["selector"] is not None:
-        what += f" · {result['selector']}, {_count(result['per_class'], 'node')} a class"
+        what += f" · {result['selector']}, {_count(result['per_class'], 'node')} per class"
     seeds = result["seeds"]
     how = [
         f"protocol {result['protocol']}",
@@ -141,15 +141,15 @@ def _cost(result: Mapping[str, Any]) -> str:
     lines.append(_wrapped("Time", _duration(result["seconds"])))
     training, selection = result.get("train_seconds"), result.get("select_seconds")
     if training and selection and kept and kept["nodes"]:
-        lines.append(_wrapped("", f"selection took {100 * selection / training:.0f} % of what training took"))
+        lines.append(_wrapped("", f"selection took {100 * selection / training:.0f} % of the training time"))
     if result["peak_memory_mb"] is not None:
-        lines.append(_wrapped("Memory", f"{result['peak_memory_mb']:,.0f} MB at the peak"))
+        lines.append(_wrapped("Memory", f"{result['peak_memory_mb']:,.0f} MB (peak)"))
     return "\n".join(lines)
 
 
 def _shown_tasks(number: int) -> list[int | None]:
     """Return all tasks, or the first four and the last three with None between them."""
-    if number <= MOST_TASKS:
+    if number <= MAX_TASKS:
         return list(range(number))
     return [0, 1, 2, 3, None, number - 3, number - 2, number - 1]
 

@@ -4,7 +4,7 @@
 >>> check_selector("mf")
 
 A check takes a registered name, a class, a factory function or (except for backbones) an instance, and options for the
-constructor. It raises an :class:`AssertionError` that names the broken rule. :func:`checks` lists the rules, for one
+constructor. It raises an :class:`AssertionError` that names the violated rule. :func:`checks` lists the rules, for one
 test per rule. All graphs are small, synthetic and seeded; nothing is downloaded, and pytest is not required.
 """
 

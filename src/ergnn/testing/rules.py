@@ -113,7 +113,7 @@ def make_subject(kind: str, thing: Any, options: dict[str, Any]) -> Subject:
             raise InputError(f"option {min(options)!r} needs a name or a class; this {kind} is already an instance")
         return Subject(f"{kind} {type(thing).__name__}", lambda: deepcopy(thing), registry)
     if isinstance(thing, nn.Module) or not callable(thing):
-        raise InputError(f"check_{kind} got {type(thing).__name__}; give a name, a class or a factory function")
+        raise InputError(f"check_{kind} got {type(thing).__name__}; pass a name, a class or a factory function")
     return Subject(f"{kind} {getattr(thing, '__name__', thing)}", partial(thing, **options), registry)
 
 

@@ -42,9 +42,9 @@ def load_graph(
 
     Args:
         name: a name in ``DATASETS``.
-        split: ``public`` requires the published split and raises :class:`PublicSplitUnavailable` if it is
-            unavailable; ``seeded`` does not need it, so that a bundled graph is enough; ``auto`` uses the public
-            split if available and explains in ``note`` if not.
+        split: ``public`` requires the public split and raises :class:`PublicSplitUnavailable` if it is unavailable;
+            ``seeded`` does not need it, so a bundled graph is enough; ``auto`` uses the public split if available, and
+            otherwise sets ``note``.
         root: folder with the raw files; by default ``ERGNN_DATA``. It is never written to.
         dataset_options: options of the data set, e.g. ``nodes=100000`` for ``reddit-like``.
     """
@@ -81,7 +81,7 @@ class DatasetInfo:
 
 
 def describe_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
-    """Describe every data set, and where it would be read from, without loading any."""
+    """Describe every data set and its location, without loading any."""
     folder = None if root is None else Path(root)
     return [_describe(name, DATASETS.get(name)(), folder) for name in DATASETS]
 

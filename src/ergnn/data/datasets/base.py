@@ -78,7 +78,7 @@ class Dataset(ABC):
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Draw 20 training and 30 validation nodes per class; the rest are for testing (Shchur et al., 2018).
 
-        If a class has too few nodes for that, a split that fits: :func:`ergnn.data.splits.scaled`.
+        If a class has too few nodes, use :func:`ergnn.data.splits.scaled` instead.
         """
         allowed = self.labeled(graph)
         if int(graph.y[allowed].unique(return_counts=True)[1].min()) > 50:

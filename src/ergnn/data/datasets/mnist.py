@@ -145,15 +145,15 @@ DIGITS = "permuted-digits"
 class PermutedMNIST(StreamDataset):
     """Handwritten digits, each task with another permutation of the pixels (Kirkpatrick et al., 2017).
 
-    Every task has all ten classes, and all tasks share one output layer: what changes is the domain. Without MNIST's
-    files, scikit-learn's 8 × 8 digits are used instead, and the stream's name and notes say so.
+    Every task has all ten classes, and all tasks share one output layer: only the domain changes. If MNIST's files are
+    missing, scikit-learn's 8 × 8 digits are used instead, as recorded in the stream's name and notes.
 
     Args:
         tasks: number of tasks.
         train, val: images that each task samples from MNIST's 60,000 (a task never trains on its own validation
             images).
         test: number of MNIST's 10,000 test images, sampled once with a fixed seed (the two halves of the file differ
-            in difficulty, so that the first images would be biased).
+            in difficulty, so the first images would be biased).
     """
 
     name = "permuted-mnist"

@@ -1,7 +1,7 @@
-"""The links of a Reddit-like graph: no self-loops, no duplicates, exactly as many as requested, block by block.
+"""The undirected edges (links) of a Reddit-like graph, block by block, without self-loops and duplicates.
 
-The parity of u + v decides which end of a link {u, v} is its first node, and each node is the first node of as many
-links as its weight says. So only one node can draw a link twice, and a block of nodes is independent of the others.
+The parity of u + v decides which end of a link {u, v} is its first node, and the weight of a node determines the number
+of links of which it is the first node. So only one node can draw a link twice, and blocks of nodes are independent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WEIGHED_ATTEMPTS = 64
 """From this attempt on, nodes are drawn uniformly: those of large weight may be exhausted."""
 RANGE = 2**32
 """Weights are scaled so that their sum is below this value."""
-MOST_DEGREE = 8
-"""No node should be linked to more than one out of this many nodes."""
+MAX_DEGREE_FRACTION = 8
+"""The maximum degree is the number of nodes divided by this value."""
 
 
 class Ends:
@@ -38,7 +38,7 @@ class Ends:
         blocks = [(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
         self.community = torch.cat([spec.communities(a, b, device) for a, b in blocks])
         weight = torch.cat([spec.weights(a, b, device) for a, b in blocks])
-        weight = weight.clamp_(max=max(int(weight.sum()) * n // (2 * MOST_DEGREE * spec.links), 1))
+        weight = weight.clamp_(max=max(int(weight.sum()) * n // (2 * MAX_DEGREE_FRACTION * spec.links), 1))
         shift = max(int(weight.sum()).bit_length() - RANGE.bit_length() + 1, 0)
         weight = (weight >> shift).clamp_(min=1)
         self.order = torch.argsort(self.community, stable=True)
