@@ -26,6 +26,7 @@ from torch import Tensor
 
 import ergnn
 from ergnn.data import splits
+from ergnn.data.datasets import DATASETS
 
 PLANETOID = ("cora", "citeseer", "pubmed")
 COMMON = {"dropout": (0.2, 0.5, 0.8), "weight_decay": (5e-4, 5e-5), "normalize": (True, False)}
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     with pool(args.jobs) as run:
-        for dataset in args.datasets:
+        for dataset in map(DATASETS.resolve, args.datasets):
             start = time.perf_counter()
             chosen, rows = compare(dataset, args, run)
             write(dataset, args, chosen, rows)

@@ -4,7 +4,7 @@
 
 Every seed draws a split and a class order, as in ``ergnn reproduce class-incremental``. The default of ``replay`` is
 chosen by accuracy on validation nodes of the tuning seeds, with the task unknown. Accuracy on test nodes is measured on
-the other seeds: with the task unknown, and averaged over the tasks with the task known. Runs that are in the file are not
+the other seeds: with the task unknown, and averaged over the tasks with the task known. Runs that the file has are not
 repeated. Finally all lines of the file are printed as Markdown, in percent, mean ± standard deviation over the seeds.
 """
 
