@@ -16,7 +16,9 @@ from ergnn.errors import ErgnnError, InputError
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        "python -m benchmarks", allow_abbrev=False, description="Measure speed and memory beside plain PyG, in one run."
+        "python -m benchmarks",
+        allow_abbrev=False,
+        description="Measure speed and memory, compared with plain PyG in the same run.",
     )
     made.add_argument("names", nargs="*", metavar="CASE", help="cases to run (default: all; see --list)")
     made.add_argument("--list", action="store_true", help="list the cases and what they measure, then exit")
@@ -24,9 +26,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="use smaller sizes and fewer repeats")
     made.add_argument("--json", metavar="FILE", type=Path, help="save the results to a file")
     made.add_argument(
-        "--compare", metavar="FILE", type=Path, help="show the ratios of an earlier file beside these (same --quick)"
+        "--compare", metavar="FILE", type=Path, help="also show the ratios of an earlier file (with the same --quick)"
     )
-    made.add_argument("--show", metavar="FILE", type=Path, help="show or plot the results in a file; measure nothing")
+    made.add_argument("--show", metavar="FILE", type=Path, help="show or plot the results in a file without measuring")
     made.add_argument("--format", choices=("text", "markdown"), default="text", help="table format (default: text)")
     made.add_argument("--plot", metavar="FILE.svg", type=Path, help="plot time against graph size, seeds and tasks")
     return made

@@ -1,14 +1,14 @@
-"""The closed-form method on large graphs: time by phase, peak memory, accuracy; each case is one line of JSON.
+"""Measure the closed-form method on large graphs: time per phase, peak memory, accuracy; one line of JSON per case.
 
     python benchmarks/analytic.py --case gpu                  # reddit-like at full size, one GPU
     python benchmarks/analytic.py --case cpu --threads 2      # reddit-like, 100,000 nodes and 10 million edges
     python benchmarks/analytic.py --case disk --threads 1     # 10 million nodes and 100 million edges in files
 
 ``gpu`` and ``cpu`` learn the class-incremental stream of 8 × 5 classes and score all tasks so far after each task, with
-the task unknown. ``disk`` learns one task of 16 classes from files that are mapped, and scores held-out nodes. Each
-measurement has a process of its own. ``peak_mb`` is its VmHWM: the most memory that was resident at any time, with
-the interpreter, the libraries, and pages of mapped files that the system had not taken back. ``anonymous_mb`` is the
-most that the process had allocated, without files (RssAnon, read every 20 ms).
+the task unknown. ``disk`` learns one task of 16 classes from memory-mapped files, and scores held-out nodes. Each
+measurement runs in its own process. ``peak_mb`` is its VmHWM: the peak resident memory, including the interpreter, the
+libraries, and pages of mapped files. ``anonymous_mb`` is the peak allocated memory, without files (RssAnon, read every
+20 ms).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 CLASSES = 16
 """Classes of the graph on disk."""
 TRAIN, TEST = 20, 50
-"""Of the graph on disk, one node in so many is labeled for training, and one for test."""
+"""In the graph on disk, one out of this many nodes is for training, and one for testing."""
 MADE = 1 << 18
-"""Nodes of the graph on disk that are made at a time."""
+"""Nodes of the graph on disk to generate at a time."""
 
 
 class Phases:
-    """Seconds by phase, of the clock and of the processors; work on a GPU is waited for."""
+    """Wall and processor seconds per phase; synchronizes the GPU."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -77,7 +77,7 @@ class Phases:
 
 
 class AnonymousPeak(threading.Thread):
-    """The most anonymous memory of this process, in MB."""
+    """Peak anonymous memory of this process, in MB."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -262,7 +262,7 @@ def gpu_memory() -> dict[str, float]:
 
 
 def child(args: argparse.Namespace) -> None:
-    """Measure in this process, and print the line."""
+    """Measure in this process, and print the result."""
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     anonymous = AnonymousPeak()
@@ -287,16 +287,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=sorted(DEFAULTS), required=True)
     parser.add_argument("--nodes", type=int)
-    parser.add_argument("--edges", type=int, help="directed edges; for reddit-like by default 492 per node")
+    parser.add_argument("--edges", type=int, help="number of directed edges (default for reddit-like: 492 per node)")
     parser.add_argument("--features", type=int)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--feature-map", help="by default auto; for gpu hops with λ = 0.3, hops, and auto in turn")
-    parser.add_argument("--lam", type=float, help="a fixed λ; by default the best by leave-one-out")
-    parser.add_argument("--epochs", type=int, default=200, help="epochs of the joint GCN")
-    parser.add_argument("--no-joint", action="store_true", help="leave out the joint GCN of --case gpu")
+    parser.add_argument("--feature-map", help="feature map (default: auto; for gpu: hops with λ = 0.3, hops, and auto)")
+    parser.add_argument("--lam", type=float, help="fixed λ (default: chosen by leave-one-out)")
+    parser.add_argument("--epochs", type=int, default=200, help="epochs of the joint GCN (default: 200)")
+    parser.add_argument("--no-joint", action="store_true", help="skip the joint GCN of --case gpu")
     parser.add_argument(
-        "--folder", help="keep the files of --case disk here and use them again; by default they are temporary"
+        "--folder", help="store and reuse the files of --case disk in this folder (default: a temporary one)"
     )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()

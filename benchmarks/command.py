@@ -1,4 +1,4 @@
-"""Run cases, build the table, save and load figures."""
+"""Run cases, build the table, save and load results."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ def save(measurements: list[Measurement], path: Path, quick: bool = False) -> No
 
 
 def load(path: Path, quick: bool | None = None) -> dict[str, Any]:
-    """Load the figures of an earlier run; with ``quick``, refuse those of the other kind of run."""
+    """Load the results of an earlier run; with ``quick``, raise an error for those of the other kind of run."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as benchmark figures ({error})") from None
+        raise InputError(f"{path}: cannot be read as benchmark results ({error})") from None
     if not isinstance(found, dict) or "measurements" not in found:
         raise InputError(f"{path}: has no 'measurements'; it was not written by `python -m benchmarks --json`")
     kind = bool(found.get("quick", False))
     if quick is not None and kind != quick:
         theirs, ours = ("quick", "full") if kind else ("full", "quick")
         raise InputError(
-            f"{path}: has figures of a {theirs} run, this is a {ours} one; their sizes and repeats differ. "
-            f"Compare {ours} with {ours}: {'add' if kind else 'leave out'} --quick"
+            f"{path}: has the results of a {theirs} run, but this is a {ours} run with other sizes and repeats; "
+            f"{'add' if kind else 'remove'} --quick"
         )
     return found
 

@@ -1,11 +1,11 @@
-"""Time to read a user's files, beside pyarrow alone on the same files, and to observe them.
+"""Measure the time to read files, compared with pyarrow alone on the same files, and to observe them.
 
     python benchmarks/files.py [--edges 1000000] [--nodes 50000] [--features 64] [--repeats 7] [--observed 100000]
 
-pyarrow reads each file into an Arrow table; ergnn reads it into a checked NodeTable or EdgeTable. Printed are the best
+pyarrow reads each file into an Arrow table; ergnn reads it into a checked NodeTable or EdgeTable. Prints the best
 wall-clock time and the best processor time of several alternating runs, and their ratios. At the end, CSV files of
-``--observed`` nodes and ``--edges`` edges are read and observed once by a new learner's folder, with 100 labeled nodes
-per class and one epoch, so that little of the time is training.
+``--observed`` nodes and ``--edges`` edges are read and observed once by a new folder, with 100 labeled nodes per class
+and one epoch, so that training takes little of the time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def random_edges(count: int, nodes: int) -> EdgeTable:
 
 
 def observe(folder: Path, nodes: int, features: int, edges: int) -> None:
-    """Read CSV files and learn from them, in one go."""
+    """Read CSV files and learn from them."""
     files = folder / "observed-nodes.csv", folder / "observed-edges.csv"
     write_nodes(random_nodes(nodes, features, 700), files[0])
     write_edges(random_edges(edges, nodes), files[1])

@@ -1,11 +1,11 @@
-"""A graph of Reddit's size on one GPU, whole: training steps, Gauss-Newton products, a stream; PyG beside them.
+"""Measure steps, Gauss-Newton products and a stream on a whole graph of Reddit's size on one GPU, compared with PyG.
 
     python benchmarks/gpu.py --out benchmarks/h200-scale.json
 
 The graph is ``reddit-like`` at full size (232,965 nodes, 114.6 million directed edges, 602 features), generated on the
-GPU and kept in the cache folder; it is not Reddit. Times are medians of CUDA events; memory is the most that was
-allocated at any time of a step, including the graph and its features. PyG's layers run in the same process, on the
-same graph as an edge list, with the same loss and optimizer.
+GPU and stored in the cache folder; it is not Reddit. Times are medians of CUDA events; memory is the peak allocation
+during a step, including the graph and its features. PyG's layers run in the same process, on the same graph as an edge
+list, with the same loss and optimizer.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=232_965)
-    parser.add_argument("--edges", type=int, help="directed edges (default: as many per node as Reddit)")
+    parser.add_argument("--edges", type=int, help="number of directed edges (default: as many per node as in Reddit)")
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--parts", default="check,steps,products,pyg,stream")
     parser.add_argument("--out", type=Path)

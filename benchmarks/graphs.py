@@ -16,8 +16,8 @@ def bag_of_words_graph(
 
     Args:
         edges: number of undirected edges to draw; duplicates and self-loops are dropped.
-        words: non-zeros per node; half of them from the words of its class.
-        homophily: share of edges drawn inside a class.
+        words: nonzeros per node; half of them from the words of its class.
+        homophily: fraction of edges drawn within a class.
     """
     g = torch.Generator().manual_seed(seed)
     y = torch.arange(nodes) % classes

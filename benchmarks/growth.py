@@ -1,11 +1,11 @@
-"""A graph that grows by 500 nodes an update, 200 times: does an update cost what it touches, or what there is?
+"""Measure whether the cost of an update depends on its size or on the graph: 200 updates of 500 nodes.
 
     python benchmarks/growth.py [--method analytic] [--updates 200] [--nodes 500] [--out FILE.json] [--plot FILE.svg]
 
-Every update is observed by a process of its own (a fork of one that has imported everything), so that its processor
-time and its peak memory are its own. New nodes link among themselves and to the last two updates, and one edge in ten
-to any older node. Each of ten classes comes in every update; 300 held-out nodes are scored. Replay remembers 200
-nodes; the analytic method solves its head from all labels.
+Every update runs in its own process (a fork of one that has imported everything), so its processor time and peak memory
+can be measured. New nodes are linked to each other and to the last two updates; one edge in ten leads to any earlier
+node. Every update has all ten classes; 300 held-out nodes are scored. Replay stores 200 nodes; the analytic method
+solves its head from all labels.
 """
 
 from __future__ import annotations
@@ -115,8 +115,10 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--method", choices=("analytic", "replay"), default="replay")
-    parser.add_argument("--feature-map", help="of the analytic method, e.g. hops")
-    parser.add_argument("--distant", type=float, default=0.1, help="share of edges to any older node (default: 0.1)")
+    parser.add_argument("--feature-map", help="feature map of the analytic method, e.g. hops")
+    parser.add_argument(
+        "--distant", type=float, default=0.1, help="fraction of edges to any earlier node (default: 0.1)"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()

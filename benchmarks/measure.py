@@ -19,14 +19,14 @@ import torch
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds (or MB) of ours and of a peer, on one machine, in one run.
+    """Seconds (or MB) of ergnn and of a reference (``peer``), on one machine, in one run.
 
     Args:
         name: what was measured.
-        ours, peer: in ``unit``; the peer is None if it cannot run the case.
+        ours, peer: values in ``unit``; ``peer`` is None if the reference cannot run the case.
         unit: ``s``, ``ms`` or ``MB``.
         threads: CPU threads.
-        note: settings, or why the peer is missing.
+        note: settings, or why the reference is missing.
         repeats: number of repeats; the values are medians.
     """
 
@@ -40,7 +40,7 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """The peer's time (or memory) divided by ours."""
+        """The reference's time (or memory) divided by ours."""
         return None if self.peer is None else self.peer / self.ours
 
 

@@ -1,4 +1,4 @@
-"""The peer: the same training loop with plain PyG layers, on the whole graph, with dense features."""
+"""The reference: the same training loop with plain PyG layers, on the whole graph, with dense features."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class PlainLearner:
 
 
 def plain_stream(stream: TaskStream, backbone: str = "gat", epochs: int = 200, seed: int = 0) -> list[list[float]]:
-    """Train the peer on the whole stream; return the rows of the accuracy matrix."""
+    """Train the reference on the whole stream; return the rows of the accuracy matrix."""
     learner = PlainLearner(backbone, stream.num_features, stream[0].num_classes, epochs, seed)
     rows = []
     for task in stream:

@@ -11,7 +11,7 @@ from ergnn.errors import InputError
 
 
 def plot(measurements: list[Measurement], path: Path) -> None:
-    """Plot the cases ``size``, ``tasks`` and ``seeds`` beside the peer, for the smallest number of threads measured."""
+    """Plot the cases ``size``, ``tasks`` and ``seeds`` with their references, for the smallest number of threads."""
     try:
         import matplotlib
     except ModuleNotFoundError:

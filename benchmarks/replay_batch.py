@@ -1,9 +1,9 @@
-"""How many remembered nodes an epoch should replay: accuracy and training time over a stream of 15 tasks.
+"""Compare numbers of nodes to replay per epoch: accuracy and training time over a stream of 15 tasks.
 
     python benchmarks/replay_batch.py [--dataset coauthor-cs] [--seeds 3] [--epochs 100] [--backbone gcn]
 
-Compares three values of ``replay_batch``: four times the nodes remembered per class, the default (as many as the task
-has training nodes), and 0 (the whole buffer), each for 1 and 5 remembered nodes per class. A tenth of each class is for
+Compares three values of ``replay_batch``: four times the nodes stored per class, the default (as many as the task has
+training nodes), and 0 (the whole buffer), each for 1 and 5 stored nodes per class. A tenth of each class is for
 training. Printed are the average accuracy over all tasks after the last one (mean and standard deviation over seeds),
 and the training time of the last three tasks in units of the first. (All classes compete, and the loss is Eq. 3 alone:
 ``class_balance="none"``.)
@@ -44,11 +44,11 @@ def measure(args: argparse.Namespace, per_class: int, replay_batch: int | None) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", default="coauthor-cs", help="a registered data set")
-    parser.add_argument("--backbone", default="gcn", help="a registered backbone")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--epochs", type=int, default=100, help="epochs per task")
+    parser.add_argument("--dataset", default="coauthor-cs", help="name of a data set (default: coauthor-cs)")
+    parser.add_argument("--backbone", default="gcn", help="name of a backbone (default: gcn)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    parser.add_argument("--first-seed", type=int, default=0, help="first seed (default: 0)")
+    parser.add_argument("--epochs", type=int, default=100, help="epochs per task (default: 100)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for per_class in (1, 5):

@@ -1,4 +1,4 @@
-"""Neighbor sampling beside a plain numpy sampler, in one process and run.
+"""Measure neighbor sampling, compared with a plain numpy sampler in the same process.
 
     python benchmarks/sampling.py --nodes 100000 --edges 10000000 --threads 2
 
@@ -72,12 +72,12 @@ def timed(make: Callable[[int], Any], batches: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--edges", type=int, default=10_000_000, help="directed")
-    parser.add_argument("--seeds", type=int, default=1024, help="nodes per batch")
+    parser.add_argument("--edges", type=int, default=10_000_000, help="number of directed edges (default: 10,000,000)")
+    parser.add_argument("--seeds", type=int, default=1024, help="nodes per batch (default: 1024)")
     parser.add_argument("--fanout", type=lambda text: [int(part) for part in text.split(",")], default=[25, 10])
     parser.add_argument("--batches", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", metavar="FILE", help="keep the figures")
+    parser.add_argument("--json", metavar="FILE", help="save the results to a file")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     graph = load_graph("reddit-like", dataset_options={"nodes": args.nodes, "edges": args.edges}).graph

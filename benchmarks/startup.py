@@ -1,8 +1,8 @@
-"""How long importing and usage errors take, beside ``import torch`` in the same run.
+"""Measure the time of imports and usage errors, compared with ``import torch`` in the same run.
 
     python -m benchmarks.startup
 
-Each time is the least of several fresh interpreters, taken in turn.
+Each time is the minimum over several fresh interpreters, run alternately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time of the paper's table 2 on a GPU."""
+"""Measure the time of the paper's table 2 on a GPU."""
 
 from __future__ import annotations
 

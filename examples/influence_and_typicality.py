@@ -61,7 +61,7 @@ def main() -> None:
         spread = stdev(fm) if len(fm) > 1 else 0.0
         print(
             f"nearest {nearest:4.0%}: FM {mean(fm):5.2f} ± {spread:.2f}  PM {mean(pm):5.2f}  "
-            f"rank of the remembered nodes {mean(selector.chosen_ranks):.2f}"
+            f"rank of the selected nodes {mean(selector.chosen_ranks):.2f}"
         )
 
 

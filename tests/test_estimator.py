@@ -339,10 +339,10 @@ def test_a_call_that_fails_changes_nothing(stream: TaskStream) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"y": [0, 1, 1]}, "more than once; labels of a graph's nodes are given together with them"),
+        ({"y": [0, 1, 1]}, "more than once; to pass labels, use fit"),
         ({"y": [0, 900]}, "nodes contains 900; nodes are 0 to 89"),
-        ({"y": [0.5]}, "vector of node numbers"),
-        ({"y": []}, "vector of node numbers"),
+        ({"y": [0.5]}, "vector of node ids"),
+        ({"y": []}, "vector of node ids"),
         ({"y": np.array([], dtype=int)}, "nodes is empty"),
         ({"nodes": [0, 1], "y": ["a"]}, r"1 label\(s\) for 2 node\(s\)"),
         ({"y": [4]}, "node 4 has no label"),
@@ -361,7 +361,7 @@ def test_more_mistakes_are_named(stream: TaskStream) -> None:
     made = small().fit(graph, stream[0].train)
     with pytest.raises(InputError, match="the graph has 5 features, but ContinualNodeClassifier is expecting 6"):
         made.predict(replace(graph, x=graph.x[:, :5]))
-    with pytest.raises(InputError, match="labels are <U1 such as 'a', but so far they were int64 such as"):
+    with pytest.raises(InputError, match="labels are <U1 such as 'a', but earlier ones were int64 such as"):
         made.partial_fit(graph, nodes=[0], y=["a"])
     with pytest.raises(InputError, match="has its own graph"):
         made.partial_fit(X, np.zeros(90))

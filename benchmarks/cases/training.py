@@ -1,4 +1,4 @@
-"""Training: a step, a whole stream, and seeds side by side."""
+"""Training: a step, a stream, and several seeds at once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def stream(threads: int, quick: bool) -> list[Measurement]:
 
 
 def seeds(threads: int, quick: bool) -> list[Measurement]:
-    """A task on Cora for S seeds of GAT and GCN side by side, beside S times one."""
+    """A task on Cora for S seeds of GAT and GCN trained together, compared with S single runs."""
     task, epochs, repeats = cora()[0], 20 if quick else 100, 1 if quick else 3
     out = []
     for backbone in ("gat", "gcn"):

@@ -132,7 +132,7 @@ def test_the_registry_names_maps_and_refuses_wrong_options() -> None:
     x = torch.eye(3)
     graph = Graph(x, torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 1]))
     assert len(list(auto.blocks(NormalizedAdjacency(graph), x))) == auto.num_blocks == 5
-    with pytest.raises(InputError, match="not 'auto'"):
+    with pytest.raises(InputError, match="without 'auto'"):
         FEATURE_MAPS.create("auto", maps="auto")
     with pytest.raises(InputError, match="alpha is 0"):
         FEATURE_MAPS.create("ppr", alpha=0)

@@ -65,10 +65,10 @@ def test_quick_figures_never_stand_beside_full_ones(tmp_path: Path, capsys: pyte
     save([Measurement("step", 1.0, 20.0, "ms", 1)], quick, quick=True)
     assert load(quick, quick=True)["quick"] is True
     assert load(full, quick=False)["quick"] is False
-    with pytest.raises(InputError, match=r"full run, this is a quick one.*leave out --quick"):
+    with pytest.raises(InputError, match=r"full run, but this is a quick run.*remove --quick"):
         load(full, quick=True)
     assert main(["step", "--compare", str(quick)]) == 2
-    assert "of a quick run, this is a full one" in capsys.readouterr().err
+    assert "of a quick run, but this is a full run" in capsys.readouterr().err
     old = json.loads(full.read_text())
     del old["quick"]  # files of before had full figures only
     full.write_text(json.dumps(old))

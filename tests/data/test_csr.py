@@ -92,5 +92,5 @@ def test_wrong_lists_are_refused() -> None:
         Graph.from_csr(x, torch.zeros(4, dtype=torch.long), torch.zeros(0), y)
     with pytest.raises(InputError, match="it must increase from 0 to 1"):
         Graph.from_csr(x, torch.tensor([0, 1, 0, 1]), torch.tensor([0]), y).validate()
-    with pytest.raises(InputError, match="names node 3"):
+    with pytest.raises(InputError, match="contains node 3"):
         Graph.from_csr(x, torch.tensor([0, 1, 1, 1]), torch.tensor([3]), y).validate()

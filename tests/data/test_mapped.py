@@ -57,7 +57,7 @@ def test_files_that_cannot_be_mapped_are_named(tmp_path: Path) -> None:
     for name in ("text.npy", "objects.npy", "missing.npy"):
         with pytest.raises(InputError, match=rf"{name}: not an array file that can be memory-mapped"):
             mapped(tmp_path / name)
-    with pytest.raises(InputError, match=r"two\.npz: holds several arrays"):
+    with pytest.raises(InputError, match=r"two\.npz: contains several arrays"):
         mapped(tmp_path / "two.npz")
     with pytest.raises(InputError, match=r"texts\.npy: its numbers are of type <U1"):
         mapped(tmp_path / "texts.npy")

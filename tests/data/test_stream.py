@@ -265,8 +265,8 @@ def tiny(**changes) -> Graph:
         (Split(ids(0, 1), ids(), ids(2, 4)), r"tiny: task 2 \(classes 1\) has no train nodes"),
         (Split(ids(0, 3), ids(), ids(2)), r"tiny: task 2 \(classes 1\) has no test nodes"),
         (Split(ids(0, 3), ids(3), ids(2, 4)), "tiny: train and val overlap in 1 .* node 3"),
-        (Split(ids(0, 3), ids(), ids(2, 6)), "tiny: test names node 6; nodes are 0 to 5"),
-        (Split(ids(0, 3), ids(5), ids(2, 4)), "tiny: val names node 5, which has no label"),
+        (Split(ids(0, 3), ids(), ids(2, 6)), "tiny: test contains node 6; nodes are 0 to 5"),
+        (Split(ids(0, 3), ids(5), ids(2, 4)), "tiny: val contains node 5, which has no label"),
     ],
 )
 def test_splits_that_cannot_be_are_named(split: Split, message: str) -> None:
@@ -285,7 +285,7 @@ def test_a_class_without_training_nodes_is_named() -> None:
         ({"y": ids(0, 0, 0, 1, -2, 1)}, "tiny: label -2 is out of range"),
         ({"class_names": ("only",)}, "tiny: label 1 is out of range; 1 classes are named"),
         ({"x": torch.full((6, 2), float("nan"))}, "tiny: NaN or infinite features on 6 node"),
-        ({"edge_index": ids(0, 6).reshape(2, 1)}, "tiny: an edge names node 6; nodes are 0 to 5"),
+        ({"edge_index": ids(0, 6).reshape(2, 1)}, "tiny: an edge contains node 6; nodes are 0 to 5"),
     ],
 )
 def test_graphs_that_cannot_be_are_named(changes: dict, message: str) -> None:

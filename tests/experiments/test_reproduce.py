@@ -194,7 +194,7 @@ def test_figure_3_has_a_column_for_each_e_and_says_where_everything_is_kept() ->
     mean = rows[1].row.fm.mean
     assert page.table.rows[0][2].startswith(f"{100 * mean:.2f} ±")
     assert page.table.rows[1][:3] == ["joint training", "–", "–"]
-    assert page.notes[-1] == "e = 20 keeps every training node."
+    assert page.notes[-1] == "e = 20 stores every training node."
 
 
 def test_units_are_fixed_batches_and_none_is_planned_twice(tmp_path: Path) -> None:

@@ -382,7 +382,7 @@ def test_e_larger_than_a_class_is_refused_and_the_class_is_named():
     check_per_class(task, 1)
     with pytest.raises(InputError, match=r"class 1 has 1 training node\(s\).* = 2"):
         check_per_class(task, 2)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="1 or more"):
         check_per_class(task, 0)
 
 

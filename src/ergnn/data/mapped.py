@@ -27,7 +27,7 @@ def mapped(path: str | Path) -> Tensor:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not an array file that can be memory-mapped ({error})") from error
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{path}: holds several arrays; one .npy file holds one")
+        raise InputError(f"{path}: contains several arrays; use a .npy file with one array")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         try:

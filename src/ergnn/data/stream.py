@@ -218,7 +218,7 @@ def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: i
     source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
     kept = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
     if edges == "own":
-        # the subgraphs of the tasks have no node in common, so that one view holds them all
+        # the subgraphs of the tasks are disjoint, so one view contains them all
         return [_with_edges(graph, kept & (source == target) & (source >= 0))] * num_tasks
     if edges == "all":
         return [_with_edges(graph, kept)] * num_tasks

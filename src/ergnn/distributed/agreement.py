@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 def broadcast(value: T) -> T:
     """Broadcast the value of rank 0 to all ranks; tensors arrive on the CPU."""
-    told: list[Any] = [_on_cpu(value)]
-    dist.broadcast_object_list(told, src=0)
-    return told[0]
+    values: list[Any] = [_on_cpu(value)]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]
 
 
 def sum_over_ranks(*tensors: Tensor) -> None:

@@ -187,7 +187,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         learner = self._new_learner(is_matrix(X)) if first else self.learner_
         task = self._task(learner, graph, chosen, labels, given, is_matrix(X))
         learner.observe(task, callbacks=self.callbacks or ())
-        learner.set_graph(None)  # every call brings its own
+        learner.set_graph(None)  # every call has its own graph
         self.learner_, self._labels, self.classes_ = learner, labels, labels.classes
         return self
 
@@ -243,7 +243,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         known = {option.name for option in METHODS.options(self.method)} if isinstance(self.method, str) else set()
         usual = {"replay": "isolated" if matrix else "live", "scarce": "keep"}
         usual = {name: value for name, value in usual.items() if name in known}
-        method = deepcopy(self.method)  # one that was given as an object starts anew with every fit
+        method = deepcopy(self.method)  # a method passed as an object starts from scratch with every fit
         chosen = {**usual, **(self.method_options or {}), **options}
         return Learner(LearnerConfig(**{**own, "method": method, "seed": int(seed), "method_options": chosen}))
 

@@ -2,8 +2,8 @@
 
 EXPECTED_FAILED_CHECKS: dict[str, str] = {
     "check_methods_subset_invariance": (
-        "networks compute in float32, where a row's probabilities depend by a rounding on how many rows are computed "
-        "with it; the check asks for 1e-7, which one rounding of a float32 exceeds"
+        "networks compute in float32, where the probabilities of a row depend, up to rounding, on the number of rows "
+        "computed with it; the tolerance of the check, 1e-7, is less than one rounding of a float32"
     ),
 }
 """Name of a check → reason, for ``check_estimator(…, expected_failed_checks=…)``."""

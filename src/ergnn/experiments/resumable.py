@@ -132,7 +132,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
     try:
         kept = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged file raises
+    except Exception as error:  # a damaged file can raise anything
         raise InputError(f"{path}: cannot be read ({error}); remove it to start this run again") from None
     if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
         raise InputError(f"{path}: not a checkpoint that this version can read; remove it to start this run again")

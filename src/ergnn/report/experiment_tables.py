@@ -21,7 +21,7 @@ LOWER, HIGHER = ("†", "‡"), ("§", "¶")
 
 @dataclass(frozen=True)
 class Filled:
-    """A cell with the row of its runs; ``row`` is None if there are none, and ``reason`` says why."""
+    """A cell with the row of its runs; ``row`` is None if there are none, and ``reason`` explains why."""
 
     cell: Cell
     row: Row | None = None
@@ -176,7 +176,7 @@ def sensitivity_pages(experiment: Experiment, filled: Sequence[Filled]) -> list[
         header = ["FM, %", *(f"e = {count}" for count in counts), "joint"]
         table = [[name, *(line.get(count, NOTHING) for count in (*counts, None))] for name, line in lines.items()]
         whole = {f.cell.row.settings["per_class"] for f in rows if f.row and _keeps_everything(f.row)}
-        notes += [f"e = {count} keeps every training node." for count in sorted(whole)]
+        notes += [f"e = {count} stores every training node." for count in sorted(whole)]
         return Page(title, Table(header, table), notes, _commands(rows))
 
     return _pages(experiment, filled, page)
@@ -201,7 +201,7 @@ def _pages(
             pages.append(make(rows, title, _notes(rows)))
         else:
             reasons = dict.fromkeys(f.reason for f in rows)
-            pages.append(Page(title, None, [f"{dataset} was left out: {reason}" for reason in reasons]))
+            pages.append(Page(title, None, [f"{dataset} is unavailable: {reason}" for reason in reasons]))
     return pages
 
 

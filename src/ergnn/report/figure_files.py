@@ -100,7 +100,7 @@ def _matplotlib() -> Any:
 
 _STYLE = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 9, "svg.hashsalt": "ergnn"}
 _DATES = {"pdf": "CreationDate", "svg": "Date", "png": "Creation Time"}
-"""Metadata left out, so that the same runs give the same file."""
+"""Metadata to omit, so that the same runs give the same file."""
 
 
 def _figure(sets: DatasetFigures, title: str) -> Any:

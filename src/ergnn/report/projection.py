@@ -85,7 +85,7 @@ def smoothed_features(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.floa
 def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[ClassMap]:
     """Create a map of each class of a task: its training nodes first, then its other nodes.
 
-    Of more than ``MAX_NODES`` nodes a random sample is drawn, plus all of those in ``keep``.
+    If there are more than ``MAX_NODES`` nodes, a random sample is drawn, plus all nodes in ``keep``.
     """
     rng = np.random.default_rng(seed)
     labels = task.graph.y.cpu().numpy()

@@ -124,7 +124,7 @@ def cost_table(id: str, rows: Sequence[Row]) -> Table:
                 Cell(str(len(row.runs)), len(row.runs)),
             ]
         )
-    header = ["Row", "data set", "s per run", "s total", "peak MB", "remembered", "runs"]
+    header = ["Row", "data set", "s per run", "s total", "peak MB", "stored nodes", "runs"]
     return Table(header, body, title="time and memory", id=id, sources=rows)
 
 

@@ -67,7 +67,7 @@ class PygDataset(Dataset):
                 return self._graph(Path(scratch))
             except InputError:
                 raise
-            except Exception as error:  # whatever a broken file makes a third-party reader raise
+            except Exception as error:  # third-party readers can raise anything for a damaged file
                 raise InputError(
                     f"{self.name}: the files in {raw} cannot be read ({type(error).__name__}: {error}); "
                     f"expected {', '.join(self.raw_files)}"

@@ -97,7 +97,7 @@ def verify_files(folder: Path) -> None:
                 hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
             )
         if found != wanted:
-            raise InputError(f"{folder / name}.npy: is damaged: its SHA-256 is {found}, the manifest says {wanted}")
+            raise InputError(f"{folder / name}.npy: damaged: its SHA-256 is {found}, but the manifest has {wanted}")
 
 
 class NpyWriter:

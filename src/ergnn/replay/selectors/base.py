@@ -116,7 +116,7 @@ class Selector(ABC):
 
 
 def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
-    """Raise an error before training if a class has fewer than e nodes; ``hint`` says what to do instead."""
+    """Raise an error before training if a class has fewer than e nodes; ``hint`` suggests a solution."""
     if per_class < 1:
         raise InputError(f"per_class (e) is {per_class}; it must be 1 or more")
     labels = task.graph.y[task.train]

@@ -29,7 +29,7 @@ def margins(logits: Tensor, _: Tensor, columns: Tensor, c: int) -> Tensor:
     return z[:, c] - torch.logsumexp(z[:, rest], dim=1)
 
 
-@SELECTORS.register("la-ridge", help="nodes whose replay, linearized in the first layer, best keeps the labels")
+@SELECTORS.register("la-ridge", help="nodes whose replay, linearized in the first layer, best predicts the labels")
 class LinearizedRidge(Ridge):
     """The best set for ``k(u, v) = ⟨∂m_u/∂W1, ∂m_v/∂W1⟩``, m the margin, W1 the first layer's weights.
 
