@@ -31,8 +31,6 @@ GROWING = {
     "logit-adjustment": {"class_balance": "logit-adjustment"},
     "ace": {"class_balance": "ace"},
     "memory": {"class_balance": "memory"},
-    "restart": {"class_balance": "restart"},
-    "restart, balanced loss": {"class_balance": "restart", "loss_scale": "balanced"},
 }
 PER_TASK = "head per task"
 

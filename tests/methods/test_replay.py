@@ -346,20 +346,8 @@ def test_memory_trains_new_parameters_on_what_is_remembered_afterwards():
     assert sorted(learner.method.buffer.nodes.tolist()) == sorted(trained_on.tolist())
 
 
-def test_restart_trains_new_parameters_on_all_nodes_with_adjusted_logits():
-    restarted, stream = balanced("restart")
-    examples = begin(restarted, stream[2])[1]
-    fresh = restarted.new_model(stream.num_features).state_dict()
-    assert all(torch.equal(restarted.model.state_dict()[name], value) for name, value in fresh.items())
-    adjusted, _ = balanced("logit-adjustment")
-    expected = begin(adjusted, stream[2])[1]
-    assert len(examples) == len(expected) == stream[2].train.numel() + 12
-    assert torch.equal(examples.weights, expected.weights)
-    assert torch.equal(examples.extras["shift"], expected.extras["shift"])
-
-
-@pytest.mark.parametrize(("per_class", "mode"), [(1, "logit-adjustment"), (2, "restart"), (8, "restart")])
-def test_auto_restarts_with_a_quarter_as_many_remembered_nodes_per_class(per_class: int, mode: str):
+@pytest.mark.parametrize(("per_class", "mode"), [(1, "logit-adjustment"), (2, "memory"), (8, "memory")])
+def test_auto_trains_on_the_memory_if_it_has_a_quarter_as_many_nodes_per_class(per_class: int, mode: str):
     states = []
     for each in ("auto", mode):
         learner = Learner("gcn", "replay", head="growing", per_class=per_class, class_balance=each, epochs=2)
@@ -376,7 +364,7 @@ def test_auto_is_plain_for_earlier_classes_and_does_not_count_nodes_that_are_lea
     learner.observe(stream[0])
     method = learner.method
     assert isinstance(method, Replay)
-    assert method.balance(learner, stream[1]) == "restart"
+    assert method.balance(learner, stream[1]) == "memory"
     again = replace(stream[1], classes=(0, 2, 3))
     assert method.balance(learner, again) == "none"
     corrected = replace(stream[1], train=torch.cat([stream[1].train[1:], method.buffer.nodes[:1]]))
@@ -393,7 +381,7 @@ def test_other_heads_are_never_balanced(head: str):
         balanced("ace", head)
 
 
-@pytest.mark.parametrize("mode", ["logit-adjustment", "ace", "memory", "restart"])
+@pytest.mark.parametrize("mode", ["logit-adjustment", "ace", "memory"])
 def test_balanced_replay_keeps_the_contract_where_heads_grow(mode: str):
     runs = []
     for stop in (False, True):

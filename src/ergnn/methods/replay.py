@@ -23,10 +23,10 @@ MOST_ROUNDS = 16
 long as an epoch, and all of them are kept in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
-ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory", "restart"]
-RESTART_SHARE = 0.25
-"""``auto`` restarts from this ratio of remembered nodes per class to training nodes per class of the task. Below it,
-the parameters know more of earlier classes than the buffer does. Chosen on validation nodes: docs/howto/choosing-e.md.
+ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
+MEMORY_SHARE = 0.25
+"""``auto`` is ``memory`` from this ratio of remembered nodes per class to training nodes of the task's largest class;
+with a smaller buffer, the parameters know more of earlier classes. Chosen on validation nodes: docs/howto/choosing-e.md
 """
 
 
@@ -71,11 +71,11 @@ class Replay(MemoryMethod):
             nodes, 0 for all. If the buffer has more, the epochs of a task use several such sets in turn, sampled by
             seed and task. (Mini-batches sample their own share of the buffer.)
         class_balance: how to keep a growing head from favoring the current task's classes, from the second task on:
-            ``logit-adjustment``, ``restart`` (the same from new parameters), ``ace`` (the task's own nodes compete
-            among its own classes only), or ``memory`` (train from new parameters, on the buffer and e nodes per class
-            of the task, selected before training); ``none`` trains with Eq. 3 alone, as other heads always do.
-            ``auto`` is ``restart`` if the buffer has at least a quarter as many nodes per class as the task, otherwise
-            ``logit-adjustment``; for a task that contains earlier classes, it is ``none``.
+            ``logit-adjustment``, ``ace`` (the task's own nodes compete among its own classes only), or ``memory``
+            (train from new parameters, on the buffer and e nodes per class of the task, selected before training);
+            ``none`` trains with Eq. 3 alone, as other heads always do. ``auto`` is ``memory`` if the buffer has at
+            least a quarter as many nodes per class as the largest class of the task, otherwise ``logit-adjustment``;
+            for a task that contains earlier classes, it is ``none``.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Replay(MemoryMethod):
         seen = {c for classes in learner.heads.classes[: task.id] for c in classes}
         if seen & set(task.classes):
             return "none"
-        share = (remembered / len(seen)) / (task.train.numel() / len(task.classes))
-        return "restart" if share >= RESTART_SHARE else "logit-adjustment"
+        largest = int(task.graph.y[task.train].bincount().max())
+        return "memory" if remembered / len(seen) >= MEMORY_SHARE * largest else "logit-adjustment"
 
     def _remembered(self, task: Task) -> int:
         """Number of remembered nodes; without those that the task learns again, which leave the buffer first."""
@@ -128,7 +128,7 @@ class Replay(MemoryMethod):
         return int((~torch.isin(nodes, task.train.to(nodes.device))).sum())
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
-        return self.balance(learner, task) in ("memory", "restart")
+        return self.balance(learner, task) == "memory"
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own, *remembered = self.parts(learner, task)
@@ -140,7 +140,7 @@ class Replay(MemoryMethod):
             kept[: len(own)] = torch.isin(task.train, self._chosen.nodes).float()
             return joined.weighted(kept / kept.sum())
         joined = joined.weighted(replay_weights(len(own), len(joined) - len(own), self.loss_scale, self.beta))
-        if balance in ("logit-adjustment", "restart"):
+        if balance == "logit-adjustment":
             return adjust_logits(joined)
         if balance == "ace":
             return separate_classes(joined, len(own), learner.heads.columns(task.id, learner.device)[0])
