@@ -7,34 +7,34 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 .PHONY: run test test-slow test-gpu lint format bench docs clean help
 .DEFAULT_GOAL := help
 
-run: $(VENV)/.installed  ## set up, then ER-GAT with influence maximization on Cora: prints the table
+run: $(VENV)/.installed  ## set up, train ER-GAT with influence maximization on Cora, print the table
 	$(BIN)/ergnn run cora --backbone gat --method replay --selector im --seeds 5
 
-test: $(VENV)/.test  ## set up, then the whole test suite with branch coverage
+test: $(VENV)/.test  ## set up, run the test suite with branch coverage
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
-test-slow: $(VENV)/.test  ## the tests marked slow (retraining studies; a few minutes)
+test-slow: $(VENV)/.test  ## run the tests marked slow (retraining studies; a few minutes)
 	$(BIN)/python -m pytest -m slow -n 2
 
-test-gpu: $(VENV)/.test  ## the tests marked gpu
+test-gpu: $(VENV)/.test  ## run the tests marked gpu
 	$(BIN)/python -m pytest -m gpu tests/gpu
 
-lint: $(VENV)/.lint  ## ruff and mypy
+lint: $(VENV)/.lint  ## run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/.lint  ## rewrite the code in ruff's style
+format: $(VENV)/.lint  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed  ## measure speed and memory beside plain PyG, in one run
+bench: $(VENV)/.installed  ## measure speed and memory, compared with plain PyG
 	$(BIN)/python -m benchmarks --threads 1,2 --compare benchmarks/cpu.json
 
 docs: $(VENV)/.docs  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-clean:  ## remove what the other targets made
+clean:  ## remove everything that the other targets created
 	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 
 help:

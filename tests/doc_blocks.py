@@ -1,4 +1,4 @@
-"""The pages that people read, and the fenced blocks on them."""
+"""The pages of the documentation and their code blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a person or a script meets it: in-process, and twice in a process of its own."""
+"""The command line: in-process, and twice in a separate process."""
 
 from __future__ import annotations
 
@@ -117,13 +117,13 @@ def test_json_has_every_field_and_they_agree_with_each_other(json_of) -> None:
 
 
 @pytest.mark.parametrize("method", ["finetune", "joint"])
-def test_methods_without_a_buffer_remember_nothing(json_of, method: str) -> None:
+def test_methods_without_a_buffer_report_no_buffer(json_of, method: str) -> None:
     result = json_of("cora", *QUICK, "--method", method)
     assert (result["selector"], result["per_class"]) == (None, None)
     assert (result["buffer"]["nodes"], result["buffer"]["bytes"]) == (0, 0)
 
 
-def test_the_same_seed_gives_the_same_numbers_to_the_last_bit(json_of) -> None:
+def test_the_same_seed_gives_bitwise_the_same_numbers(json_of) -> None:
     options = ("cora", "--backbone", "gat", "--split", "seeded", "--seeds", "2", "--epochs", "4", "--selector", "im")
     first = json_of(*options)
     assert numbers(json_of(*options)) == numbers(first)
@@ -142,18 +142,18 @@ def test_a_seed_gives_the_same_numbers_whichever_comes_first(json_of) -> None:
 
 
 @pytest.mark.parametrize(("alias", "name"), [("mf-star", "mf*"), ("cm-star", "cm*"), ("MF", "mf")])
-def test_aliases_stand_for_the_name_they_are_shown_by(json_of, alias: str, name: str) -> None:
+def test_aliases_resolve_to_the_full_name(json_of, alias: str, name: str) -> None:
     result = json_of("cora", *QUICK, "--selector", alias)
     assert result["selector"] == name
     assert numbers(result) == numbers(json_of("cora", *QUICK, "--selector", name))
 
 
-def test_the_protocol_decides_what_is_not_given(json_of) -> None:
+def test_the_protocol_sets_missing_values(json_of) -> None:
     result = json_of("citeseer", *QUICK, "--protocol", "paper", "--edges", "seen")
     assert (result["protocol"], result["head"], result["edges"]) == ("paper", "shared", "seen")
 
 
-def test_where_the_public_split_is_not_to_be_had_the_seeded_one_is_taken_and_said_so(
+def test_a_seeded_split_replaces_an_unavailable_public_split_with_a_note(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["run", "cora", "--backbone", "sgc", "--seeds", "1", "--epochs", "1"]) == 0
@@ -201,7 +201,7 @@ def test_a_config_file_sets_what_the_command_line_does_not(json_of, tmp_path: Pa
 # lists and help
 
 
-def test_datasets_are_listed_with_their_facts_and_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_datasets_are_listed_with_sizes_and_locations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["datasets"]) == 0
     out = capsys.readouterr().out
     for name in DATASETS:

@@ -105,7 +105,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("", "no DATASET on the command line or in the config file; `ergnn datasets` lists them"),
     ],
 )
-def test_bad_input_is_refused_in_one_line_before_any_training(
+def test_bad_input_is_rejected_in_one_line_before_any_training(
     argv: str, message: str, capsys: pytest.CaptureFixture[str], no_training: None
 ) -> None:
     assert_refused(["run", *argv.split()], message, capsys)
@@ -123,7 +123,7 @@ def test_bad_input_is_refused_in_one_line_before_any_training(
         ("", "the following arguments are required: COMMAND"),
     ],
 )
-def test_what_cannot_be_parsed_is_said_too(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parse_errors_are_reported(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(argv.split())
     assert stop.value.code == 2
@@ -161,9 +161,7 @@ def test_a_config_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pyte
     assert_refused(["run", "--config", str(tmp_path / "bytes.toml")], r"bytes\.toml: cannot be read", capsys)
 
 
-def test_a_file_in_place_of_a_folder_is_refused_without_bad_advice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_instead_of_a_folder_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "my nodes.csv"
     file.touch()
     assert_refused(["evaluate", str(file)], "is a file", capsys)

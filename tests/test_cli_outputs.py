@@ -1,4 +1,4 @@
-"""What ``ergnn run`` leaves behind: a store, LaTeX, figures; and plug-ins that are not installed."""
+"""Outputs of ``ergnn run``: a store, LaTeX, figures; and plug-ins that are not installed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_figures(suffix: str, first: bytes, tmp_path: Path, capsys: pytest.Captu
         (["--import", "no_such_module"], "--import no_such_module: cannot be imported (ModuleNotFoundError"),
     ],
 )
-def test_what_cannot_be_written_or_imported_is_refused_before_any_training(
+def test_unwritable_outputs_and_broken_imports_are_rejected_before_training(
     argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ergnn.observing.train", lambda *args, **kwargs: pytest.fail("it trained first"))
@@ -123,7 +123,7 @@ def ergnn(*words: str) -> str:
     return done.stdout
 
 
-def test_a_plug_in_file_brings_its_names_and_options(tmp_path: Path) -> None:
+def test_a_plug_in_file_adds_names_and_options(tmp_path: Path) -> None:
     (tmp_path / "plug in.py").write_text(PLUGIN)
     (tmp_path / "neighbor.py").write_text('PREFER = "small"\n')
     plugin = ["--import", str(tmp_path / "plug in.py")]

@@ -1,4 +1,4 @@
-"""A large graph from the command line: made, learned in batches over drawn neighbors, scored exactly."""
+"""A large graph on the command line: generated, learned in batches with sampled neighbors, scored exactly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     return json.loads(out.out)
 
 
-def test_a_stream_is_learned_in_batches_over_drawn_neighbors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_is_learned_in_batches_with_sampled_neighbors(capsys: pytest.CaptureFixture[str]) -> None:
     first, again = (result(capsys, "--fanout", "6,4", "--batch-size", "64", "--backbone", "sage") for _ in range(2))
     assert (len(first["matrix"]), first["metric"], first["split"]) == (8, "micro-f1", "public")
     assert first["pm"]["mean"] > 0.6  # five classes: chance is 0.2
@@ -49,6 +49,6 @@ def test_a_stream_is_learned_in_batches_over_drawn_neighbors(capsys: pytest.Capt
         (["--dataset-options", "nods=7"], "dataset 'reddit-like' has no option 'nods'"),
     ],
 )
-def test_what_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+def test_invalid_options_are_rejected(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
     assert main([*RUN, *QUICK, *options]) == 2
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The one configuration of a learner: names, defaults, checks, and what it resolves to."""
+"""The configuration of a learner: names, defaults, checks, and resolved values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_short_form_builds_the_configuration() -> None:
     assert Learner().config == Learner(LearnerConfig()).config == resolve(LearnerConfig())
 
 
-def test_a_configuration_and_settings_beside_it_are_refused() -> None:
+def test_a_configuration_and_settings_beside_it_are_rejected() -> None:
     with pytest.raises(InputError, match="'epochs' is given in addition to a LearnerConfig"):
         Learner(LearnerConfig(), epochs=3)
     with pytest.raises(InputError, match="'method' is given in addition to a LearnerConfig"):
@@ -46,7 +46,7 @@ def test_a_configuration_and_settings_beside_it_are_refused() -> None:
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "mlp"])
-def test_what_is_left_open_is_the_backbones_own(backbone: str) -> None:
+def test_missing_values_are_the_backbones_defaults(backbone: str) -> None:
     entry = BACKBONES.get(backbone)
     config = resolve(LearnerConfig(backbone, weight_decay=None))
     assert (config.lr, config.weight_decay) == (entry.lr, entry.weight_decay)
@@ -54,13 +54,13 @@ def test_what_is_left_open_is_the_backbones_own(backbone: str) -> None:
     assert resolve(config) == config
 
 
-def test_the_backbone_is_by_default_the_methods_own() -> None:
+def test_the_backbone_defaults_to_the_methods() -> None:
     assert resolve(LearnerConfig()).backbone == "gat"
     assert resolve(LearnerConfig(method="ncm")).backbone == METHODS.get("nearest-mean").backbone == "sgc"
 
 
 @pytest.mark.parametrize("method", METHODS.names())
-def test_options_at_their_default_are_left_out(method: str) -> None:
+def test_options_at_their_default_are_omitted(method: str) -> None:
     defaults = default_options(method)
     given = LearnerConfig(method=method, method_options=defaults)
     assert resolve(given) == resolve(LearnerConfig(method=method))
@@ -76,7 +76,7 @@ def test_protocols_are_named_sets_of_values() -> None:
         LearnerConfig.from_protocol("mine")
 
 
-def test_settings_are_flat_and_come_back() -> None:
+def test_flat_settings_round_trip() -> None:
     config = LearnerConfig("gcn", batch_size=8, fanout=(5, 5), method_options={"per_class": 2, "selector": "mf"})
     assert config.settings()["per_class"] == 2
     assert LearnerConfig.from_settings(config.settings()) == config
@@ -108,7 +108,7 @@ def test_settings_are_flat_and_come_back() -> None:
         ({"backbone_options": 3}, "backbone_options is 3; it must be a mapping"),
     ],
 )
-def test_bad_values_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_bad_values_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         LearnerConfig(**settings)
 
@@ -128,6 +128,6 @@ def test_bad_values_are_refused(settings: dict[str, Any], message: str) -> None:
         (LearnerConfig(device="cuda:99"), "device 'cuda:99' is unavailable"),
     ],
 )
-def test_a_learner_is_refused_before_anything_is_computed(config: LearnerConfig, message: str) -> None:
+def test_invalid_learners_are_rejected_before_any_computation(config: LearnerConfig, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Learner(config)

@@ -1,4 +1,4 @@
-"""The contract suite over everything that is registered, and over things that break it on purpose."""
+"""The contract suite on all registered entries, and on entries that violate it on purpose."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CHECKS = {
         for check in checks(kind)
     ],
 )
-def test_what_is_registered_keeps_its_contract(check: Check, name: str) -> None:
+def test_registered_entries_satisfy_their_contract(check: Check, name: str) -> None:
     check(name)
 
 
@@ -67,7 +67,7 @@ def test_what_is_registered_keeps_its_contract(check: Check, name: str) -> None:
         ("cm*", {"d": 3.0}),
     ],
 )
-def test_selectors_keep_their_contract_with_other_options(name: str, options: dict[str, Any]) -> None:
+def test_selectors_satisfy_their_contract_with_other_options(name: str, options: dict[str, Any]) -> None:
     check_selector(name, **options)
 
 
@@ -80,7 +80,7 @@ def test_selectors_keep_their_contract_with_other_options(name: str, options: di
     ],
     ids=str,
 )
-def test_replay_keeps_its_contract_with_other_options(options: dict[str, Any]) -> None:
+def test_replay_satisfies_its_contract_with_other_options(options: dict[str, Any]) -> None:
     check_method("replay", **options)
 
 
@@ -94,7 +94,7 @@ def test_a_check_takes_a_name_a_class_a_function_or_an_instance() -> None:
     check(FeatureMean, distance="cosine")
 
 
-def test_a_check_refuses_what_it_cannot_make() -> None:
+def test_a_check_rejects_invalid_subjects() -> None:
     with pytest.raises(UnknownNameError, match="unknown selector 'nope'"):
         check_selector("nope")
     with pytest.raises(InputError, match="check_backbone got GCN"):
@@ -107,7 +107,7 @@ def test_a_check_refuses_what_it_cannot_make() -> None:
         checks("head")
 
 
-def test_checks_leave_the_callers_random_numbers_alone() -> None:
+def test_checks_do_not_change_global_random_state() -> None:
     torch.manual_seed(0)
     random.seed(0)
     wanted = torch.rand(3), random.random()
@@ -270,7 +270,7 @@ def test_a_broken_selector_is_caught(broken: Callable[..., Any], rule: str, seen
     assert_broken("selector", broken, rule, seen)
 
 
-def test_the_same_peeking_is_allowed_to_a_selector_that_says_it_is_leaky() -> None:
+def test_a_leaky_selector_may_use_test_labels() -> None:
     class Leaky(Peeks):
         leaky = True  # type: ignore[assignment]
 
@@ -383,7 +383,7 @@ def test_a_broken_backbone_is_caught(broken: Callable[..., Any], rule: str, seen
     assert_broken("backbone", broken, rule, seen)
 
 
-def test_a_backbone_with_a_layer_that_has_no_form_on_fields_keeps_the_contract() -> None:
+def test_a_backbone_with_a_layer_that_has_no_form_on_fields_satisfies_the_contract() -> None:
     class Scaled(GCNConv):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return 2.0 * super().forward(x, edge_index)
@@ -513,7 +513,7 @@ def test_a_broken_method_is_caught(broken: Callable[..., Any], rule: str, seen: 
     assert_broken("method", broken, rule, seen)
 
 
-def test_a_learner_that_learns_beside_another_one_must_not_notice() -> None:
+def test_shared_state_between_learners_is_caught() -> None:
     class Neighbor(Method):
         """Weighs a task by what the last learner of this process was."""
 
@@ -617,7 +617,7 @@ def test_a_broken_data_set_is_caught(broken: Callable[..., Any], rule: str, seen
     assert_broken("dataset", broken, rule, seen)
 
 
-def test_a_sound_data_set_of_ones_own_passes() -> None:
+def test_a_valid_custom_data_set_passes() -> None:
     check_dataset(Ring)
     check_dataset(Ring())
 
@@ -627,7 +627,7 @@ def test_a_data_set_that_is_not_on_disk_is_skipped_with_the_reason() -> None:
         check_dataset(Absent)
 
 
-def test_facts_are_checked_even_where_the_files_are_not() -> None:
+def test_metadata_are_checked_without_files() -> None:
     class AbsentAndWrong(Absent):
         metric = "luck"
 
@@ -635,7 +635,7 @@ def test_facts_are_checked_even_where_the_files_are_not() -> None:
         check_dataset(AbsentAndWrong)
 
 
-def test_a_data_set_must_go_by_the_name_it_is_registered_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_must_have_its_registered_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DATASETS._entries, "circle", Ring)
     monkeypatch.setitem(DATASETS._help, "circle", "a ring")
     with pytest.raises(AssertionError, match="registered as 'circle'; its name is 'ring'"):

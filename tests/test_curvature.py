@@ -204,7 +204,7 @@ def spd(size: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @given(st.integers(1, 30), st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
-def test_conjugate_gradients_solve_what_a_dense_solver_and_scipy_solve(size: int, seed: int):
+def test_conjugate_gradients_equal_a_dense_solve_and_scipy(size: int, seed: int):
     a, b = spd(size, seed)
     found = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-10, max_iterations=20 * size)
     assert_close(found.x, torch.linalg.solve(a, b), 1e-6)
@@ -215,13 +215,13 @@ def test_conjugate_gradients_solve_what_a_dense_solver_and_scipy_solve(size: int
     assert abs(float((a @ found.x - b).norm() / b.norm()) - found.residual) < 1e-9
 
 
-def test_conjugate_gradients_need_one_product_a_distinct_eigenvalue():
+def test_conjugate_gradients_need_one_product_per_distinct_eigenvalue():
     b = torch.ones(6, dtype=torch.float64)
     diagonal = torch.tensor([1.0, 1, 4, 4, 9, 9], dtype=torch.float64)
     assert conjugate_gradients(lambda v: diagonal * v, b, tolerance=1e-12).iterations == 3
 
 
-def test_nothing_is_to_be_solved_for_a_zero_right_hand_side():
+def test_a_zero_right_hand_side_needs_no_products():
     found = conjugate_gradients(lambda v: v / 0, torch.zeros(3))
     assert (found.iterations, found.residual) == (0, 0.0)
     assert found.x.tolist() == [0.0, 0.0, 0.0]
@@ -232,7 +232,7 @@ def test_negative_curvature_stops_with_advice():
         conjugate_gradients(lambda v: -2 * v, torch.ones(3))
 
 
-def test_a_solve_that_does_not_converge_says_so():
+def test_a_solve_that_does_not_converge_raises_an_error():
     a, b = spd(20, 0)
     with pytest.raises(CurvatureError, match=r"residual of .* after 2 products.*1e-12 was requested"):
         conjugate_gradients(lambda v: a @ v, b, tolerance=1e-12, max_iterations=2)
@@ -252,7 +252,7 @@ def test_the_exact_hessian_of_an_indefinite_model_stops_and_gauss_newton_does_no
 @pytest.mark.parametrize(
     ("options", "message"), [({"kind": "fisher"}, "gauss-newton, hessian"), ({"damping": -1.0}, "0 or more")]
 )
-def test_options_that_mean_nothing_are_refused(options: dict, message: str):
+def test_invalid_options_are_rejected(options: dict, message: str):
     objective = make_objective([make_model("sgc", 3)], [make_examples(random_graph(n=16, f=3, classes=2))])
     with pytest.raises(InputError, match=message):
         Curvature(objective, objective.parameters(), **options)
@@ -327,7 +327,7 @@ class Someone(nn.Module):
         return self.inner(x, adj)
 
 
-def test_influence_on_somebody_elses_module_equals_that_on_ours():
+def test_influence_on_a_custom_module_equals_that_on_a_backbone():
     graph, module = random_graph(n=14, f=3, classes=2, p_edge=0.2), Someone()
     plain = PlainModel(module)
     plain.add_head(2)

@@ -1,4 +1,4 @@
-"""Every code block of the README and the documentation runs, or says why it does not."""
+"""Every code block of the README and the documentation runs, or gives a reason why not."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, st
 
 
 @pytest.mark.parametrize("page", [name(page) for page in PAGES if name(page) not in ELSEWHERE])
-def test_the_blocks_of_a_page_run_in_their_order(page: str, outcomes: dict[str, dict[str, str]]) -> None:
+def test_the_blocks_of_a_page_run_in_order(page: str, outcomes: dict[str, dict[str, str]]) -> None:
     assert outcomes[page]["failed"] == ""
 
 
 @pytest.mark.parametrize("example", [name(example) for example in EXAMPLES])
-def test_an_example_runs_and_has_something_to_say(example: str, outcomes: dict[str, dict[str, str]]) -> None:
+def test_an_example_runs_and_prints_output(example: str, outcomes: dict[str, dict[str, str]]) -> None:
     assert outcomes[example]["failed"] == ""
     assert outcomes[example]["said"].count("\n") >= 3
 
@@ -129,7 +129,7 @@ def test_the_readme_goes_from_import_to_pm_fm_and_aa_in_ten_lines(outcomes: dict
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_block_is_run_or_says_why_not(page: Path) -> None:
+def test_a_block_runs_or_gives_a_reason(page: Path) -> None:
     for block in blocks(page):
         if block.reason is not None:
             assert len(block.reason.split()) >= 2, f"{name(page)}: 'not run: {block.reason}' is no reason"

@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: it learns what a learner learns, takes graphs in every form, and refuses mistakes."""
+"""The estimator: equal to a learner, accepts graphs in every form, and rejects invalid input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NETWORKS = [
 
 
 @parametrize_with_checks([ContinualNodeClassifier(), *NETWORKS])
-def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:
     if (
         estimator.method != "analytic" and check.func.__name__ in EXPECTED_FAILED_CHECKS
     ):  # whether it passes depends on the processor
@@ -55,7 +55,7 @@ def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
 
 
 @pytest.mark.parametrize("estimator", NETWORKS, ids=["gat", "mlp"])
-def test_a_row_alone_is_predicted_as_among_others_up_to_float32(estimator: Any) -> None:
+def test_a_single_row_is_predicted_as_in_a_batch_up_to_rounding(estimator: Any) -> None:
     x = 3 * np.random.default_rng(0).normal(size=(20, 3))
     fitted = clone(estimator).fit(x, (x[:, 0] > 0).astype(int))
     alone = np.vstack([fitted.predict_proba(row[None]) for row in x])
@@ -79,7 +79,7 @@ def test_a_pyg_graph_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(built) > count
 
 
-def test_the_page_lists_the_checks_that_do_not_apply() -> None:
+def test_the_page_lists_the_expected_failed_checks() -> None:
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     rows = dict(re.findall(r"^\| `(check_\w+)` \| (.+) \|$", text, re.MULTILINE))
     assert rows == EXPECTED_FAILED_CHECKS
@@ -95,7 +95,7 @@ def small(**options: Any) -> ContinualNodeClassifier:
     return ContinualNodeClassifier("gcn", **{"method": "replay", "epochs": 20, "lr": 0.05, **options})
 
 
-def test_it_learns_bit_for_bit_what_a_learner_learns(stream: TaskStream) -> None:
+def test_it_is_bitwise_equal_to_a_learner(stream: TaskStream) -> None:
     mine = small(per_class=2, random_state=3)
     training = {"epochs": 20, "lr": 0.05, "weight_decay": 3e-5, "seed": 3}
     peer = Learner("gcn", head="growing", per_class=2, replay_batch=None, **training)
@@ -113,7 +113,7 @@ def test_it_learns_bit_for_bit_what_a_learner_learns(stream: TaskStream) -> None
     assert mine.score(graph, nodes=nodes, y=NAMES[graph.y[nodes]]) == peer.evaluate(stream[2])
 
 
-def test_a_graph_may_come_in_every_form(stream: TaskStream) -> None:
+def test_graphs_are_accepted_in_every_form(stream: TaskStream) -> None:
     task = stream[0]
     graph, nodes = task.graph, task.train.numpy()
     data = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
@@ -166,7 +166,7 @@ def test_a_matrix_is_a_graph_without_edges() -> None:
     assert plain.score(X, y, sample_weight=weights) == pytest.approx(np.average(plain.predict(X) == y, weights=weights))
 
 
-def test_rows_of_matrices_are_remembered_by_their_features() -> None:
+def test_rows_of_matrices_are_stored_with_their_features() -> None:
     graph = random_graph(n=60, f=6, classes=4, seed=2)
     X, y = graph.x.numpy(), graph.y.numpy()
     made = small(per_class=2)
@@ -177,7 +177,7 @@ def test_rows_of_matrices_are_remembered_by_their_features() -> None:
         assert np.array_equal(part.copy.x.numpy(), X[np.isin(y, pair)][part.nodes.numpy()])
 
 
-def test_classes_may_come_again_and_new_ones_among_them() -> None:
+def test_classes_may_occur_again_together_with_new_ones() -> None:
     graph = random_graph(n=90, f=6, classes=3, p_edge=0.0, seed=4)
     y = graph.y.numpy()
     made = small()
@@ -195,7 +195,7 @@ def test_classes_may_come_again_and_new_ones_among_them() -> None:
     assert np.allclose(only[:, 1:].sum(1), 1)
 
 
-def test_nodes_that_come_again_are_remembered_once() -> None:
+def test_repeated_nodes_are_stored_once() -> None:
     graph = random_graph(n=40, f=6, classes=2, seed=4)
     made = small(per_class=3)
     for _ in range(3):
@@ -204,7 +204,7 @@ def test_nodes_that_come_again_are_remembered_once() -> None:
     assert nodes.numel() == nodes.unique().numel() == 6
 
 
-def test_graphs_of_their_own_keep_what_each_left_behind() -> None:
+def test_separate_graphs_store_their_own_nodes() -> None:
     first, second = (random_graph(n=40, f=6, classes=2, seed=seed) for seed in (4, 5))
     made = small(per_class=3, replay="ego")
     for graph in (first, second, first):
@@ -215,7 +215,7 @@ def test_graphs_of_their_own_keep_what_each_left_behind() -> None:
         assert torch.equal(part.copy.x[:6], graph.x[part.nodes])
 
 
-def test_a_class_with_few_nodes_keeps_them_all_and_a_budget_is_kept() -> None:
+def test_small_classes_are_stored_completely_and_a_budget_is_respected() -> None:
     graph = random_graph(n=40, f=6, classes=2, seed=4)
     of = [np.flatnonzero(graph.y.numpy() == c) for c in (0, 1)]
     made = small(per_class=5).fit(graph, np.concatenate([of[0][:2], of[1]]))
@@ -241,7 +241,7 @@ def test_a_graph_may_grow_but_not_shrink(stream: TaskStream) -> None:
         made.partial_fit(smaller, [0])
 
 
-def test_announced_classes_have_probability_0_until_they_come() -> None:
+def test_announced_classes_have_probability_0_until_learned() -> None:
     graph = random_graph(n=40, f=6, classes=3, seed=2)
     nodes = np.flatnonzero(graph.y.numpy() < 2)
     made = small().partial_fit(graph, nodes, classes=[0, 1, 2, 7])
@@ -263,7 +263,7 @@ def test_rows_alone_or_together_differ_by_roundings_only() -> None:
     assert np.allclose(together, alone, atol=1e-6)
 
 
-def test_a_pickle_goes_on_where_it_was(stream: TaskStream) -> None:
+def test_a_pickled_classifier_continues(stream: TaskStream) -> None:
     made = small().partial_fit(stream[0].graph, stream[0].train)
     again = pickle.loads(pickle.dumps(made))
     for one in (made, again):
@@ -304,7 +304,7 @@ def test_random_states(stream: TaskStream) -> None:
     assert not np.array_equal(learn(None), learn(None))
 
 
-def test_callbacks_are_told(stream: TaskStream) -> None:
+def test_callbacks_are_called(stream: TaskStream) -> None:
     from ergnn.callbacks import History
 
     history = History(split="train")
@@ -313,7 +313,7 @@ def test_callbacks_are_told(stream: TaskStream) -> None:
     assert history.column("buffer/nodes") == [2]
 
 
-def test_heads_of_their_own_want_the_task(stream: TaskStream) -> None:
+def test_per_task_heads_need_the_task(stream: TaskStream) -> None:
     made = small(head="per-task")
     for task in stream[:2]:
         made.partial_fit(task.graph, task.train)
@@ -349,14 +349,14 @@ def test_a_call_that_fails_changes_nothing(stream: TaskStream) -> None:
         ({"nodes": [0], "y": [0.25]}, "Unknown label type"),
     ],
 )
-def test_mistakes_are_named(stream: TaskStream, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_rejected(stream: TaskStream, arguments: dict[str, Any], message: str) -> None:
     y = stream[0].graph.y.clone()
     y[4] = -1
     with pytest.raises(ValueError, match=message):
         small().fit(replace(stream[0].graph, y=y), **arguments)
 
 
-def test_more_mistakes_are_named(stream: TaskStream) -> None:
+def test_more_invalid_arguments_are_rejected(stream: TaskStream) -> None:
     graph, X = stream[0].graph, stream[0].graph.x.numpy()
     made = small().fit(graph, stream[0].train)
     with pytest.raises(InputError, match="the graph has 5 features, but ContinualNodeClassifier is expecting 6"):
@@ -375,7 +375,7 @@ def test_more_mistakes_are_named(stream: TaskStream) -> None:
         small().fit(Data(edge_index=graph.edge_index), nodes=[0], y=[1])
 
 
-def test_ergnn_comes_without_scikit_learn_and_says_what_is_missing() -> None:
+def test_missing_scikit_learn_names_the_extra() -> None:
     code = """
 import sys
 sys.modules["sklearn"] = None
@@ -396,7 +396,7 @@ def test_defaults_are_those_of_the_learners_configuration() -> None:
     assert {name: getattr(made, name) for name in shared} == {name: getattr(config, name) for name in shared}
 
 
-def test_the_default_learns_in_closed_form_what_all_nodes_at_once_give(stream: TaskStream) -> None:
+def test_the_default_equals_learning_all_nodes_at_once(stream: TaskStream) -> None:
     graph = stream[2].graph
     mine, every = ContinualNodeClassifier(), torch.cat([task.train for task in stream])
     for task in stream:
@@ -411,7 +411,7 @@ def test_the_default_learns_in_closed_form_what_all_nodes_at_once_give(stream: T
     np.testing.assert_allclose(mine.predict_proba(graph), expected, atol=1e-8)
 
 
-def test_rows_of_matrices_are_kept_in_closed_form() -> None:
+def test_the_closed_form_stores_rows_of_matrices() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 5)), rng.integers(0, 3, 40)
     mine = ContinualNodeClassifier()
@@ -422,7 +422,7 @@ def test_rows_of_matrices_are_kept_in_closed_form() -> None:
 
 
 @pytest.mark.parametrize("method", ["replay", "finetune", "ewc", "nearest-mean"])
-def test_any_method_can_be_named(method: str) -> None:
+def test_any_method_can_be_used(method: str) -> None:
     graph = random_graph(n=40, f=6, classes=4, p_edge=0.1, seed=2)
     made = ContinualNodeClassifier("auto", method, epochs=3).fit(graph)
     assert made.learner_.config.method == method
@@ -430,7 +430,7 @@ def test_any_method_can_be_named(method: str) -> None:
     assert (made.learner_.method.buffer is not None) == (method == "replay")
 
 
-def test_options_reach_the_method_or_are_refused() -> None:
+def test_options_reach_the_method_or_are_rejected() -> None:
     graph = random_graph(n=40, f=6, classes=4, p_edge=0.1, seed=2)
     options = {"per_class": np.int64(2), "method_options": {"loss_scale": "mean"}}
     made = ContinualNodeClassifier("gcn", "replay", epochs=2, **options).fit(graph)

@@ -1,4 +1,4 @@
-"""Each measure against an explicit loop, its closed forms and bounds, and its errors."""
+"""Each metric against an explicit loop, closed forms and bounds, and its errors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_labels_that_cannot_be_scored_are_named(score, predicted, target, messag
 # the matrix
 
 
-def test_matrix_takes_tensors_arrays_and_lists_alike() -> None:
+def test_matrix_accepts_tensors_arrays_and_lists() -> None:
     rows = [[0.5, math.nan], [0.25, 1.0]]
     matrix = AccuracyMatrix(rows)
     assert matrix == AccuracyMatrix(np.array(rows)) == AccuracyMatrix(torch.tensor(rows, requires_grad=True))
@@ -166,7 +166,7 @@ def test_matrix_survives_json(matrix: AccuracyMatrix) -> None:
         ([[0.5, 0.5], [0.5, None]], r"\[1, 1\] is not measured"),
     ],
 )
-def test_bad_matrices_are_refused(values, message) -> None:
+def test_bad_matrices_are_rejected(values, message) -> None:
     with pytest.raises(InputError, match=message):
         AccuracyMatrix(values)
 
@@ -185,7 +185,7 @@ def test_mean_matrix_is_the_mean_of_each_entry(runs: list[AccuracyMatrix]) -> No
             assert mean.values[i, j] == pytest.approx(sum(entries) / len(entries), nan_ok=True)
 
 
-def test_mean_of_unlike_matrices_is_refused() -> None:
+def test_mean_of_incompatible_matrices_is_rejected() -> None:
     with pytest.raises(InputError, match="1 tasks, accuracy; 3 tasks, accuracy"):
         mean_matrix([CORA, AccuracyMatrix([[0.5]])])
     with pytest.raises(InputError, match="1 tasks, accuracy; 1 tasks, micro-f1"):
@@ -243,7 +243,7 @@ def test_the_two_denominators_differ_by_their_ratio(matrix: AccuracyMatrix) -> N
 
 
 @given(matrices())
-def test_measures_are_tied_to_each_other(matrix: AccuracyMatrix) -> None:
+def test_metrics_are_consistent(matrix: AccuracyMatrix) -> None:
     """AA = PM − FM over M; BWT = −FM over M−1; the curve of figure 2 ends at AA."""
     assert average_accuracy(matrix) == pytest.approx(performance_mean(matrix) - forgetting_mean(matrix, "M"))
     assert backward_transfer(matrix) == pytest.approx(-forgetting_mean(matrix, "M-1"))
@@ -284,7 +284,7 @@ def test_average_forgetting_counts_from_the_best_score_not_the_first() -> None:
 
 
 @given(SCORES)
-def test_one_task_has_nothing_to_forget(score: float) -> None:
+def test_one_task_has_no_forgetting(score: float) -> None:
     matrix = AccuracyMatrix([[score]])
     zeros = [
         forgetting_mean(matrix, "M-1"),
@@ -324,7 +324,7 @@ def test_forward_transfer_agrees_with_an_explicit_loop(scores: list[float]) -> N
         ([0.5, math.nan, 0.5], "baseline is .*nan"),
     ],
 )
-def test_forward_transfer_says_what_it_lacks(baseline, message) -> None:
+def test_forward_transfer_names_missing_scores(baseline, message) -> None:
     matrix = AccuracyMatrix([[0.9, 0.5, None], [0.9, 0.9, None], [0.9, 0.9, 0.9]])
     with pytest.raises(InputError, match=message):
         forward_transfer(matrix, baseline)
@@ -372,6 +372,6 @@ def test_one_value_has_no_interval_and_is_still_json() -> None:
         (0.5, r"shape \[\]"),
     ],
 )
-def test_summary_refuses_what_has_no_mean(values, message) -> None:
+def test_summary_rejects_empty_and_nonfinite_values(values, message) -> None:
     with pytest.raises(InputError, match=message):
         summarize(values)

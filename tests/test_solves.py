@@ -1,4 +1,4 @@
-"""Warm starts and preconditioners: another way to the same solution."""
+"""Warm starts and preconditioners give the same solution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assert_close(got: Tensor, expected: Tensor, relative: float) -> None:
 
 @given(st.integers(2, 40), st.integers(1, 12), st.integers(1, 15), st.integers(0, 1000), st.sampled_from([1e-3, 0.1]))
 @settings(max_examples=60, deadline=None)
-def test_every_way_leads_to_the_dense_solution(size: int, rank: int, sketch: int, seed: int, shift: float) -> None:
+def test_every_variant_gives_the_dense_solution(size: int, rank: int, sketch: int, seed: int, shift: float) -> None:
     g, b = low_rank(size, min(rank, size), seed)
     a = g + shift * torch.eye(size, dtype=torch.float64)
     expected = torch.linalg.solve(a, b)
@@ -52,7 +52,7 @@ def test_every_way_leads_to_the_dense_solution(size: int, rank: int, sketch: int
 
 @given(st.integers(4, 30), st.integers(1, 10), st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
-def test_a_preconditioner_is_positive_definite_and_inverts_what_it_has_seen(size: int, sketch: int, seed: int) -> None:
+def test_the_preconditioner_is_positive_definite_and_inverts_its_subspace(size: int, sketch: int, seed: int) -> None:
     rank = min(3, size)
     g, b = low_rank(size, rank, seed)
     inverse = nystrom_preconditioner(lambda v: g @ v, b, sketch, 0.01)
@@ -75,7 +75,7 @@ def test_a_preconditioner_saves_products_where_the_shift_is_small() -> None:
     assert_close(helped.x, plain.x, 1e-4)
 
 
-def test_a_matrix_of_nothing_has_no_preconditioner() -> None:
+def test_a_zero_matrix_has_no_preconditioner() -> None:
     b = torch.ones(5)
     assert torch.equal(nystrom_preconditioner(torch.zeros_like, b, 3, 0.1)(b), b)
 
@@ -134,7 +134,7 @@ def test_im_chooses_the_same_from_a_warm_start_or_with_a_preconditioner(head: st
         assert other.select(context).info["iterations"] == options.get("rank", 0) + 1  # it has this solution
 
 
-def test_a_rank_below_nothing_is_refused() -> None:
+def test_a_negative_rank_is_rejected() -> None:
     objective = make_objective([model_of("sgc", 6, [3])], [labeled(random_graph(f=6), [0], [[0]], [3], 0)])
     with pytest.raises(InputError, match="rank is -1"):
         Curvature(objective, objective.parameters(), rank=-1)
@@ -144,7 +144,7 @@ def test_a_rank_below_nothing_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["gat", "gcn", "mlp"])
 @pytest.mark.parametrize("kind", ["gauss-newton", "hessian"])
-def test_products_gradients_and_influence_in_parts_are_those_of_the_whole(name: str, kind: str) -> None:
+def test_batched_products_gradients_and_influence_equal_unbatched_ones(name: str, kind: str) -> None:
     graph = random_graph(n=40, seed=3, dtype=torch.float64)
     model = model_of(name, 8, [3, 2], seed=4)
     nodes, heads = list(range(0, 33, 3)), [[i % 2] for i in range(11)]
@@ -159,7 +159,7 @@ def test_products_gradients_and_influence_in_parts_are_those_of_the_whole(name: 
         assert_close(parts.influence(goal)[0], whole.influence(goal)[0], 1e-9)
 
 
-def test_influence_in_parts_chooses_the_same_nodes_and_tells_of_its_products(caplog: pytest.LogCaptureFixture) -> None:
+def test_batched_influence_chooses_the_same_nodes_and_logs_products(caplog: pytest.LogCaptureFixture) -> None:
     stream = TaskStream.from_classes(random_graph(n=60, classes=6))
     chosen = []
     for options in ({}, {"batch": 3}):

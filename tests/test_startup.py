@@ -1,4 +1,4 @@
-"""Importing the package, the help and errors of usage do not import torch."""
+"""Importing the package, help and usage errors do not import torch."""
 
 from __future__ import annotations
 

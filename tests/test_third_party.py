@@ -1,4 +1,4 @@
-"""Somebody else's package: one file an entry, found by entry point. Its files are the blocks of docs/extending.md."""
+"""A third-party package: one file per entry, found by entry point. Its files are the blocks of docs/extending.md."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def test_one_file_in_the_selectors_folder_adds_a_selector(used: dict[str, Any]) 
     assert "dropped-in" in used["selectors"]
 
 
-def test_a_learner_runs_with_somebody_elses_selector_backbone_and_data_set(used: dict[str, Any]) -> None:
+def test_a_learner_runs_with_third_party_selector_backbone_and_data_set(used: dict[str, Any]) -> None:
     assert used["remembered"] == 4
     assert used["help"] == "most neighbors, or fewest"
 
 
-def test_the_command_line_lists_and_runs_somebody_elses_selector(site: Path) -> None:
+def test_the_command_line_lists_and_runs_a_third_party_selector(site: Path) -> None:
     assert re.search(r"^\W*hub\b.*most neighbors", python("-m", "ergnn", "selectors", path=site), re.MULTILINE)
     command = "run rings --selector hub --backbone graphconv --split seeded --seeds 1 --epochs 2 --json --quiet"
     result = json.loads(python("-m", "ergnn", *command.split(), path=site))
@@ -130,5 +130,5 @@ def test_the_command_line_lists_and_runs_somebody_elses_selector(site: Path) -> 
     assert result["buffer"]["nodes"] == 4
 
 
-def test_every_block_of_the_guide_runs_as_it_is() -> None:
+def test_every_block_of_the_guide_runs() -> None:
     python("-c", RUN_BLOCKS, stdin=json.dumps(blocks("python")))

@@ -1,4 +1,4 @@
-"""A method of another package, in one file with a loss and options of its own: listed, documented, run, stored."""
+"""A third-party method in one file, with its own loss and options: listed, documented, run and stored."""
 
 from __future__ import annotations
 
@@ -133,11 +133,11 @@ def test_a_run_takes_its_options(site: Path) -> None:
         ("--method keep-outputs --strength much", "argument --strength: invalid float value: 'much'"),
     ],
 )
-def test_wrong_options_are_refused(site: Path, options: str, message: str) -> None:
+def test_wrong_options_are_rejected(site: Path, options: str, message: str) -> None:
     assert message in python(site, "-m", "ergnn", "run", "cora", *options.split(), code=2)
 
 
-def test_it_keeps_the_contract_and_the_store_records_its_options(site: Path, tmp_path: Path) -> None:
+def test_it_satisfies_the_contract_and_the_store_records_its_options(site: Path, tmp_path: Path) -> None:
     strengths, found = python(site, "-c", STORE, str(tmp_path / "runs.sqlite")).splitlines()
     assert json.loads(strengths) == [7.0, None], "a default is left out of the key"
     assert json.loads(found) == [0]

@@ -1,4 +1,4 @@
-"""The tutorial runs as written in an empty folder, and the first update is still known after the fifth."""
+"""The tutorial runs as written in an empty folder, and the first update is not forgotten after the fifth."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_most_labels_are_missing(done: Path) -> None:
     assert labels.count("") > len(labels) / 2
 
 
-def test_the_first_update_is_known_after_the_fifth(done: Path) -> None:
+def test_the_first_update_is_not_forgotten_after_the_fifth(done: Path) -> None:
     then, now = accuracy(done, "after-1.csv"), accuracy(done, "after-5.csv")
     assert then > 90
     assert now > then - 3
@@ -77,7 +77,7 @@ def test_the_page_shows_what_is_measured(done: Path) -> None:
     assert [float(value) for value in shown] == pytest.approx([accuracy(done, name) for name in FILES], abs=0.3)
 
 
-def test_what_is_left_behind(done: Path) -> None:
+def test_output_files(done: Path) -> None:
     folder = LearnerFolder(done / "papers")
     assert [record["name"] for record in folder.inspect()["updates"]][3:] == ["update 4", "week 5, again"]
     with pytest.raises(InputError, match="paper-1832"):
@@ -90,7 +90,7 @@ def test_what_is_left_behind(done: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_shell_runs_it_too(tmp_path: Path) -> None:
+def test_a_shell_runs_the_commands(tmp_path: Path) -> None:
     lines, session = ["set -euo pipefail"], ""
     for number, block in enumerate(blocks(PAGE)):
         if block.language == "python":  # a session's blocks: each begins with those before it

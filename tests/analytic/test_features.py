@@ -64,7 +64,7 @@ def test_edge_weights_and_directions(graph: Graph, seed: int) -> None:
         np.testing.assert_allclose(operator.T.matmul(x).numpy(), s.T @ x.numpy(), atol=1e-12)
 
 
-def test_unit_weights_change_nothing_and_bad_ones_are_refused() -> None:
+def test_unit_weights_change_nothing_and_bad_ones_are_rejected() -> None:
     graph = random_graph(directed=True, self_loops=True)
     x = torch.randn(40, 2, dtype=torch.float64)
     one = NormalizedAdjacency(graph, torch.ones(graph.num_edges))
@@ -124,7 +124,7 @@ def test_a_graph_without_features_or_edges_has_the_constant(name: str) -> None:
     assert float(rows[:, :-1].abs().max()) == 0.0
 
 
-def test_the_registry_names_maps_and_refuses_wrong_options() -> None:
+def test_the_registry_names_maps_and_rejects_wrong_options() -> None:
     assert {"ppr", "hops", "auto"} <= set(FEATURE_MAPS.names())
     assert [each.name for each in FEATURE_MAPS.create("auto").candidates()] == ["ppr", "hops"]
     assert [each.name for each in FEATURE_MAPS.create("auto", maps="hops").candidates()] == ["hops"]

@@ -1,4 +1,4 @@
-"""The solve and its leave-one-out scores against real refits."""
+"""Solutions and leave-one-out scores against refits."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_single_class_is_always_predicted() -> None:
     assert found.temperature == 10.0
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_rejected() -> None:
     with pytest.raises(InputError, match="0 rows and 0 labels"):
         fit_ridge(torch.empty(0, 3), torch.empty(0, dtype=torch.long))
     with pytest.raises(InputError, match="2 rows and 1 labels"):
@@ -124,7 +124,7 @@ def test_bad_input_is_refused() -> None:
         fit_ridge(torch.ones(2, 3), torch.zeros(2, dtype=torch.long), None, [0.0])
 
 
-def test_descend_stops_at_the_nearest_minimum_and_asks_for_no_more() -> None:
+def test_descend_stops_at_the_nearest_minimum() -> None:
     errors = [3.0, 1.0, 2.0, 5.0, 4.0, 0.5, 0.7]
     for start, best in ((0, 1), (1, 1), (2, 1), (3, 5), (4, 5), (6, 5)):
         asked: list[int] = []
@@ -164,7 +164,7 @@ def test_moments_that_grow_class_by_class_equal_those_of_all_rows(monkeypatch: p
     torch.testing.assert_close(moved.weight, fit_ridge(rows, again).weight, rtol=0, atol=1e-12)
 
 
-def test_of_many_rows_some_are_left_out_and_all_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leave_one_out_uses_a_subset_of_many_rows_and_all_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(1)
     rows, labels = torch.randn(200, 8, dtype=torch.float64, generator=generator), torch.arange(200) % 4
     whole = fit_ridge(rows, labels, lambdas=[0.3])

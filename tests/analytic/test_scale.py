@@ -1,4 +1,4 @@
-"""Mapped files, blocks of rows and columns, and how much memory they take."""
+"""Memory-mapped files, blocks of rows and columns, and memory use."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_pages_are_released_while_features_are_read(tmp_path: Path, monkeypatch:
     assert all(each is graph.x for each in released)
 
 
-def test_few_rows_do_not_make_a_sweep_and_many_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_many_rows_need_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, swept = random_graph(n=60, f=9), []
     columns = Inputs.columns
     monkeypatch.setattr(Inputs, "columns", lambda self, a, b: swept.append((a, b)) or columns(self, a, b))

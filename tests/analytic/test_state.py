@@ -1,4 +1,4 @@
-"""Whatever happens to labels and edges, the head is the one that the final data give at once."""
+"""After any sequence of changes, the head equals that of learning the final data at once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_any_history_equals_learning_the_final_data_at_once(
 
 @given(seed=st.integers(0, 99), name=st.sampled_from(["ppr", "hops"]), directed=st.booleans())
 @settings(max_examples=30, deadline=None)
-def test_rows_out_of_reach_of_a_change_stay_as_they_were(seed: int, name: str, directed: bool) -> None:
+def test_rows_out_of_reach_of_a_change_stay_cached(seed: int, name: str, directed: bool) -> None:
     before = random_graph(n=60, f=5, seed=seed, p_edge=0.01, directed=directed)
     new = torch.tensor([[0, 1], [1, 0]])
     after = replace(before, edge_index=torch.cat([before.edge_index, new], 1))
@@ -123,7 +123,7 @@ def test_only_rows_in_reach_are_computed_again(monkeypatch: pytest.MonkeyPatch) 
     assert 0 < inside < 30
 
 
-def test_changed_features_and_new_nodes_are_seen() -> None:
+def test_changed_features_and_new_nodes_are_detected() -> None:
     before = random_graph(n=20, f=3)
     x = before.x.clone()
     x[4] += 1
@@ -142,7 +142,7 @@ def test_changed_features_and_new_nodes_are_seen() -> None:
     assert not bool(changed_nodes(before, replace(before, edge_index=before.edge_index[:, order])).any())
 
 
-def test_wrong_updates_are_refused() -> None:
+def test_wrong_updates_are_rejected() -> None:
     state = AnalyticState()
     with pytest.raises(InputError, match="one label per node"):
         state.update(torch.tensor([1, 1]), torch.tensor([0, 0]))

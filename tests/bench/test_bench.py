@@ -1,4 +1,4 @@
-"""The peer learns what we learn, and figures are kept and compared as they were measured."""
+"""Benchmarks: the reference computes the same function, and results are saved and compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ergnn.observing import begin
 from ergnn.replay.selectors import SELECTORS
 
 
-def test_a_ratio_is_the_peers_time_in_ours() -> None:
+def test_ratio_is_reference_time_over_ours() -> None:
     assert Measurement("a", 2.0, 30.0, "s", 1).ratio == 15.0
     assert Measurement("a", 2.0, None, "s", 1).ratio is None
 
@@ -33,7 +33,7 @@ def test_seconds_is_the_median_of_the_repeats_that_count() -> None:
     assert len(calls) == 5
 
 
-def test_figures_survive_a_file_and_stand_beside_the_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_saved_results_are_compared_with_a_new_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
     save([Measurement("step", 1.0, 20.0, "ms", 1)], file)
     assert load(file)["measurements"][0]["ratio"] == 20.0
@@ -49,7 +49,7 @@ def test_figures_survive_a_file_and_stand_beside_the_next(tmp_path: Path, capsys
     assert "<svg" in plot.read_text()
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_unrelated_files_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text("{}")
     with pytest.raises(InputError, match="has no 'measurements'"):
@@ -59,7 +59,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         load(file)
 
 
-def test_quick_figures_never_stand_beside_full_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_and_full_results_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full, quick = tmp_path / "full.json", tmp_path / "quick.json"
     save([Measurement("step", 1.0, 20.0, "ms", 1)], full)
     save([Measurement("step", 1.0, 20.0, "ms", 1)], quick, quick=True)
@@ -84,7 +84,7 @@ def test_every_case_is_listed_and_documented(capsys: pytest.CaptureFixture[str])
         assert f"| `{name}` |" in readme
 
 
-def test_figures_are_kept_after_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_saved_after_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "figures.json"
 
     def one(threads: int, quick: bool) -> list[Measurement]:
@@ -117,7 +117,7 @@ def test_an_unknown_case_lists_the_known(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin", "sgc"])
-def test_the_peer_is_the_same_function_of_its_parameters(name: str) -> None:
+def test_reference_is_the_same_function_of_its_parameters(name: str) -> None:
     task = make_stream("cora", split="seeded").stream[0]
     learner = Learner(name, "finetune", head="shared")
     begin(learner, task)
@@ -133,7 +133,7 @@ def test_the_peer_is_the_same_function_of_its_parameters(name: str) -> None:
     torch.testing.assert_close(objective.logits(objective.parameters()), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_peers_influence_ranks_nodes_as_ours() -> None:
+def test_reference_influence_ranks_nodes_as_ours() -> None:
     task = make_stream("cora", split="seeded", edges="own").stream[0]
     learner = Learner("gat", "finetune", head="shared", epochs=40)
     learner.observe(task)
@@ -152,7 +152,7 @@ def test_the_peers_influence_ranks_nodes_as_ours() -> None:
     assert torch.corrcoef(torch.stack([ours, theirs]))[0, 1] > 0.999
 
 
-def test_a_synthetic_graph_has_the_shape_that_was_asked_for() -> None:
+def test_synthetic_graph_has_the_requested_shape() -> None:
     graph = corafull_like().validate()
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (19_793, 8_710, 70)
     assert graph.num_edges == pytest.approx(126_842, rel=0.01)
@@ -179,7 +179,7 @@ def test_a_case_measures_something(name: str) -> None:
     assert len({m.name for m in measured}) == len(measured)
 
 
-def test_the_command_measures_prints_and_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_measures_prints_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
     assert main(["step", "--quick", "--json", str(file)]) == 0
     assert "step: gat on Cora" in capsys.readouterr().out

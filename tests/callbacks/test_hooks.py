@@ -1,4 +1,4 @@
-"""The hooks: called in order, with what they promise, and without a trace in what is learned."""
+"""Hooks are called in order with the documented arguments, and do not change training."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def parameters(learner: Learner) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in learner.model.state_dict().items()}
 
 
-def test_hooks_come_in_their_order(stream: TaskStream) -> None:
+def test_hooks_are_called_in_order(stream: TaskStream) -> None:
     diary, learner = Diary(), Learner("gcn", selector="random", per_class=2, epochs=3)
     for task in stream[:2]:
         learner.observe(task, callbacks=[diary])
@@ -83,7 +83,7 @@ def test_no_buffer_no_selection_and_no_training_no_epochs(
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_what_is_learned_is_the_same_with_and_without(stream: TaskStream, batch_size: int | None) -> None:
+def test_callbacks_do_not_change_training(stream: TaskStream, batch_size: int | None) -> None:
     followed, alone = (Learner("gat", epochs=4, batch_size=batch_size) for _ in range(2))
     for task in stream[:2]:
         followed.observe(task, callbacks=[Diary()])
@@ -103,14 +103,14 @@ def test_the_loss_is_the_one_before_the_epochs_step(stream: TaskStream) -> None:
         torch.testing.assert_close(diary.losses[epoch], F.cross_entropy(logits, task.targets(task.train)).detach())
 
 
-def test_losses_are_detached_and_stay_as_they_were(stream: TaskStream) -> None:
+def test_losses_are_detached_and_not_modified(stream: TaskStream) -> None:
     diary = Diary()
     Learner("gcn", "finetune", epochs=5).observe(stream[0], callbacks=[diary])
     assert all(loss.dim() == 0 and not loss.requires_grad for loss in diary.losses)
     assert len({float(loss) for loss in diary.losses}) == 5  # tensors of their own, not one that is written over
 
 
-def test_an_error_in_a_callback_undoes_the_task_and_is_told_to_all(stream: TaskStream) -> None:
+def test_an_error_in_a_callback_undoes_the_task_and_notifies_all(stream: TaskStream) -> None:
     diary, learner = Diary(), Learner("gcn", epochs=3).observe(stream[0])
     before = parameters(learner)
     with pytest.raises(RuntimeError, match="stumbled"):
@@ -121,14 +121,14 @@ def test_an_error_in_a_callback_undoes_the_task_and_is_told_to_all(stream: TaskS
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_epochs_are_wanted_only_where_somebody_listens() -> None:
+def test_epochs_are_reported_only_if_a_callback_overrides_the_hook() -> None:
     assert not CallbackList([Callback()]).wants_epochs
     assert CallbackList([Callback(), Stumbles()]).wants_epochs
     assert CallbackList([CallbackList([Diary()])]).wants_epochs
     assert not CallbackList([CallbackList([Callback()])]).wants_epochs
 
 
-def test_something_else_is_refused_before_training(stream: TaskStream) -> None:
+def test_non_callbacks_are_rejected_before_training(stream: TaskStream) -> None:
     learner = Learner("gcn", epochs=1)
     with pytest.raises(InputError, match=r"instance of ergnn\.callbacks\.Callback"):
         learner.observe(stream[0], callbacks=[print])

@@ -1,4 +1,4 @@
-"""The progress bar: seen on a terminal, silent elsewhere, gone after an error."""
+"""The progress bar: shown on a terminal only, removed after an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stream() -> TaskStream:
     return TaskStream.from_classes(random_graph(n=40, f=6, classes=4, p_edge=0.08, seed=1))
 
 
-def test_a_terminal_sees_a_line_a_task_and_the_epochs(stream: TaskStream) -> None:
+def test_a_terminal_shows_one_line_per_task_and_the_epochs(stream: TaskStream) -> None:
     screen = io.StringIO()
     progress = Progress(Console(file=screen, force_terminal=True, width=100))
     learner = Learner("gcn", per_class=1, epochs=5)
@@ -32,13 +32,13 @@ def test_a_terminal_sees_a_line_a_task_and_the_epochs(stream: TaskStream) -> Non
     assert "4 nodes stored" in said
 
 
-def test_nobody_is_bothered_where_there_is_no_terminal(stream: TaskStream, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_without_a_terminal(stream: TaskStream, capsys: pytest.CaptureFixture[str]) -> None:
     Learner("gcn", epochs=2).observe(stream[0], callbacks=[Progress()])
     seen = capsys.readouterr()
     assert (seen.out, seen.err) == ("", "")
 
 
-def test_the_bar_goes_when_a_task_fails(stream: TaskStream) -> None:
+def test_the_bar_is_removed_when_a_task_fails(stream: TaskStream) -> None:
     screen = io.StringIO()
     progress = Progress(Console(file=screen, force_terminal=True, width=100))
     with pytest.raises(DivergedError):

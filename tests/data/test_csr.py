@@ -1,4 +1,4 @@
-"""A graph made from in-neighbor lists is the graph made from its edges."""
+"""A graph created from in-neighbor lists equals the graph created from its edges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def both(**options: bool) -> tuple[Graph, Graph]:
     return graph, Graph.from_csr(graph.x, *lists(graph), graph.y, name="lists").validate()
 
 
-def test_edges_are_the_same_and_only_laid_out_where_they_are_read() -> None:
+def test_edges_are_the_same_and_materialized_only_when_read() -> None:
     plain, csr = both(directed=True, self_loops=True)
     assert isinstance(csr.edge_index, CsrEdges)
     assert (csr.num_edges, csr.edge_index.dtype) == (plain.num_edges, torch.long)
@@ -45,7 +45,7 @@ def test_edges_are_the_same_and_only_laid_out_where_they_are_read() -> None:
     assert csr.csr.col.dtype == torch.int32
 
 
-def test_the_adjacency_takes_the_lists_as_they_are() -> None:
+def test_the_adjacency_uses_the_lists_without_copies() -> None:
     plain, csr = both(directed=True)
     assert adjacency_of(csr).col is csr.csr.col
     assert torch.equal(adjacency_of(csr).rowptr, adjacency_of(plain).rowptr)
@@ -55,12 +55,12 @@ def test_the_adjacency_takes_the_lists_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_whether_edges_go_both_ways_is_found_out(directed: bool) -> None:
+def test_undirected_graphs_are_detected(directed: bool) -> None:
     plain, csr = both(directed=directed)
     assert adjacency_of(plain).undirected is adjacency_of(csr).undirected is not directed
 
 
-def test_one_edge_turned_round_is_noticed() -> None:
+def test_one_reversed_edge_is_detected() -> None:
     rowptr, col = torch.tensor([0, 1, 3, 4]), torch.tensor([1, 0, 2, 1])
     assert is_undirected(rowptr, col)
     assert not is_undirected(rowptr, torch.tensor([1, 0, 0, 1]))
@@ -84,7 +84,7 @@ def test_a_stream_with_all_edges_keeps_the_lists() -> None:
     assert isinstance(stream.to("cpu")[0].graph.edge_index, CsrEdges)
 
 
-def test_wrong_lists_are_refused() -> None:
+def test_wrong_lists_are_rejected() -> None:
     x, y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.long)
     with pytest.raises(InputError, match=r"rowptr is torch\.int32"):
         Graph.from_csr(x, torch.zeros(4, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), y)

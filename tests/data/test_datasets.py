@@ -123,7 +123,7 @@ def test_auto_falls_back_on_the_bundled_graph_and_says_why(bare: Path) -> None:
     assert not bare.exists()
 
 
-def test_public_is_an_error_where_it_cannot_be_had(bare: Path) -> None:
+def test_public_is_an_error_if_unavailable(bare: Path) -> None:
     with pytest.raises(PublicSplitUnavailable, match=r"cora: ERGNN_DATA is not set .* planetoid/Cora/raw"):
         load_graph("cora", split="public")
 
@@ -141,7 +141,7 @@ def test_public_reads_planetoids_files(bare: Path, tmp_path: Path, monkeypatch: 
     assert graph.is_sparse
 
 
-def test_an_explicit_root_goes_before_the_variable(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explicit_root_overrides_the_variable(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_photo(tmp_path / "a", seed=1)
     write_photo(tmp_path / "b", seed=2)
     monkeypatch.setenv("ERGNN_DATA", str(tmp_path / "a"))
@@ -160,7 +160,7 @@ def test_a_data_set_without_a_public_split_says_so(bare: Path, tmp_path: Path) -
     assert not graph.is_sparse  # a third of the features are set
 
 
-def test_other_seeded_splits_have_20_and_30_nodes_a_class(bare: Path, tmp_path: Path) -> None:
+def test_other_seeded_splits_have_20_and_30_nodes_per_class(bare: Path, tmp_path: Path) -> None:
     write_photo(tmp_path)
     graph = load_graph("amazon-photo", root=tmp_path).graph
     split = DATASETS.get("amazon-photo")().seeded_split(graph, seed=0)
@@ -268,9 +268,7 @@ def test_a_download_goes_to_the_cache_and_happens_once(bare: Path, downloads: li
     assert list(empty.iterdir()) == []
 
 
-def test_a_download_that_breaks_off_leaves_nothing(
-    bare: Path, downloads: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_download_leaves_nothing(bare: Path, downloads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def half(url: str, folder: str) -> None:
         (Path(folder) / "amazon_electronics_photo.npz").write_bytes(b"PK half a file")
         raise ConnectionResetError("gone")
@@ -295,7 +293,7 @@ def test_no_network_falls_back_like_offline(bare: Path, monkeypatch: pytest.Monk
         load_graph("pubmed")
 
 
-def test_probe_takes_any_answer_and_refuses_silence() -> None:
+def test_probe_accepts_any_response_and_rejects_a_timeout() -> None:
     class Refuse(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.send_error(403)
@@ -318,7 +316,7 @@ def test_probe_takes_any_answer_and_refuses_silence() -> None:
     ("download", "offline", "allowed"),
     [("1", "1", False), ("yes", "yes", False), ("1", "0", True), ("yes", "", True), ("", "", False), ("0", "", False)],
 )
-def test_downloads_are_asked_for_and_can_be_forbidden(
+def test_downloads_must_be_requested_and_can_be_forbidden(
     monkeypatch: pytest.MonkeyPatch, download: str, offline: str, allowed: bool
 ) -> None:
     monkeypatch.setenv("ERGNN_DOWNLOAD", download)
@@ -355,7 +353,7 @@ def test_a_broken_file_is_named_and_does_not_fall_back(bare: Path, tmp_path: Pat
         load_graph("cora", root=tmp_path)
 
 
-def test_values_that_cannot_be_keep_their_own_message(bare: Path, tmp_path: Path) -> None:
+def test_invalid_values_keep_their_message(bare: Path, tmp_path: Path) -> None:
     file = write_photo(tmp_path)
     arrays = dict(np.load(file))
     arrays["attr_data"] = np.full_like(arrays["attr_data"], -np.inf)
@@ -398,6 +396,6 @@ def test_descriptions_say_where_the_files_are(
 
 
 @pytest.mark.parametrize("name", list(DATASETS))
-def test_entries_carry_the_name_they_are_registered_by(name: str) -> None:
+def test_entries_have_their_registered_name(name: str) -> None:
     assert DATASETS.get(name).name == name
     assert DATASETS.help(name)

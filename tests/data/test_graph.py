@@ -36,7 +36,7 @@ def test_row_normalization_divides_by_the_sum_and_keeps_empty_rows(sparse: bool)
     assert graph.dense_x()[0, 1] == 3  # nobody writes to a graph
 
 
-def test_sparse_features_hold_the_same_numbers() -> None:
+def test_sparse_features_equal_dense_ones() -> None:
     graph = random_graph()
     assert graph.with_sparse_x().is_sparse
     assert torch.equal(graph.with_sparse_x().dense_x(), graph.x)
@@ -49,7 +49,7 @@ def test_counts() -> None:
     assert (graph.num_nodes, graph.num_features, graph.num_edges, graph.num_classes) == (3, 3, 2, 2)
 
 
-def test_moving_takes_the_public_split_along() -> None:
+def test_moving_also_moves_the_public_split() -> None:
     moved = random_graph().to("meta")
     assert moved.public_split is not None
     assert {moved.device.type, moved.y.device.type, moved.public_split.test.device.type} == {"meta"}
@@ -110,7 +110,7 @@ def test_a_label_without_a_class_name_is_out_of_range() -> None:
         replace(tiny(), class_names=("one",)).validate()
 
 
-def test_a_graph_without_nodes_is_refused() -> None:
+def test_a_graph_without_nodes_is_rejected() -> None:
     empty = Graph(torch.ones(0, 2), torch.zeros(2, 0).long(), torch.zeros(0).long(), name="void")
     with pytest.raises(InputError, match="void: the graph has no nodes"):
         empty.validate()

@@ -21,7 +21,7 @@ def test_a_mapped_array_is_the_array(tmp_path: Path) -> None:
     assert torch.equal(x[torch.tensor([7, 3])], torch.from_numpy(array[[7, 3]]))
 
 
-def test_what_changes_in_the_file_is_seen(tmp_path: Path) -> None:
+def test_changes_in_the_file_are_visible(tmp_path: Path) -> None:
     """So it is the file that is read, and no copy."""
     np.save(tmp_path / "x.npy", np.zeros(5))
     x = mapped(tmp_path / "x.npy")

@@ -1,4 +1,4 @@
-"""Permuted MNIST: the files, the permutations, tasks with graphs of their own, and learning a stream of them."""
+"""Permuted MNIST: files, permutations, tasks with separate graphs, and learning a stream."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_an_idx_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         (b"\0\0\x08\x01" + bytes(4), "announces .* values"),
     ],
 )
-def test_a_broken_idx_file_is_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_broken_idx_file_is_rejected_by_name(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=rf"broken\.gz: .*{message}"):
         read_idx(write(tmp_path / "broken.gz", content), 1)
 
 
-def test_a_file_that_is_no_whole_gzip_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_incomplete_gzip_file_is_rejected(tmp_path: Path) -> None:
     whole = write(tmp_path / "half.gz", idx(np.arange(200))).read_bytes()
     (tmp_path / "half.gz").write_bytes(whole[:-30])
     with pytest.raises(InputError, match=r"half\.gz: not a whole gzip file"):
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_whole_gzip_file_is_refused_by_name(tmp_path: Path) ->
         read_idx(tmp_path / "none.gz", 1)
 
 
-def test_files_that_do_not_belong_together_are_refused(root: Path) -> None:
+def test_files_that_do_not_belong_together_are_rejected(root: Path) -> None:
     write(root / "mnist/MNIST/raw" / FILES[3], idx(np.zeros(99)))
     with pytest.raises(InputError, match=r"t10k-images.* has 100 images, t10k-labels.* 99 labels"):
         make_stream("permuted-mnist", root=root, dataset_options=SIZES)
@@ -103,7 +103,7 @@ def test_files_that_do_not_belong_together_are_refused(root: Path) -> None:
 # --- the stream ------------------------------------------------------------------------------------------
 
 
-def test_tasks_are_all_classes_in_graphs_of_their_own(root: Path) -> None:
+def test_tasks_have_all_classes_in_separate_graphs(root: Path) -> None:
     before = sorted((p, p.stat().st_mtime_ns) for p in root.rglob("*"))
     stream, split, notes = make_stream("permuted-mnist", root=root, dataset_options=SIZES)
     assert (len(stream), split, notes, stream.name) == (3, "seeded", (), "permuted-mnist")
@@ -133,7 +133,7 @@ def test_a_task_is_the_images_under_its_own_order_of_pixels(root: Path) -> None:
         assert torch.equal(task.graph.y[task.test], labels)
 
 
-def test_training_and_validation_images_are_drawn_anew_in_every_task(root: Path) -> None:
+def test_training_and_validation_images_differ_between_tasks(root: Path) -> None:
     raw = root / "mnist/MNIST/raw"
     known = {tuple(row): i for i, row in enumerate(read_idx(raw / FILES[0], 3).flatten(1).tolist())}
     stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
@@ -158,7 +158,7 @@ def test_a_seed_decides_everything_but_the_test_images(root: Path) -> None:
     assert not torch.equal(one[1].graph.x[one[1].test], other[1].graph.x[other[1].test])
 
 
-def test_tasks_are_made_when_asked_for_and_are_the_same_each_time(root: Path) -> None:
+def test_tasks_are_built_on_access_and_reproducible(root: Path) -> None:
     stream = make_stream("permuted-mnist", root=root, num_tasks=5, dataset_options=SIZES).stream
     assert len(stream) == len(list(stream)) == 5
     first, last = stream[1].graph.x, stream[-1].graph.x
@@ -170,7 +170,7 @@ def test_tasks_are_made_when_asked_for_and_are_the_same_each_time(root: Path) ->
         stream[5]
 
 
-def test_options_that_cannot_be_are_refused(root: Path) -> None:
+def test_invalid_options_are_rejected(root: Path) -> None:
     with pytest.raises(InputError, match="tasks is 0; it must be 1 to 10,000"):
         PermutedMNIST(tasks=0)
     with pytest.raises(InputError, match="test is 10001"):
@@ -199,7 +199,7 @@ def test_it_is_listed_with_its_23_tasks(root: Path, monkeypatch: pytest.MonkeyPa
 # --- without MNIST ---------------------------------------------------------------------------------------
 
 
-def test_without_mnist_the_bundled_digits_stand_in_and_say_so(root: Path) -> None:
+def test_the_bundled_digits_replace_missing_mnist_with_a_note(root: Path) -> None:
     pytest.importorskip("sklearn")
     stream, _, notes = make_stream("permuted-mnist", root=root / "nowhere", num_tasks=2)
     assert stream.name == "permuted-digits"
@@ -210,7 +210,7 @@ def test_without_mnist_the_bundled_digits_stand_in_and_say_so(root: Path) -> Non
     assert float(task.graph.x.max()) == 1.0
 
 
-def test_without_mnist_and_scikit_learn_the_error_says_what_to_do(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mnist_and_scikit_learn_name_the_solution(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ergnn.data.datasets.mnist import bundled_digits
 
     bundled_digits.cache_clear()
@@ -244,7 +244,7 @@ def test_an_earlier_task_is_scored_in_its_own_graph(root: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["replay", "gem", "agem"])
-def test_remembered_images_are_copies_and_ids_may_repeat(root: Path, method: str) -> None:
+def test_stored_images_are_copies_and_ids_may_repeat(root: Path, method: str) -> None:
     stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
     model = learner(method, replay="isolated", per_class=8)
     for task in stream:
@@ -261,19 +261,19 @@ def test_remembered_images_are_copies_and_ids_may_repeat(root: Path, method: str
 
 
 @pytest.mark.parametrize("method", ["replay", "gem", "agem"])
-def test_live_replay_of_a_graph_that_is_gone_is_refused(root: Path, method: str) -> None:
+def test_live_replay_of_an_unavailable_graph_is_rejected(root: Path, method: str) -> None:
     task = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream[0]
     with pytest.raises(InputError, match=r"has its own graph.* use 'isolated' or 'ego'"):
         learner(method).observe(task)
 
 
-def test_joint_training_in_many_graphs_is_refused(root: Path) -> None:
+def test_joint_training_in_many_graphs_is_rejected(root: Path) -> None:
     task = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream[0]
     with pytest.raises(InputError, match="joint training needs all tasks in one graph"):
         learner("joint").observe(task)
 
 
-def test_methods_that_go_alone_give_the_same_together(root: Path) -> None:
+def test_methods_give_the_same_result_alone_and_together(root: Path) -> None:
     stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
 
     def make() -> list[Learner]:
@@ -292,7 +292,7 @@ def test_methods_that_go_alone_give_the_same_together(root: Path) -> None:
             assert torch.equal(value, b.model.state_dict()[name])
 
 
-def test_memory_keeps_what_finetuning_forgets(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_forgets_less_than_finetuning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way, from a configuration to a summary."""
     monkeypatch.setenv("ERGNN_DATA", str(root))
     base = {

@@ -35,7 +35,7 @@ def test_coras_seventh_class_is_unlabeled_context() -> None:
     assert dropped.num_edges < graph.num_edges
 
 
-def test_a_seeded_split_asked_for_is_no_news() -> None:
+def test_a_requested_seeded_split_has_no_note() -> None:
     stream, split, notes = make_stream("cora", split="seeded", split_seed=1)
     assert (split, notes) == ("seeded", ())
     again = make_stream("cora", split="seeded", split_seed=1).stream
@@ -62,7 +62,7 @@ def test_reddit_is_eight_tasks_of_five_communities(tmp_path: Path) -> None:
     assert 40 not in stream[0].graph.y
 
 
-def test_bags_of_words_are_row_normalized_unless_told(tmp_path: Path) -> None:
+def test_bags_of_words_are_row_normalized_by_default(tmp_path: Path) -> None:
     x = make_stream("citeseer").stream[0].graph.dense_x()
     sums = x.sum(dim=1)
     assert torch.allclose(sums[sums > 0], torch.ones(3312))

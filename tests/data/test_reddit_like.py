@@ -1,4 +1,4 @@
-"""The generator: its bits, its shape, its files."""
+"""The generator of Reddit-like graphs: reproducibility, distributions and files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_hashes_do_not_depend_on_blocks_and_leave_the_counter() -> None:
     assert torch.equal(whole, torch.cat([hashes(5, part) for part in counter.split(37)]))
 
 
-def test_bounded_numbers_and_bells_have_the_moments_of_theirs() -> None:
+def test_bounded_and_bell_shaped_numbers_have_the_expected_moments() -> None:
     drawn = below(1, torch.arange(100_000), 10)
     counts = torch.bincount(drawn, minlength=10).double()
     assert float(((counts - 1e4) ** 2 / 1e4).sum()) < 27.9  # chi-square, 9 degrees of freedom: 0.1 %
@@ -63,7 +63,7 @@ def test_bounded_numbers_and_bells_have_the_moments_of_theirs() -> None:
 # --- the graph -------------------------------------------------------------------------------------------
 
 
-def test_links_are_as_many_as_asked_for_go_both_ways_and_are_there_once(folder: Path) -> None:
+def test_links_are_exact_undirected_and_unique(folder: Path) -> None:
     found = links(folder)
     assert len(found) == 60_000
     assert len(set(found)) == 60_000
@@ -73,7 +73,7 @@ def test_links_are_as_many_as_asked_for_go_both_ways_and_are_there_once(folder: 
 
 
 @pytest.mark.parametrize("edges", [2, 5_000, 250_000, 500_000])
-def test_any_number_of_links_is_met(tmp_path: Path, edges: int) -> None:
+def test_any_number_of_links_is_exact(tmp_path: Path, edges: int) -> None:
     wanted = RedditLike(nodes=2000, edges=edges, features=1)
     found = links(write_files(wanted, tmp_path / "g"))
     assert len(set(found)) == len(found) == edges
@@ -87,7 +87,7 @@ def test_the_same_bits_in_blocks_of_any_size(folder: Path, tmp_path: Path, monke
     assert json.loads((other / "manifest.json").read_text()) == json.loads((folder / "manifest.json").read_text())
 
 
-def test_the_bits_of_a_seed_are_for_ever(folder: Path) -> None:
+def test_the_bits_of_a_seed_are_fixed(folder: Path) -> None:
     """Whoever changes them raises FORMAT, so that files of an older version are not taken for new ones."""
     manifest = read_files(folder).manifest
     assert files.FORMAT == 1
@@ -170,7 +170,7 @@ def test_signal_zero_leaves_noise_alone() -> None:
 # --- files -----------------------------------------------------------------------------------------------
 
 
-def test_what_is_read_is_what_was_written(folder: Path) -> None:
+def test_files_round_trip(folder: Path) -> None:
     read = read_files(folder)
     assert torch.equal(read.x, SMALL.node_features(0, 3000, SMALL.communities(0, 3000)))
     assert torch.equal(read.y, SMALL.labels(0, 3000))
@@ -191,7 +191,7 @@ def test_a_changed_byte_is_found(folder: Path, tmp_path: Path) -> None:
         read_files(other)
 
 
-def test_a_file_of_another_graph_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_graph_is_rejected(tmp_path: Path) -> None:
     other = write_files(SMALL, tmp_path / "other")
     np.save(other / "y.npy", np.zeros(7, dtype=np.int64))
     with pytest.raises(InputError, match=r"y\.npy: has shape \(7,\) and type int64; expected \(3000,\) and int64"):
@@ -202,7 +202,7 @@ def test_a_file_of_another_graph_is_refused(tmp_path: Path) -> None:
         read_files(other)
 
 
-def test_nothing_is_left_of_a_graph_that_could_not_be_finished(tmp_path: Path) -> None:
+def test_an_unfinished_graph_leaves_no_files(tmp_path: Path) -> None:
     class Fails(RedditLike):
         def node_features(self, start: int, end: int, community: Tensor) -> Tensor:
             raise OSError("no room")
@@ -212,7 +212,7 @@ def test_nothing_is_left_of_a_graph_that_could_not_be_finished(tmp_path: Path) -
     assert list((tmp_path / "made").iterdir()) == []
 
 
-def test_a_graph_that_is_there_stays(folder: Path) -> None:
+def test_an_existing_graph_is_not_overwritten(folder: Path) -> None:
     before = (folder / "x.npy").stat().st_mtime_ns
     assert write_files(SMALL, folder) == folder
     assert (folder / "x.npy").stat().st_mtime_ns == before
@@ -231,7 +231,7 @@ def test_a_graph_that_is_there_stays(folder: Path) -> None:
         ({"nodes": 10_000_000, "edges": 2**31}, "it must be below 2147483648"),
     ],
 )
-def test_a_graph_that_cannot_be_made_is_refused(options: dict[str, float], message: str) -> None:
+def test_invalid_specifications_are_rejected(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RedditLike(**options)  # type: ignore[arg-type]
 
@@ -251,7 +251,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_stream_is_eight_tasks_of_five_and_made_once(cache: Path) -> None:
+def test_the_stream_has_eight_tasks_of_five_classes_and_is_generated_once(cache: Path) -> None:
     options = {"nodes": 3000, "features": 8}
     stream, split, _ = make_stream("reddit-like", dataset_options=options)
     assert ([len(task.classes) for task in stream], split, stream.metric) == ([5] * 8, "public", "micro-f1")
@@ -269,7 +269,7 @@ def test_files_are_found_below_the_data_folder_too(cache: Path, tmp_path: Path) 
     assert not cache.exists()
 
 
-def test_it_keeps_the_contract_with_other_options(cache: Path) -> None:
+def test_it_satisfies_the_contract_with_other_options(cache: Path) -> None:
     check_dataset("reddit-like", nodes=2500, edges=30_000, features=4, seed=3)
 
 

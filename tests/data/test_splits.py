@@ -34,7 +34,7 @@ def assert_disjoint_and_labeled(split: Split, y: torch.Tensor) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), unlabeled=st.integers(0, 9), per_class=st.integers(1, 5))
-def test_planetoid_like_has_the_sizes_asked_for(seed: int, unlabeled: int, per_class: int) -> None:
+def test_planetoid_like_has_the_requested_sizes(seed: int, unlabeled: int, per_class: int) -> None:
     y = labels(12, 30, 20, unlabeled=unlabeled)
     split = splits.planetoid_like(y, per_class=per_class, num_val=15, num_test=25, seed=seed)
     assert_disjoint_and_labeled(split, y)
@@ -50,7 +50,7 @@ def test_planetoid_like_draws_validation_and_test_from_every_class() -> None:
     assert counts(y, split.test)[2] > 0
 
 
-def test_planetoid_like_takes_only_the_nodes_it_may() -> None:
+def test_planetoid_like_draws_only_from_the_given_nodes() -> None:
     y = labels(40, 40)
     allowed = torch.arange(0, 80, 2)
     split = splits.planetoid_like(y, per_class=3, num_val=5, num_test=6, nodes=allowed)
@@ -80,7 +80,7 @@ def test_scaled_has_planetoids_sizes_only_where_every_class_gets_test_nodes() ->
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), train=st.integers(1, 4), val=st.integers(0, 4), test=st.integers(1, 4))
-def test_per_class_has_the_sizes_asked_for(seed: int, train: int, val: int, test: int) -> None:
+def test_per_class_has_the_requested_sizes(seed: int, train: int, val: int, test: int) -> None:
     y = labels(12, 30, 20, unlabeled=4)
     split = splits.per_class(y, train=train, val=val, test=test, seed=seed)
     assert_disjoint_and_labeled(split, y)
@@ -107,13 +107,13 @@ def test_fractions_that_add_up_to_one_use_every_labeled_node(seed: int, stratifi
         assert split.train.numel() == 33
 
 
-def test_fractions_may_leave_nodes_out() -> None:
+def test_fractions_may_omit_nodes() -> None:
     split = splits.fractions(labels(10, 10), train=0.2, val=0.0, test=0.3)
     assert [part.numel() for part in (split.train, split.val, split.test)] == [4, 0, 6]
 
 
 @pytest.mark.parametrize("draw", [splits.planetoid_like, splits.per_class, splits.fractions])
-def test_the_seed_alone_decides(draw) -> None:
+def test_splits_depend_only_on_the_seed(draw) -> None:
     y = labels(600, 700, 800)
     torch.manual_seed(1)
     first = draw(y, seed=3)
@@ -142,12 +142,12 @@ def test_given_takes_ids_lists_arrays_and_masks() -> None:
         ([True, False], [1], [2], "a mask has 2 entries; the graph has 6 nodes"),
     ],
 )
-def test_given_refuses(train, val, test, message: str) -> None:
+def test_given_rejects_invalid_ids(train, val, test, message: str) -> None:
     with pytest.raises(InputError, match=message):
         splits.given(train, val, test, num_nodes=6)
 
 
-def test_check_split_wants_vectors_of_int64() -> None:
+def test_check_split_requires_int64_vectors() -> None:
     ids = torch.tensor([0], dtype=torch.int32)
     with pytest.raises(InputError, match=r"mine: train nodes must be a vector of int64 ids; got torch\.int32"):
         splits.check_split(Split(ids, ids, ids), 3, "mine")

@@ -40,7 +40,7 @@ def pairs(graph: Graph) -> list[tuple[int, int]]:
 
 @settings(max_examples=60, deadline=None)
 @given(streams())
-def test_tasks_share_out_the_classes(drawn: tuple[Graph, TaskStream, dict]) -> None:
+def test_tasks_partition_the_classes(drawn: tuple[Graph, TaskStream, dict]) -> None:
     graph, stream, options = drawn
     per_task = options["classes_per_task"]
     assert len(stream) == (options["num_tasks"] or graph.num_classes // per_task)
@@ -143,7 +143,7 @@ def test_different_seeds_give_different_orders() -> None:
     assert len(orders) > 5
 
 
-def test_a_given_order_is_kept() -> None:
+def test_an_explicit_order_is_used() -> None:
     stream = TaskStream.from_classes(random_graph(classes=5), class_order=[4, 0, 3, 1, 2])
     assert [task.classes for task in stream] == [(4, 0), (3, 1)]
     assert stream[0].targets(stream[0].train).unique().tolist() == [0, 1]
@@ -161,7 +161,7 @@ def test_a_seeded_split_has_planetoids_size_and_follows_its_seed() -> None:
 
 
 @pytest.mark.parametrize("split", ["auto", "seeded"])
-def test_a_graph_of_280_nodes_without_masks_is_split_to_its_size(split: str) -> None:
+def test_a_small_graph_without_masks_gets_a_suitable_split(split: str) -> None:
     graph = replace(random_graph(n=280, classes=7, p_edge=0.0), public_split=None)
     stream = TaskStream.from_classes(graph, split=split, split_seed=3)
     assert len(stream) == 3
@@ -173,7 +173,7 @@ def test_a_graph_of_280_nodes_without_masks_is_split_to_its_size(split: str) -> 
     assert stream.notes == ("split by seed 3: 60 % of each class for training, 20 % for validation, 20 % for test",)
 
 
-def test_auto_takes_the_public_split_where_there_is_one() -> None:
+def test_auto_uses_the_public_split_if_available() -> None:
     graph = random_graph()
     auto, public = (TaskStream.from_classes(graph, split=split) for split in ("auto", "public"))
     assert [task.train.tolist() for task in auto] == [task.train.tolist() for task in public]
@@ -182,7 +182,7 @@ def test_auto_takes_the_public_split_where_there_is_one() -> None:
         TaskStream.from_classes(replace(graph, public_split=None), split="public")
 
 
-def test_a_split_of_ones_own_is_used() -> None:
+def test_a_custom_split_is_used() -> None:
     graph = random_graph(n=40, classes=4)
     split = splits.per_class(graph.y, train=3, val=2, test=4, seed=9)
     stream = TaskStream.from_classes(graph, split=split)
@@ -195,7 +195,7 @@ def test_a_task_may_lack_validation_nodes() -> None:
     assert all(task.val.numel() == 0 for task in stream)
 
 
-def test_names_are_for_people() -> None:
+def test_names_count_from_1() -> None:
     graph = replace(random_graph(), name="toy", class_names=("ant", "bee", "cat", "dog"))
     stream = TaskStream.from_classes(graph, metric="micro-f1")
     assert stream[1].name == "task 2 (classes 2 cat, 3 dog)"
@@ -244,7 +244,7 @@ def test_moving_a_stream_keeps_what_is_shared() -> None:
         ({"metric": "f1"}, "metric is 'f1'; choose one of: accuracy, micro-f1"),
     ],
 )
-def test_options_that_cannot_be_are_named(options: dict, message: str) -> None:
+def test_invalid_options_are_named(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         TaskStream.from_classes(random_graph(), **options)
 
@@ -269,7 +269,7 @@ def tiny(**changes) -> Graph:
         (Split(ids(0, 3), ids(5), ids(2, 4)), "tiny: val contains node 5, which has no label"),
     ],
 )
-def test_splits_that_cannot_be_are_named(split: Split, message: str) -> None:
+def test_invalid_splits_are_named(split: Split, message: str) -> None:
     with pytest.raises(InputError, match=message):
         TaskStream.from_classes(tiny(), classes_per_task=1, split=split)
 
@@ -288,12 +288,12 @@ def test_a_class_without_training_nodes_is_named() -> None:
         ({"edge_index": ids(0, 6).reshape(2, 1)}, "tiny: an edge contains node 6; nodes are 0 to 5"),
     ],
 )
-def test_graphs_that_cannot_be_are_named(changes: dict, message: str) -> None:
+def test_invalid_graphs_are_named(changes: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         TaskStream.from_classes(tiny(**changes), classes_per_task=1)
 
 
-def test_targets_of_another_tasks_nodes_are_refused() -> None:
+def test_targets_of_another_tasks_nodes_are_rejected() -> None:
     stream = TaskStream.from_classes(random_graph())
     node = int(stream[1].train[0])
     with pytest.raises(InputError, match=rf"task 1 \(classes 0, 1\): node {node} has label [23]"):
@@ -309,7 +309,7 @@ def test_targets_of_another_tasks_nodes_are_refused() -> None:
         ({"test": ids(3)}, "node 3 has label 1, not one of the task's"),
     ],
 )
-def test_a_hand_made_stream_is_checked_too(changes: dict, message: str) -> None:
+def test_a_custom_stream_is_checked(changes: dict, message: str) -> None:
     task = Task(0, tiny(), ids(0), ids(1), ids(2), (0,))
     assert TaskStream([task]).classes == (0,)
     with pytest.raises(InputError, match=message):

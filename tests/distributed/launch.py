@@ -1,4 +1,4 @@
-"""A function on several ranks: processes that talk by gloo, as ``torchrun`` would start them."""
+"""Run a function on several ranks: processes connected by gloo, as started by ``torchrun``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learn one member of a configuration on the running ranks and write down what each rank has after every task."""
+"""Learn one member of a configuration on the running ranks, and record the state of each rank after every task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ranks learn as one process does, hold the same after every task, and end together."""
+"""Several ranks learn like one process, have the same state after every task, and stop together."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_ranks_solve_the_head_that_one_process_solves(options: dict[str, Any]) -
     assert ranks[0].matrix == ranks[1].matrix == alone.matrix
 
 
-def test_three_ranks_and_a_module_of_ones_own() -> None:
+def test_three_ranks_with_a_custom_module() -> None:
     config = BASE.resolved()
     alone = learn(config, plain=True)
     ranks = on_ranks(learn, config, None, None, True, size=3)
@@ -79,7 +79,7 @@ def test_three_ranks_and_a_module_of_ones_own() -> None:
     assert digest(ranks[0].state) == digest(ranks[2].state)
 
 
-def test_with_dropout_each_rank_has_masks_of_its_own_and_all_agree() -> None:
+def test_with_dropout_ranks_draw_their_own_masks_and_agree() -> None:
     config = replace(BASE, backbone="gat", backbone_options={}, batch_size=16).resolved()
     first, second = on_ranks(learn, config)
     assert first.parameters == second.parameters
@@ -97,7 +97,7 @@ def test_ranks_that_disagree_are_an_error_on_both() -> None:
         )
 
 
-def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_run_which_resumes_after_the_last_task(tmp_path: Path) -> None:
     config = replace(BASE, batch_size=16).resolved()
     error, code = on_ranks(learn, config, str(tmp_path), 6)  # in the middle of the second task
     assert isinstance(error, ErgnnError)
@@ -116,17 +116,17 @@ def test_a_killed_rank_ends_the_run_which_goes_on_from_the_last_task(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_rank_that_does_not_answer_is_missed_in_the_end() -> None:
+def test_an_unresponsive_rank_is_detected() -> None:
     assert on_ranks(second_comes_late, 0.1) == ["no error", "no error"]
     error, _ = on_ranks(second_comes_late, 8.0)
     assert "rank 0 of 2: another rank is lost or does not respond" in str(error)
 
 
-def test_a_group_is_left() -> None:
+def test_the_process_group_is_destroyed() -> None:
     assert on_ranks(alone_again) == [True, True]
 
 
-def test_one_process_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_one_process_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     config = replace(BASE, selector="im").resolved()
     learn(config, str(tmp_path))
     (kept,) = tmp_path.iterdir()
@@ -146,7 +146,7 @@ def test_one_process_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR is not in the environment; start with torchrun"),
     ],
 )
-def test_a_launch_by_halves_is_named(
+def test_an_incomplete_environment_is_named(
     environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
@@ -157,14 +157,14 @@ def test_a_launch_by_halves_is_named(
         pass
 
 
-def test_a_gpu_by_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_by_number_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match="assigned to its ranks in turn: use cuda"), joined("cuda:0"):
         pass
 
 
-def test_hashes_see_every_bit() -> None:
+def test_hashes_depend_on_every_bit() -> None:
     sparse = torch.eye(3).to_sparse_csr()
     values = [
         torch.zeros(2),

@@ -1,4 +1,4 @@
-"""``torchrun … -m ergnn run …`` as a user types it."""
+"""``torchrun … -m ergnn run …`` on the command line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def children_of(pid: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_rank_killed_from_outside_ends_the_run_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_run_and_the_same_command_resumes(tmp_path: Path) -> None:
     settings = ["--seeds", "2", "--epochs", "30"]
     command = torchrun(*settings, "--checkpoint", str(tmp_path))
     program = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -65,7 +65,7 @@ def test_a_rank_killed_from_outside_ends_the_run_and_the_same_command_goes_on(tm
 
 
 @pytest.mark.slow
-def test_two_ranks_score_as_one_process_does() -> None:
+def test_two_ranks_score_as_one_process() -> None:
     settings = ["--seeds", "10", "--epochs", "20"]
     one = result_of([sys.executable, "-m", "ergnn", *RUN, *settings])
     two = result_of(torchrun(*settings))

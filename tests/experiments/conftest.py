@@ -1,4 +1,4 @@
-"""Stores of both kinds, for tests that must hold for either."""
+"""Fixtures for SQLite and PostgreSQL stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: in a folder that goes away with it, on a socket there, on no port."""
+"""A PostgreSQL server for the tests: in a temporary folder, on a socket, without a port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class-incremental table: its grid, a small run of it, and the script that needs no store."""
+"""The class-incremental table: its grid, a small run, and the script without a store."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_command_runs_its_quick_table(tmp_path: Path) -> None:
     assert (tmp_path / "class-incremental.md").exists()
 
 
-def test_the_script_counts_right_answers_and_repeats_nothing(tmp_path: Path) -> None:
+def test_the_script_computes_accuracies_and_skips_finished_runs(tmp_path: Path) -> None:
     out = tmp_path / "table.jsonl"
     line = [sys.executable, "-W", "ignore", EXAMPLES / "table.py", "--datasets", "cora", "--rows", "analytic"]
     line += ["--edges", "seen", "--seeds", "3", "5", "--out", out]
@@ -132,7 +132,7 @@ def test_trials_in_several_processes_give_the_same_record(tmp_path: Path) -> Non
     assert record["chosen"]["gcn"]["trials"] == 24
 
 
-def test_paired_differences_leave_out_missing_graphs(tmp_path: Path) -> None:
+def test_paired_differences_omit_missing_graphs(tmp_path: Path) -> None:
     rows = {"analytic": [[0.82, 0.8], [0.84, 0.8]], "gcn": [[0.8, 0.8], [0.82, 0.8]], "gat": [[0.9, 0.7], [0.8, 0.7]]}
     best = {"hidden": 16, "dropout": 0.5, "weight_decay": 5e-4, "normalize": True}
     lines = [

@@ -1,4 +1,4 @@
-"""What a configuration says in full, and what a file may say."""
+"""Run configurations: resolved values and TOML files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ergnn.registry import REQUIRED
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
-def test_clean_is_one_head_a_task_all_edges_and_a_light_l2(backbone: str) -> None:
+def test_clean_has_one_head_per_task_all_edges_and_a_small_l2(backbone: str) -> None:
     config = RunConfig(backbone=backbone).resolved()
     assert (config.protocol, config.edges) == ("clean", "all")
     assert (config.learner.head, config.learner.optimizer) == ("per-task", "adam")
@@ -26,7 +26,7 @@ def test_clean_is_one_head_a_task_all_edges_and_a_light_l2(backbone: str) -> Non
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
-def test_paper_is_a_shared_head_own_edges_and_the_backbones_own_l2(backbone: str) -> None:
+def test_paper_has_a_shared_head_own_edges_and_the_backbones_l2(backbone: str) -> None:
     config = RunConfig(backbone=backbone, protocol="paper").resolved()
     assert (config.protocol, config.edges) == ("paper", "own")
     assert (config.learner.head, config.learner.optimizer) == ("shared", "adam")
@@ -39,7 +39,7 @@ def test_paper_is_a_shared_head_own_edges_and_the_backbones_own_l2(backbone: str
     ("setting", "value"),
     [("head", "growing"), ("edges", "seen"), ("optimizer", "sgd"), ("weight_decay", 0.0), ("lr", 0.5)],
 )
-def test_what_is_given_wins_over_the_protocol(protocol: str, setting: str, value: Any) -> None:
+def test_explicit_settings_override_the_protocol(protocol: str, setting: str, value: Any) -> None:
     config = RunConfig(protocol=protocol, **{setting: value}).resolved().flat()
     plain = RunConfig(protocol=protocol).resolved().flat()
     assert config.pop(setting) == value
@@ -47,7 +47,7 @@ def test_what_is_given_wins_over_the_protocol(protocol: str, setting: str, value
     assert config == plain
 
 
-def test_names_come_out_in_full_and_a_resolved_configuration_stays_as_it_is() -> None:
+def test_names_are_resolved_and_resolving_is_idempotent() -> None:
     config = RunConfig("CORA", backbone="GraphSAGE", method="er", selector="MF").resolved()
     assert (config.dataset, config.learner.backbone, config.learner.method) == ("cora", "sage", "replay")
     assert config.learner.method_options == {"selector": "mf"}
@@ -59,7 +59,7 @@ def test_the_protocol_counts_where_it_is_replaced() -> None:
     assert config.resolved() == RunConfig(protocol="paper", epochs=5).resolved()
 
 
-def test_a_learners_configuration_may_be_given_as_a_whole() -> None:
+def test_a_learner_configuration_can_be_passed_as_an_object() -> None:
     learner = LearnerConfig("gcn", head="growing", method_options={"per_class": 3})
     config = RunConfig("cora", learner=learner, protocol="paper", seeds=2)
     assert config.learner == learner, "nothing is left for the protocol to decide"
@@ -78,7 +78,7 @@ def test_every_option_of_a_method_is_a_setting() -> None:
         RunConfig(method="ewc", per_class=7).resolved()
 
 
-def test_nothing_is_left_open_but_what_the_data_set_decides() -> None:
+def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
     config = RunConfig().resolved().flat()
     assert {name for name, value in config.items() if value is None} <= {"classes_per_task", "batch_size", "fanout"}
 
@@ -134,7 +134,7 @@ def test_a_file_may_set_every_field_with_dashes_or_underscores(tmp_path: Path) -
     assert read_config(tmp_path / "all.toml") == {"selector": "mf", "per_class": 2, **values}
 
 
-def test_a_whole_number_will_do_for_a_float_but_not_the_other_way_round() -> None:
+def test_integers_are_accepted_as_floats_but_not_vice_versa() -> None:
     checked = check_settings({"lr": 1}, "here")
     assert checked == {"lr": 1.0}
     assert isinstance(checked["lr"], float)

@@ -1,4 +1,4 @@
-"""Engines compute, and what they give is kept once, or refused with a reason."""
+"""Engines compute units, and their results are stored once or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Pat
     assert reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path, resume=True).done == 0
 
 
-def test_what_is_computed_twice_is_kept_once(tmp_path: Path) -> None:
+def test_units_computed_twice_are_stored_once(tmp_path: Path) -> None:
     done = reproduce([FEW], tmp_path, OPTIONS, engine=twice)
     assert done.failed == []
     with RunStore(tmp_path / "runs.sqlite") as store:
@@ -57,7 +57,7 @@ def test_what_is_computed_twice_is_kept_once(tmp_path: Path) -> None:
         ]
 
 
-def test_results_on_other_data_are_refused(tmp_path: Path) -> None:
+def test_results_on_other_data_are_rejected(tmp_path: Path) -> None:
     done = reproduce([FEW], tmp_path, OPTIONS, engine=elsewhere)
     assert [outcome.error.partition(" is ")[0] for outcome in done.failed] == ["cora", "cora"]
     assert done.failed[0].error.endswith("every machine must have the same data")
@@ -65,7 +65,7 @@ def test_results_on_other_data_are_refused(tmp_path: Path) -> None:
         assert len(store) == 0
 
 
-def test_a_store_that_refuses_a_row_is_a_failure_of_that_unit_alone(store_path: str) -> None:
+def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
     from experiments.test_stores import CONFIG, some_result
 
     def spoilt(units: Sequence[Unit]) -> Generator[Computed, None, None]:

@@ -1,4 +1,4 @@
-"""The published numbers under our names, and beside the paper's own source where it is there."""
+"""The published numbers, compared with the source of the paper if available."""
 
 from __future__ import annotations
 

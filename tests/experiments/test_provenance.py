@@ -1,4 +1,4 @@
-"""Which code gave a result: the version, and the commit of the package's own checkout only."""
+"""Code version of a result: the package version, and the commit of its own checkout only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def version_below(folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_an_enclosing_repository_of_something_else_is_not_recorded(repository: Path) -> None:
+def test_an_unrelated_enclosing_repository_is_not_recorded(repository: Path) -> None:
     site = repository / "venv" / "site-packages"
     site.mkdir(parents=True)
     assert version_below(site) == ergnn.__version__

@@ -1,4 +1,4 @@
-"""A grid on a Ray cluster: the same store as here, whatever happens to a worker."""
+"""A grid on a Ray cluster gives the same store as local processes, even if a worker is lost."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return rows_of(path)
 
 
-def test_ray_gives_the_same_store_though_a_worker_is_killed(tmp_path: Path, here: dict[str, dict[str, Any]]) -> None:
+def test_ray_gives_the_same_store_if_a_worker_is_killed(tmp_path: Path, here: dict[str, dict[str, Any]]) -> None:
     path = str(tmp_path / "runs.sqlite")
     killer = Killer()
     outcomes = run_units(grid_units(path), path, on_done=killer, engine=make_engine("ray", jobs=2))
@@ -122,7 +122,7 @@ def test_a_cluster_that_loses_a_machine_fills_a_store_on_a_server(
 
 
 @pytest.mark.slow
-def test_a_unit_that_fails_costs_no_other(tmp_path: Path) -> None:
+def test_a_failed_unit_does_not_affect_others(tmp_path: Path) -> None:
     path = str(tmp_path / "runs.sqlite")
     bad = GRID[3].with_settings(per_class=10_000)
     outcomes = run_units([Unit(bad, [(0, 0)]), Unit(GRID[3], [(0, 0)])], path, engine=make_engine("ray", jobs=1))
@@ -161,13 +161,13 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
         make_engine(**options)
 
 
-def test_a_gpu_by_number_is_refused() -> None:
+def test_a_gpu_by_number_is_rejected() -> None:
     unit = Unit(replace(GRID[0], device="cuda:1"), [(0, 0)])
     with pytest.raises(InputError, match="assigns GPUs itself: use cuda"):
         list(make_engine("ray")([unit]))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
-def test_a_cluster_that_is_not_there_is_named(address: str) -> None:
+def test_an_unreachable_cluster_is_named(address: str) -> None:
     with pytest.raises(InputError, match=f"cannot use a Ray cluster at '{address}' .*refused"):
         list(make_engine("ray", address=address)([Unit(GRID[0], [(0, 0)])]))

@@ -54,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_killed_in_the_middle_it_goes_on_and_gives_the_same_tables(whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_and_gives_the_same_tables(whole: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
     program = subprocess.Popen(
         [sys.executable, "-m", "experiments.tiny", str(tmp_path), "2"],
@@ -89,7 +89,7 @@ def test_killed_in_the_middle_it_goes_on_and_gives_the_same_tables(whole: Path, 
     assert run_tiny(str(tmp_path), resume=True).done == 0
 
 
-def test_tables_say_what_the_store_holds(whole: Path) -> None:
+def test_tables_match_the_store(whole: Path) -> None:
     text = (whole / "tiny.txt").read_text(encoding="utf-8")
     results = json.loads((whole / "results.json").read_text(encoding="utf-8"))["experiments"]["tiny"]["rows"]
     with RunStore(whole / "runs.sqlite", create=False) as store:
@@ -123,7 +123,7 @@ def test_commands_quote_and_keep_types() -> None:
     assert config_of(make_parser().parse_args(shlex.split(command_of(given))[1:])) == given
 
 
-def test_grids_hold_every_row_of_the_paper() -> None:
+def test_grids_contain_every_row_of_the_paper() -> None:
     assert {row.paper for row in TABLE_2.rows if row.paper} >= {
         (backbone, method, selector)
         for backbone, method, selector in [
@@ -166,7 +166,7 @@ def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) ->
     return found
 
 
-def test_marks_stand_where_a_difference_is_real() -> None:
+def test_significant_differences_are_marked() -> None:
     rows = [
         filled("ER-GAT Random", 0.0),
         filled("ER-GAT MF*", 0.1),
@@ -185,7 +185,7 @@ def test_marks_stand_where_a_difference_is_real() -> None:
     assert any("for 3 tests" in note for note in page.notes)
 
 
-def test_figure_3_has_a_column_for_each_e_and_says_where_everything_is_kept() -> None:
+def test_figure_3_has_one_column_per_e_and_notes_when_all_nodes_are_stored() -> None:
     rows = [filled(f"ER-GAT Random, e = {e}", 0.01 * e, FIGURE_3, buffer=e) for e in (1, 20)]
     (page,) = sensitivity_pages(FIGURE_3, [*rows, filled("joint training", 0.4, FIGURE_3)])
     assert page.table is not None

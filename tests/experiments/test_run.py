@@ -1,4 +1,4 @@
-"""Runs: members side by side equal members alone; seeds, orders and splits are crossed as the configuration says."""
+"""Runs: members trained together equal single ones; seeds, orders and splits are crossed as configured."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def alone(config: RunConfig, seed: int, order: int = 0) -> tuple[AccuracyMatrix,
     ],
     ids=str,
 )
-def test_members_side_by_side_are_the_members_alone(settings: dict[str, Any]) -> None:
+def test_members_trained_together_equal_single_members(settings: dict[str, Any]) -> None:
     config = replace(QUICK, **settings)
     result = summary(config)
     for seed, (member, ids) in enumerate(zip(result["runs"], result["buffer"]["ids"], strict=True)):
@@ -69,7 +69,7 @@ def test_members_side_by_side_are_the_members_alone(settings: dict[str, Any]) ->
         assert ids == remembered
 
 
-def test_more_members_than_a_batch_holds_are_all_there_once() -> None:
+def test_members_of_several_batches_are_complete_and_unique() -> None:
     result = summary(replace(QUICK, backbone="sgc", seeds=12, epochs=1))
     assert result["seeds"] == list(range(12))
     assert [member["seed"] for member in result["runs"]] == list(range(12))
@@ -90,7 +90,7 @@ def test_seeds_are_crossed_with_class_orders() -> None:
     assert any("class orders: 2 shuffled × 2 seed(s)" in note for note in result["notes"])
 
 
-def test_measures_sum_up_the_members() -> None:
+def test_metrics_summarize_the_members() -> None:
     result = summary(replace(QUICK, denominator="M"))
     matrices = [AccuracyMatrix(member["matrix"]) for member in result["runs"]]
     pm = [performance_mean(matrix) for matrix in matrices]
@@ -103,14 +103,12 @@ def test_measures_sum_up_the_members() -> None:
     assert AccuracyMatrix(result["matrix"]) == AccuracyMatrix(mean)
 
 
-def test_a_seeded_split_is_drawn_anew_by_each_seed() -> None:
+def test_each_seed_draws_its_own_seeded_split() -> None:
     ids = summary(replace(QUICK, selector="mf", seeds=2))["buffer"]["ids"]
     assert ids[0] != ids[1], "MF has no randomness but the split's"
 
 
-def test_without_the_public_split_a_note_says_what_is_used_instead(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_public_split_is_explained_in_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ERGNN_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = replace(QUICK, split="auto", seeds=1, epochs=1)
@@ -128,7 +126,7 @@ def test_the_public_split_is_one_for_all_seeds(data_root: Path) -> None:
     assert result["buffer"]["ids"][0] == result["buffer"]["ids"][1]
 
 
-def test_the_papers_number_stands_beside_a_setting_that_the_paper_has() -> None:
+def test_the_papers_number_is_attached_to_matching_settings() -> None:
     paper = replace(QUICK, seeds=1, epochs=1, selector="mf*", protocol="paper")
     assert summary(replace(paper, backbone="gat"))["paper"]["fm"] == 0.2188
     assert summary(replace(paper, backbone="gcn"))["paper"] is None
@@ -142,7 +140,7 @@ def test_progress_counts_every_epoch_of_every_member() -> None:
         assert sum(done) == 3 * 3 * 5
 
 
-def test_a_result_is_typed_and_says_the_same_as_its_dictionary() -> None:
+def test_a_result_agrees_with_its_dictionary() -> None:
     result = run(replace(QUICK, per_class=2, selector="mf"))
     assert isinstance(result, RunResult)
     assert result.learner.method_options == {"per_class": 2, "selector": "mf"}
@@ -155,7 +153,7 @@ def test_a_result_is_typed_and_says_the_same_as_its_dictionary() -> None:
     json.loads(json.dumps(shown, allow_nan=False))
 
 
-def test_a_stream_of_the_users_own_runs_with_several_seeds() -> None:
+def test_a_custom_stream_runs_with_several_seeds() -> None:
     stream = make_stream("cora", split="seeded").stream
     config = LearnerConfig("gcn", epochs=4, method_options={"per_class": 2})
     result = run(stream, config, seeds=[0, 3])
@@ -166,7 +164,7 @@ def test_a_stream_of_the_users_own_runs_with_several_seeds() -> None:
     json.loads(json.dumps(result.to_dict(), allow_nan=False))
 
 
-def test_seeds_do_not_share_a_method_that_is_given_as_an_object() -> None:
+def test_seeds_do_not_share_a_method_object() -> None:
     stream = make_stream("cora", split="seeded").stream
     config = LearnerConfig("gcn", Replay(per_class=2), epochs=2)
     result = run(stream, config, seeds=2)
@@ -174,7 +172,7 @@ def test_seeds_do_not_share_a_method_that_is_given_as_an_object() -> None:
     assert len(config.method.buffer) == 0  # type: ignore[union-attr,arg-type]
 
 
-def test_settings_beside_a_configuration_are_refused() -> None:
+def test_settings_in_addition_to_a_configuration_are_rejected() -> None:
     with pytest.raises(InputError, match="a RunConfig already contains learner, seeds and denominator"):
         run(QUICK, seeds=3)
     with pytest.raises(InputError, match=r"seeds is \[\]; at least one is needed"):
@@ -210,7 +208,7 @@ def test_the_module_that_only_unix_has_is_not_needed(monkeypatch: pytest.MonkeyP
     assert peak_memory_mb() > 10
 
 
-def test_the_data_really_used_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_data_actually_used_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     monkeypatch.setenv("ERGNN_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -50,7 +50,7 @@ def test_differences_of_rounding_are_ties() -> None:
     assert wilcoxon([0.3 - 0.2, -(0.4 - 0.3), 0.1]) == pytest.approx(enumerated([1, -1, 1]))
 
 
-def test_wilcoxon_refuses_what_is_no_number() -> None:
+def test_wilcoxon_rejects_nan() -> None:
     with pytest.raises(InputError, match="finite"):
         wilcoxon([0.1, float("nan")])
 
@@ -73,7 +73,7 @@ def test_holm_is_between_the_p_value_and_bonferroni_and_keeps_the_order(p_values
             assert adjusted[i] <= adjusted[j]
 
 
-def test_pairs_are_what_both_rows_have() -> None:
+def test_only_common_members_are_paired() -> None:
     base = {(seed, 0): 0.3 for seed in range(10)}
     rows = {
         ("cora", "random"): base,
@@ -89,7 +89,7 @@ def test_pairs_are_what_both_rows_have() -> None:
     assert [mf.lower, mf.higher, im.lower, im.higher] == [True, False, False, True]
 
 
-def test_compare_pairs_only_what_differs_in_the_selector(tmp_path) -> None:
+def test_compare_pairs_runs_that_differ_only_in_the_selector(tmp_path) -> None:
     with RunStore(tmp_path / "runs.sqlite") as store:
         for selector, gain in (("random", 0.0), ("mf*", 0.02)):
             for per_class in (1, 5):

@@ -1,4 +1,4 @@
-"""The run store: nothing lost, nothing twice, whoever writes."""
+"""The run store: no lost or duplicate rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_rows(path: str, first: int, count: int) -> None:
             store.put(CONFIG.resolved(), some_result(seed))
 
 
-def test_a_store_gives_what_the_run_gave(tmp_path: Path) -> None:
+def test_a_store_returns_the_result_of_the_run(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     config = CONFIG.resolved()
     expected = run(config).to_dict()
@@ -58,7 +58,7 @@ def test_a_store_gives_what_the_run_gave(tmp_path: Path) -> None:
     assert runs[0].machine["torch"] == torch.__version__
 
 
-def test_a_batch_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_batch_is_stored_atomically(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.sqlite") as store:
         bad = replace(some_result(1), history=[{"selection": object()}])
         with pytest.raises(TypeError, match="cannot be stored as JSON"):
@@ -78,7 +78,7 @@ def test_keys_do_not_change() -> None:
     assert member_key(replace(config, epochs=100), 3, 0) != member_key(config, 3, 0)
 
 
-def test_settings_and_options_at_their_default_leave_keys_alone() -> None:
+def test_settings_and_options_at_their_default_do_not_change_keys() -> None:
     plain = RunConfig().resolved()
     given = RunConfig(input="features", batch_size=None, selector="mf-star", per_class=1, loss_scale="sum").resolved()
     assert member_key(given, 0, 0) == member_key(plain, 0, 0)
@@ -88,7 +88,7 @@ def test_settings_and_options_at_their_default_leave_keys_alone() -> None:
         assert other.items() <= member_config(plain.with_settings(**other).resolved()).items()
 
 
-def test_keys_leave_out_what_does_not_decide_the_numbers() -> None:
+def test_keys_omit_settings_that_do_not_affect_results() -> None:
     finetune = RunConfig(method="finetune").resolved()
     for same in ({"seeds": 3, "orders": 2}, {"denominator": "M"}, {"device": "cuda"}):
         assert member_key(finetune.with_settings(**same), 0, 0) == member_key(finetune, 0, 0)
@@ -97,7 +97,7 @@ def test_keys_leave_out_what_does_not_decide_the_numbers() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers() | st.booleans() | st.floats(-5, 5) | st.none(), max_size=5))
-def test_canonical_json_does_not_depend_on_order_or_on_whole_floats(settings: dict[str, Any]) -> None:
+def test_canonical_json_does_not_depend_on_order_or_number_type(settings: dict[str, Any]) -> None:
     turned = dict(reversed(settings.items()))
     floats = {
         k: float(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 2**53 else v
@@ -106,7 +106,7 @@ def test_canonical_json_does_not_depend_on_order_or_on_whole_floats(settings: di
     assert canonical_json(settings) == canonical_json(floats)
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_values_that_are_not_json_are_rejected() -> None:
     with pytest.raises(InputError, match="cannot be part of a stored configuration"):
         canonical_json({"a": {1, 2}})
 
@@ -123,7 +123,7 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "absent.sqlite").exists()
 
 
-def test_damage_after_the_header_is_seen_when_it_is_read(tmp_path: Path) -> None:
+def test_damage_after_the_header_is_detected_on_read(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     write_rows(str(path), 0, 40)
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""One store, two kinds of data base: the same rows, whoever writes, and however old the tables are."""
+"""SQLite and PostgreSQL stores: the same rows, concurrent writers, and migrations."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_killed_writer_leaves_whole_batches(store_path: str) -> None:
         assert store.put_all(CONFIG, [some_result(59), some_result(60)], origin=ORIGIN) == 1
 
 
-def test_both_kinds_hold_the_same(tmp_path: Path, postgresql: str) -> None:
+def test_both_databases_store_the_same_rows(tmp_path: Path, postgresql: str) -> None:
     rows = []
     for path in (tmp_path / "runs.sqlite", postgresql):
         with RunStore(path) as store:
@@ -123,7 +123,7 @@ def test_both_kinds_hold_the_same(tmp_path: Path, postgresql: str) -> None:
     assert ours[0]["class_names"] == ["naïve", "日本", "\x00", "d"]
 
 
-def test_a_batch_is_kept_whole_or_not_at_all(store_path: str) -> None:
+def test_a_batch_is_stored_atomically(store_path: str) -> None:
     with RunStore(store_path) as store:
         bad: Any = replace(some_result(1), split=None)
         with pytest.raises(InputError, match=r"(?i)not.null"):
@@ -159,7 +159,7 @@ def run_statements(path: str, statements: list[str]) -> list[list[tuple[Any, ...
         db.close()
 
 
-def test_an_older_store_is_migrated_and_its_runs_are_there(store_path: str) -> None:
+def test_an_older_store_is_migrated_with_its_runs(store_path: str) -> None:
     first_layout(store_path)
     assert "runs_by_method" not in indexes(store_path)
     for _ in range(2):
@@ -192,14 +192,14 @@ def test_processes_that_open_an_old_store_at_once_migrate_it(store_path: str) ->
     assert {"runs_by_dataset", "runs_by_method"} <= indexes(store_path)
 
 
-def test_a_later_schema_is_refused(store_path: str) -> None:
+def test_a_later_schema_is_rejected(store_path: str) -> None:
     RunStore(store_path).close()
     run_statements(store_path, ["UPDATE store SET schema = 99"])
     with pytest.raises(InputError, match=f"schema 99; this version of ergnn reads 1 to {SCHEMA_VERSION}"):
         RunStore(store_path)
 
 
-def test_a_store_that_is_not_there_is_named(postgresql: str, server: str) -> None:
+def test_a_missing_store_is_named(postgresql: str, server: str) -> None:
     with pytest.raises(InputError, match="no such run store"):
         RunStore(postgresql, create=False)
     with pytest.raises(InputError, match='database "nowhere" does not exist'):

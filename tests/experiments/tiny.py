@@ -1,4 +1,4 @@
-"""A grid small enough to be done in seconds, and a program that does it; as a script: OUT JOBS."""
+"""A grid that runs in seconds; as a script: OUT JOBS."""
 
 from __future__ import annotations
 

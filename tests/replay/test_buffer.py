@@ -1,4 +1,4 @@
-"""The experience buffer: what it holds, what it costs, and what its copies show a model."""
+"""The experience buffer: contents, size, and stored neighborhoods."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ buffers = given(
 
 @buffers
 @settings(max_examples=40, deadline=None)
-def test_the_buffer_holds_e_nodes_a_class_seen_in_order_and_none_twice(classes, e, replay, sparse, seed, p_edge):
+def test_the_buffer_stores_e_distinct_nodes_per_class_in_order(classes, e, replay, sparse, seed, p_edge):
     graph = random_graph(n=6 * classes, f=3, classes=classes, seed=seed, p_edge=p_edge, sparse=sparse)
     buffer, added = fill(graph, e, replay)
     seen = 2 * (classes // 2)
@@ -63,7 +63,7 @@ def test_the_buffer_holds_e_nodes_a_class_seen_in_order_and_none_twice(classes, 
 
 @buffers
 @settings(max_examples=40, deadline=None)
-def test_attached_nodes_keep_features_and_labels_and_the_graph_keeps_its_own(classes, e, replay, sparse, seed, p_edge):
+def test_attaching_nodes_preserves_features_and_labels(classes, e, replay, sparse, seed, p_edge):
     graph = random_graph(n=6 * classes, f=3, classes=classes, seed=seed, p_edge=p_edge, sparse=sparse)
     buffer, added = fill(graph, e, replay)
     attached, ids = buffer.attach(graph)
@@ -85,7 +85,7 @@ def test_attached_nodes_keep_features_and_labels_and_the_graph_keeps_its_own(cla
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("replay", "hops"), [("live", 2), ("isolated", 2), ("ego", 1), ("ego", 2)])
-def test_a_state_brings_the_buffer_back_through_a_safe_file(replay: str, hops: int, sparse: bool):
+def test_state_dict_round_trip_with_weights_only(replay: str, hops: int, sparse: bool):
     graph = random_graph(n=24, f=4, classes=4, sparse=sparse)
     buffer, _ = fill(graph, 2, replay, hops)
     file = io.BytesIO()
@@ -131,7 +131,7 @@ EXACT = {"gat": 2, "sage": 2, "gin": 2, "gcn": 3, "sgc": 3, "mlp": 1}
 @pytest.mark.parametrize("name", sorted(EXACT))
 @given(st.integers(0, 1000), st.booleans(), st.booleans())
 @settings(max_examples=8, deadline=None)
-def test_a_stored_neighborhood_scores_as_the_node_does_where_it_stands(name: str, seed: int, sparse: bool, loops: bool):
+def test_a_stored_neighborhood_gives_the_same_scores_as_the_graph(name: str, seed: int, sparse: bool, loops: bool):
     graph = random_graph(n=30, f=3, classes=4, seed=seed, p_edge=0.06, sparse=sparse, self_loops=loops)
     buffer, added = fill(graph, 2, "ego", EXACT[name])
     attached, ids = buffer.attach(graph)
@@ -172,7 +172,7 @@ def test_an_empty_buffer_attaches_nothing():
     assert ExperienceBuffer().nbytes == 0
 
 
-def test_what_is_added_does_not_change_with_the_callers_tensor():
+def test_the_buffer_copies_its_inputs():
     graph, nodes = random_graph(), torch.tensor([1, 2])
     buffer = ExperienceBuffer()
     buffer.add(graph, 0, nodes, torch.zeros(2))
@@ -181,14 +181,14 @@ def test_what_is_added_does_not_change_with_the_callers_tensor():
 
 
 @pytest.mark.parametrize("nodes", [[5, 5], [3, 1]], ids=["twice at once", "from an earlier task"])
-def test_a_node_is_not_remembered_twice(nodes: list[int]):
+def test_a_node_is_not_stored_twice(nodes: list[int]):
     graph, buffer = random_graph(), ExperienceBuffer()
     buffer.add(graph, 0, torch.tensor([1, 2]), torch.zeros(2))
     with pytest.raises(InputError, match=rf"node {nodes[1]} is already in the buffer"):
         buffer.add(graph, 1, torch.tensor(nodes), torch.zeros(2))
 
 
-def test_unknown_ways_of_replay_are_refused():
+def test_unknown_replay_modes_are_rejected():
     with pytest.raises(UnknownNameError, match="ego, isolated, live"):
         ExperienceBuffer("dream")
     with pytest.raises(InputError, match="hops is 0"):
@@ -197,7 +197,7 @@ def test_unknown_ways_of_replay_are_refused():
 
 @given(st.integers(1, 3), st.integers(1, 4), st.sampled_from(REPLAYS), st.integers(0, 30), st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
-def test_a_budget_is_kept_and_shared_out_fairly(classes: int, e: int, replay: str, budget: int, seed: int):
+def test_a_budget_is_respected_and_balanced_over_classes(classes: int, e: int, replay: str, budget: int, seed: int):
     graph = random_graph(n=24 * classes, f=3, classes=2 * classes, seed=seed)
     buffer, _ = fill(graph, e, replay)
     before = [(part.task, part.nodes.tolist(), part.labels.tolist()) for part in buffer.experiences]
@@ -221,7 +221,7 @@ def test_a_budget_is_kept_and_shared_out_fairly(classes: int, e: int, replay: st
         assert torch.equal(part.labels, graph.y[part.nodes])
 
 
-def test_no_age_is_favored_where_one_class_comes_again_and_again():
+def test_eviction_does_not_depend_on_age():
     """With a budget of 20 and 200 updates of one node each, reservoir sampling keeps on average 10 of either half."""
     graph = random_graph(n=4000, f=2, classes=1, p_edge=0.0)
     young = []
@@ -236,7 +236,7 @@ def test_no_age_is_favored_where_one_class_comes_again_and_again():
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
-def test_bytes_are_a_budget_too_and_nodes_can_be_removed(replay: str):
+def test_byte_budgets_and_removal_of_nodes(replay: str):
     graph = random_graph(n=40, f=4, classes=4)
     buffer, _ = fill(graph, 3, replay)
     half = buffer.nbytes // 2

@@ -1,4 +1,4 @@
-"""Coverage that gives up on hopeless candidates chooses what counting them all chooses."""
+"""Coverage with early stopping chooses the same nodes as a full count."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def crowds(draw: st.DrawFn) -> tuple[list[list[float]], list[int]]:
     st.integers(0, 3),
 )
 @settings(max_examples=150, deadline=None)
-def test_giving_up_early_never_changes_the_choice(crowd, per_class, parts, d, distance, seed) -> None:
+def test_early_stopping_never_changes_the_choice(crowd, per_class, parts, d, distance, seed) -> None:
     places, labels = crowd
     per_class = min(per_class, *(labels.count(c) for c in set(labels)))
     context = context_of(places, labels, per_class, seed)

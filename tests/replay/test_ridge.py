@@ -1,4 +1,4 @@
-"""Sets chosen together, against every set written out and solved one by one."""
+"""Jointly chosen sets against brute force over all sets."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ class Watched(SmoothedRidge):
         return super().kernel(context, candidates, others)
 
 
-def test_no_more_than_the_pool_and_the_targets_are_looked_at():
+def test_pool_and_targets_limit_the_kernel():
     context = example_context()
     selector = Watched(pool=2, targets=7)
     chosen = {tuple(selector.select(replace(context, seed=seed)).nodes.tolist()) for seed in range(6)}
@@ -261,7 +261,7 @@ def test_without_validation_nodes_training_nodes_are_the_targets(kind: type):
 
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("head", ["per-task", "growing"])
-def test_a_task_of_one_class_has_a_best_node_too(kind: type, head: str):
+def test_a_task_with_one_class(kind: type, head: str):
     selector, context = kind(), example_context(classes_per_task=1, head=head)
     problem, classes = in_order(context, selector)
     values = [written_out(problem, classes, [v]) for v in range(context.nodes.numel())]

@@ -1,4 +1,4 @@
-"""What the ridge selectors and their control compare nodes by: S²X, and gradients in the first layer."""
+"""Kernels of the ridge selectors and of their ablation: S²X, and gradients in the first layer."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_rim_is_the_cosine_of_explicit_gradients(model: str, head: str, classes:
     assert torch.allclose(SELECTORS.create("rim", target=target).score(context), expected, atol=1e-5)
 
 
-def test_the_first_matrix_is_meant_where_all_have_one_shape():
+def test_the_first_matrix_is_used_if_all_have_the_same_shape():
     model = GIN(16, 2)
     graph = example_context().graph
     graph = replace(graph, x=F.pad(graph.x, (0, 4)))
@@ -217,7 +217,7 @@ def test_the_first_matrix_is_meant_where_all_have_one_shape():
     assert first_layer_names(model, objective) == ["convs.0.nn.0.weight"]
 
 
-def test_a_module_without_a_matrix_is_refused():
+def test_a_module_without_a_matrix_is_rejected():
     class Flat(nn.Module):
         def __init__(self) -> None:
             super().__init__()

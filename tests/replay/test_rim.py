@@ -1,4 +1,4 @@
-"""Repaired influence: what its sign and its scale mean. (Its formula is held in test_ridge_kernels.py.)"""
+"""Repaired influence: the meaning of sign and scale. (test_ridge_kernels.py tests the formula.)"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_loss_without_a_gradient_scores_zero():
     assert SELECTORS.create("rim").score(context).tolist() == [0.0] * 6, "one output is always right"
 
 
-def test_without_validation_nodes_the_target_must_be_another():
+def test_missing_validation_nodes_need_another_target():
     context = example_context()
     context = replace(context, task=replace(context.task, val=context.task.val[:0]))
     with pytest.raises(InputError, match="no val nodes"):
@@ -60,6 +60,6 @@ def test_without_validation_nodes_the_target_must_be_another():
     assert SELECTORS.create("rim", target="train").select(context).nodes.numel() == 2
 
 
-def test_test_labels_are_no_target():
+def test_test_labels_are_rejected_as_target():
     with pytest.raises(UnknownNameError, match=r"choose one of: train, val$"):
         SELECTORS.create("rim", target="test")

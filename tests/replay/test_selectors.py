@@ -1,4 +1,4 @@
-"""Every selector against its definition, written out as loops."""
+"""Every selector against its definition, implemented as loops."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_ties_are_broken_by_seed_and_not_by_the_order_of_the_nodes(order: list[i
     assert counts[[5, 6]].tolist() == pytest.approx([150] * 2, abs=45)
 
 
-def test_the_tie_rate_is_the_share_of_candidates_with_an_equal_in_their_class():
+def test_the_tie_rate_is_the_fraction_of_tied_candidates():
     assert tied(list(range(8)), 0).info["tie_rate"] == 5 / 8
 
 
@@ -229,7 +229,7 @@ def test_the_tie_rate_equals_a_double_loop(values: list[int], seed: int):
 @pytest.mark.parametrize("name", NAMES)
 @given(st.integers(1, 4), st.integers(0, 20), small_graphs)
 @settings(max_examples=5, deadline=None)
-def test_every_selector_gives_e_training_nodes_a_class_and_more_e_adds_to_them(name, e, seed, graph):
+def test_every_selector_chooses_e_training_nodes_per_class_and_larger_e_adds_nodes(name, e, seed, graph):
     selector, context = SELECTORS.create(name), make_context(graph, seed=seed, per_class=1)
     e = min(e, *(int((context.labels == c).sum()) for c in context.task.classes))
     chosen = selector.select(replace(context, per_class=e))
@@ -261,7 +261,7 @@ def test_random_draws_every_node_equally_often_over_seeds():
         )
 
 
-def test_random_draws_anew_for_every_task():
+def test_random_draws_differ_between_tasks():
     context = make_context()
     draws = [SELECTORS.create("random").score(replace(context, task=replace(context.task, id=k))) for k in range(2)]
     assert not torch.equal(*draws)
@@ -352,7 +352,7 @@ def test_only_influence_on_test_nodes_is_leaky():
     assert leaky == [False, False, True]
 
 
-def test_a_selector_that_asks_for_test_labels_without_declaring_it_is_stopped():
+def test_undeclared_use_of_test_labels_raises_an_error():
     with pytest.raises(LeakageError, match="leaky"):
         Peeping().select(make_context())
     learner = Learner("sgc", "replay", epochs=1, selector=Peeping())
@@ -367,14 +367,14 @@ def test_influence_without_validation_nodes_names_the_other_targets():
         SELECTORS.create("im").select(context)
 
 
-def test_coverage_of_one_class_has_nothing_to_keep_away_from():
+def test_coverage_needs_two_classes():
     graph = random_graph(n=40, f=5, classes=4)
     one = TaskStream.from_classes(graph, classes_per_task=1)[0]
     with pytest.raises(InputError, match="one class"):
         SELECTORS.create("cm").select(replace(make_context(graph), task=one))
 
 
-def test_e_larger_than_a_class_is_refused_and_the_class_is_named():
+def test_e_larger_than_a_class_is_rejected_and_the_class_is_named():
     y = torch.tensor([0, 0, 0, 1, 0, 1, 0, 1])
     split = Split(torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5]), torch.tensor([6, 7]))
     graph = Graph(torch.rand(8, 2), torch.empty(2, 0, dtype=torch.long), y, public_split=split)
@@ -387,7 +387,7 @@ def test_e_larger_than_a_class_is_refused_and_the_class_is_named():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_scores_that_are_not_numbers_are_refused(bad: float):
+def test_scores_that_are_not_numbers_are_rejected(bad: float):
     context = make_context()
     scores = torch.zeros(context.nodes.numel())
     scores[2] = bad
@@ -395,7 +395,7 @@ def test_scores_that_are_not_numbers_are_refused(bad: float):
         best_per_class(scores, context)
 
 
-def test_scores_of_the_wrong_shape_are_refused():
+def test_scores_of_the_wrong_shape_are_rejected():
     context = make_context()
     with pytest.raises(InputError, match=r"\(3,\) scores"):
         best_per_class(torch.zeros(3), context)
@@ -417,7 +417,7 @@ def test_unknown_names_list_the_choices(name: str, options: dict):
 
 
 @pytest.mark.parametrize("options", [{"quantile": 0.0}, {"quantile": 1.0}, {"d": 0.0}, {"d": -1.0}, {"radius": 1.0}])
-def test_coverage_refuses_what_is_no_distance(options: dict):
+def test_coverage_rejects_invalid_distances(options: dict):
     with pytest.raises(InputError, match=r"quantile is|d is|no option 'radius'"):
         SELECTORS.create("cm", **options)
 

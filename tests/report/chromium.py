@@ -1,4 +1,4 @@
-"""A headless Chromium over its debugging pipe: enough of the DevTools protocol for a test, in plain Python."""
+"""A headless Chromium controlled over its debugging pipe: the parts of the DevTools protocol that tests need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the page share."""
+"""Shared fixtures of the page tests."""
 
 from __future__ import annotations
 

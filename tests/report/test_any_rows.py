@@ -1,4 +1,4 @@
-"""The page shows every stored row, whatever was run, and says what the rows are."""
+"""The page shows and describes every stored row, for any configuration."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_title_follows_the_content(runs: list[StoredRun]) -> None:
     assert "<h1>Mine</h1>" in page_of(runs, title="Mine")
 
 
-def test_a_growing_head_has_no_number_of_the_paper_beside_it(runs: list[StoredRun]) -> None:
+def test_growing_heads_are_not_compared_with_the_paper(runs: list[StoredRun]) -> None:
     gat = [run for run in runs if (run.backbone, run.method, run.protocol) == ("gat", "finetune", "paper")]
     (row,) = gather(gat)
     assert row.paper is not None
@@ -105,7 +105,7 @@ def test_text_and_page_have_the_same_numbers(runs: list[StoredRun]) -> None:
 
 
 @pytest.mark.parametrize(("name", "first"), [("t.md", "**cora"), ("t.tex", r"\begin{table}"), ("t.txt", "cora · ")])
-def test_tables_alone_by_the_file_s_name(name: str, first: str, store: Path, tmp_path: Path) -> None:
+def test_only_tables_are_written_to_text_files(name: str, first: str, store: Path, tmp_path: Path) -> None:
     assert main(["report", "--store", str(store), "-o", str(tmp_path / name)]) == 0
     text = (tmp_path / name).read_text(encoding="utf-8")
     assert text.startswith(first)
@@ -128,7 +128,7 @@ def test_figures_are_written_as_svg_and_pdf(store: Path, tmp_path: Path, capsys:
     assert "ER-GAT · IM (target=test) · LEAKY" in "".join(ET.parse(out / "matrices-cora-1.svg").getroot().itertext())
 
 
-def test_figures_without_matplotlib_say_what_to_install(
+def test_missing_matplotlib_names_the_extra(
     runs: list[StoredRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

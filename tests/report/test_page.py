@@ -1,4 +1,4 @@
-"""The page against the store it was made from, its projection against closed forms, its figures against their data."""
+"""The page against its store, its projection against closed forms, its figures against their data."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_page_is_one_whole_file(page: str) -> None:
+def test_page_is_self_contained(page: str) -> None:
     parser = _Balance()
     parser.feed(page)
     assert parser.open == []
@@ -78,7 +78,7 @@ def test_page_is_one_whole_file(page: str) -> None:
     assert "ergnn reproduce all --quick" in page
 
 
-def test_table_holds_what_the_store_holds(page: str, store: Path) -> None:
+def test_table_matches_the_store(page: str, store: Path) -> None:
     config = next(c for c in configurations() if member_config(c).get("selector") == "im")
     with RunStore(store) as opened:
         result = opened.result(config).to_dict()
@@ -92,7 +92,7 @@ def test_table_holds_what_the_store_holds(page: str, store: Path) -> None:
     assert cells[-1] == "2"
 
 
-def test_marks_what_must_not_be_quoted(page: str, rows: list[Row]) -> None:
+def test_unreliable_results_are_marked(page: str, rows: list[Row]) -> None:
     leaky = [row for row in rows if row.is_leaky]
     assert [row.config["selector_options"] for row in leaky] == [{"target": "test"}]
     assert {mark for row in rows for mark, _ in row.badges} == {"LEAKY", "QUICK", "FEW"}
@@ -102,7 +102,7 @@ def test_marks_what_must_not_be_quoted(page: str, rows: list[Row]) -> None:
     assert "seeded split" in page
 
 
-def test_every_row_has_the_command_that_gives_it_again(page: str, rows: list[Row]) -> None:
+def test_every_row_has_the_command_that_reproduces_it(page: str, rows: list[Row]) -> None:
     from ergnn.cli import make_parser
     from ergnn.commands.run import config_of
 
@@ -122,7 +122,7 @@ def test_rows_of_different_settings_never_share_a_table(rows: list[Row]) -> None
     assert sum(len(setting.rows) for setting in settings) == len(rows)
 
 
-def test_choices_are_those_of_the_store(rows: list[Row]) -> None:
+def test_choices_match_the_store(rows: list[Row]) -> None:
     paper = settings_of(rows)[0]
     page = page_of([run for row in paper.rows for run in row.runs])
     for name in SELECTORS:
@@ -238,7 +238,7 @@ def test_class_maps_show_every_training_node_and_every_kept_one() -> None:
 # ── figures ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_labels_are_apart_in_order_and_inside() -> None:
+def test_labels_are_ordered_and_do_not_overlap() -> None:
     wanted = [50.0, 50.0, 51.0, 10.0, 97.0, 98.0]
     placed = spread(wanted, gap=10, low=5, high=100)
     ordered = sorted(placed)

@@ -1,4 +1,4 @@
-"""The page in a real browser: figures are seen, tables sort, nothing is fetched and nothing complains."""
+"""The page in a browser: figures are visible, tables sort, and there are no requests and no errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def column(browser: Browser, name: str, number: int) -> list[str]:
     return list(browser.evaluate(f"[...{TABLE}.tBodies[0].rows].map(r => r.cells[{number}].dataset.v ?? '')"))
 
 
-def test_every_figure_is_seen(browser: Browser) -> None:
+def test_every_figure_is_visible(browser: Browser) -> None:
     for kind in ("growth", "sweep", "matrix", "forgetting", "choices"):
         sizes = browser.evaluate(
             f"[...document.querySelectorAll('[data-figure={kind}] svg')].map(s => s.getBoundingClientRect())"
@@ -53,13 +53,13 @@ def test_every_figure_is_seen(browser: Browser) -> None:
     assert browser.evaluate("[...document.querySelectorAll('nav a')].every(a => document.querySelector(a.hash))")
 
 
-def test_nothing_is_fetched_and_nothing_complains(browser: Browser, page: Path) -> None:
+def test_no_requests_and_no_console_errors(browser: Browser, page: Path) -> None:
     browser.evaluate("new Promise(done => setTimeout(done, 200))")
     assert browser.requests() == [page.as_uri()]
     assert browser.complaints() == []
 
 
-def test_watching_the_browser_would_notice(browser: Browser, page: Path) -> None:
+def test_browser_errors_are_detected(browser: Browser, page: Path) -> None:
     """The two lists above are not empty because nobody listens."""
     browser.evaluate(
         "console.error('heard'); new Promise(d => { const i = new Image(); i.onerror = d; i.src = 'x.png' })"

@@ -1,4 +1,4 @@
-"""The table model in its three forms, and the page of one run."""
+"""The table model as text, Markdown and LaTeX, and the output of one run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 # the table model
 
 
-def test_text_is_aligned_as_asked() -> None:
+def test_text_alignment() -> None:
     table = Table(["a", "bb", "ccc"], [["left", "mid", "9"], ["x", "", "10.5"]], "lcr", title="Title")
     assert table.to_text().splitlines() == [
         "Title",
@@ -125,7 +125,7 @@ def test_latex_has_as_many_columns_as_the_table(table: Table) -> None:
         assert row.replace(r"\&", "").count("&") == len(table.header) - 1
 
 
-def test_latex_escapes_what_would_not_compile() -> None:
+def test_latex_escapes_special_characters() -> None:
     table = Table([r"50% & $x_1$ {a} #1 ~^\ "], [["-0.5 ± 0.1 · M-1 …"], ["[0.1, -0.2]"], ["*"]])
     lines = table.to_latex().splitlines()
     assert lines[2].startswith(r"50\% \& \$x\_1\$ \{a\} \#1 \textasciitilde{}\textasciicircum{}\textbackslash{}")
@@ -160,7 +160,7 @@ def test_render_by_name() -> None:
         ((["a"], [], "x"), "align is 'x'.*l, c, r"),
     ],
 )
-def test_tables_that_are_not_rectangular_are_refused(arguments, message) -> None:
+def test_tables_that_are_not_rectangular_are_rejected(arguments, message) -> None:
     with pytest.raises(InputError, match=message):
         Table(*arguments)
 
@@ -168,7 +168,7 @@ def test_tables_that_are_not_rectangular_are_refused(arguments, message) -> None
 # one run
 
 
-def test_the_whole_page() -> None:
+def test_full_text_page() -> None:
     assert run_table(RESULT).splitlines() == [
         "cora · gat · replay · im, 1 node per class",
         "protocol paper · public split · shared head · own edges · 3 seeds",
@@ -202,7 +202,7 @@ def test_the_page_is_the_same_from_json() -> None:
     assert run_table(json.loads(json.dumps(RESULT))) == run_table(RESULT)
 
 
-def test_a_leaky_run_says_so_at_the_top_and_above_its_numbers() -> None:
+def test_leaky_runs_are_marked_at_the_top_and_above_their_numbers() -> None:
     assert LEAKY not in run_table(RESULT)
     page = run_table(result(leaky=True))
     assert page.splitlines()[2] == LEAKY
@@ -241,7 +241,7 @@ def test_upper_triangle_is_not_shown_and_gaps_below_it_are_marked() -> None:
     assert table.rows == [["after task 1", "50.00", ""], ["after task 2", "–", "90.00"]]
 
 
-def test_matrix_that_is_not_square_is_refused() -> None:
+def test_matrix_that_is_not_square_is_rejected() -> None:
     with pytest.raises(InputError, match=r"shape \[1, 2\]"):
         run_table(result(matrix=[[0.5, 0.5]]))
 
@@ -276,20 +276,20 @@ def test_many_tasks_show_the_first_and_the_last() -> None:
     assert table.rows[-1][-1] == f"{100 * matrix[22, 22]:.2f}"
 
 
-def test_remembered_nodes_of_several_seeds_show_the_first_seed() -> None:
+def test_stored_nodes_of_several_seeds_show_the_first_seed() -> None:
     kept = {"nodes": 2, "bytes": 900, "ids": [[11, 12], [21, 22], [31, 32]]}
     page = run_table(result(buffer=kept))
     assert "Buffer   2 nodes, 900 B\n         seed 3: 11, 12\n" in page
     assert "21" not in page.partition("Buffer")[2]
 
 
-def test_a_large_buffer_is_cut_short() -> None:
+def test_large_buffers_are_truncated() -> None:
     page = run_table(result(buffer={"nodes": 1000, "bytes": 5e9, "ids": list(range(1000))}))
     assert "1,000 nodes, 5.0 GB" in page
     assert "39 and 960 more" in " ".join(page.split())
 
 
-def test_unknown_memory_and_missing_extras_are_left_out() -> None:
+def test_unknown_memory_and_missing_extras_are_omitted() -> None:
     bare = {name: RESULT[name] for name in RESULT_FIELDS} | {"peak_memory_mb": None}
     page = run_table(bare)
     assert "Memory" not in page
@@ -309,11 +309,11 @@ def test_a_missing_field_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0.04, "0.0 s"), (59.9, "59.9 s"), (61, "1 min 01 s"), (3600, "1 h 00 min")]
 )
-def test_times_are_read_in_their_own_unit(seconds: float, shown: str) -> None:
+def test_times_are_formatted_in_a_suitable_unit(seconds: float, shown: str) -> None:
     assert f"Time     {shown}\n" in run_table(result(seconds=seconds))
 
 
-def test_what_selection_took_is_shown_as_a_share_of_training() -> None:
+def test_selection_time_is_shown_as_a_fraction_of_training() -> None:
     shown = run_table(result(seconds=32.1, train_seconds=20.0, select_seconds=1.0))
     assert "selection took 5 % of the training time" in shown
     assert "selection took" not in run_table(result(seconds=32.1))

@@ -38,7 +38,7 @@ def test_nodes_of_one_clique_are_alike_and_nodes_without_walks_are_zero() -> Non
     assert float(inside.min()) > float(alike[:5, 5:].max())
 
 
-def test_old_vectors_stay_until_walks_name_them_again() -> None:
+def test_old_vectors_change_only_when_walks_contain_them() -> None:
     model = trained()
     before = model.vectors(20)
     model.train(clique_walks(range(10)))  # smaller numbers, and as many as there are words

@@ -1,4 +1,4 @@
-"""Streams of walk vectors: what is seen at each task, what is kept, and that a classifier learns from it."""
+"""Streams of walk vectors: visible nodes, continued training, and a classifier on the vectors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_visible_is_what_a_search_along_edges_finds(graph: Graph, edges: str) ->
 
 @pytest.mark.parametrize("kind", ["deepwalk", "node2vec"])
 @pytest.mark.parametrize("edges", ["own", "seen", "all"])
-def test_vectors_are_there_for_exactly_what_is_visible(kind: str, edges: str) -> None:
+def test_exactly_the_visible_nodes_have_vectors(kind: str, edges: str) -> None:
     stream = stream_of(edges)
     walked = walk_stream(stream, kind, **SMALL)
     for i, (task, given_task) in enumerate(zip(walked, stream, strict=True)):
@@ -79,7 +79,7 @@ def test_vectors_are_there_for_exactly_what_is_visible(kind: str, edges: str) ->
         assert bool((walked[0].graph.x[later] == 0).all())
 
 
-def test_seed_decides_and_features_play_no_part() -> None:
+def test_vectors_depend_on_the_seed_and_not_on_features() -> None:
     stream = stream_of()
     first, again, other = (walk_stream(stream, seed=seed, **SMALL) for seed in (0, 0, 1))
     scrambled = TaskStream([replace(t, graph=replace(t.graph, x=torch.rand(t.graph.num_nodes, 7))) for t in stream])
@@ -89,7 +89,7 @@ def test_seed_decides_and_features_play_no_part() -> None:
         assert not torch.equal(first[i].graph.x, other[i].graph.x)
 
 
-def test_vectors_drift_but_are_not_made_anew() -> None:
+def test_vectors_drift_but_are_not_reset() -> None:
     stream = stream_of()
     raw = {**SMALL, "normalize": False}
     walked = walk_stream(stream, seed=0, **raw)
@@ -135,7 +135,7 @@ def test_bad_settings_are_named(kind: str, setting: dict, message: str) -> None:
         walk_settings(kind, **setting)
 
 
-def test_a_run_takes_the_classifier_of_the_walks_unless_told_otherwise() -> None:
+def test_a_run_on_walks_uses_their_classifier_by_default() -> None:
     full = RunConfig(input="deepwalk", method="finetune", protocol="paper").resolved().learner
     assert (full.backbone, full.backbone_options, full.lr, full.weight_decay) == ("mlp", {"layers": 0}, 0.1, 5e-3)
     assert RunConfig(input="node2vec", lr=0.5, backbone_options={"layers": 1}).resolved().learner.lr == 0.5
@@ -151,7 +151,7 @@ def test_a_run_takes_the_classifier_of_the_walks_unless_told_otherwise() -> None
         RunConfig(input="deepwalk", input_options={"walk": 2}).resolved()
 
 
-def test_a_run_on_cora_gives_every_member_walks_of_its_own() -> None:
+def test_each_member_of_a_run_samples_its_own_walks() -> None:
     settings = {"walks": 5, "length": 20, "dim": 32, "window": 5}
     config = RunConfig(
         "cora", input="node2vec", input_options=settings, method="finetune", protocol="paper", seeds=2, epochs=60

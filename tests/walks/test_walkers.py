@@ -126,7 +126,7 @@ def test_every_step_is_an_edge_and_walks_end_only_where_none_leads_on(graph, len
 
 @given(graph=graphs())
 @settings(max_examples=20, deadline=None)
-def test_linked_knows_every_edge(graph) -> None:
+def test_linked_is_true_for_every_edge(graph) -> None:
     n = graph.num_nodes
     source, target = torch.cartesian_prod(torch.arange(n), torch.arange(n)).T
     edges = set(map(tuple, graph.edge_index.T.tolist()))
