@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ergnn.commands.folder_options import add_command, add_threads, use_threads
 
 if TYPE_CHECKING:
-    from ergnn.folder.scoring import HeldOut
+    from ergnn.evaluation import HeldOut
 
 MOST_CLASSES = 12
 """Classes whose confusion matrix fits a terminal."""

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from ergnn.errors import InputError
-from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
-from ergnn.folder.prediction import find_all
-from ergnn.folder.scoring import score_updates
+from ergnn.folder.graph import SPLITS, Array, StoredGraph
+from ergnn.folder.scoring import predict_held_out
 from ergnn.folder.snapshot import Record, Snapshot, make_learner, write_records, write_snapshot
-from ergnn.folder.updates import write_adjacency
+from ergnn.folder.updates import remove_rows, write_adjacency
 from ergnn.folder.versions import current_version, drop_after
 
 
@@ -22,7 +21,7 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
 
     Call it in a transaction.
     """
-    nodes = np.unique(find_all(base.graph, ids))
+    nodes = np.unique(base.graph.find_all(ids))
     if not len(nodes):
         raise InputError("no node was named; there is nothing to forget")
     connection, number = base.connection, current_version(base.connection)[1] + 1
@@ -30,30 +29,26 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
     label, split, update = base.graph.labels(nodes)
     trained = (label >= 0) & (split == SPLITS.index("train"))
     edges = _remove(base, nodes, number)
-    left = base.version.nodes - len(nodes)
-    graph = StoredGraph.of(connection, replace(base.version, number=number, nodes=left))
+    sizes: dict[str, Any] = {
+        "nodes": base.version.nodes - len(nodes),
+        "edges": base.version.edges - edges,
+        "labeled": base.version.labeled - int((label >= 0).sum()),
+    }
+    graph = StoredGraph(connection, replace(base.version, number=number, **sizes))
     records = [_without(record, split[update == record["update"]]) for record in base.records]
     remembered = int(np.isin(base.learner.buffer.nodes.cpu().numpy(), nodes).sum())
-    retrain = retrain and not base.learner.exact  # whose state is that of learning again
-    after = replace(
-        base, graph=graph, records=records, learner=make_learner(base.settings) if retrain else base.learner
-    )
+    after = replace(base, graph=graph, records=records)
+    replaced: list[list[Any]] = []
+    retrain = retrain and not base.learner.exact  # the state of an exact learner is that of learning again
     if retrain:
-        records[:] = [{**record, **after.learn(record["update"])} for record in records]
-        replaced: list[list[Any]] = []
+        after = replace(after, learner=make_learner(base.settings))
+        records[:] = [{**record, **after.learn([record["update"]])} for record in records]
     else:
         replaced = after.learner.forget(after, nodes)
-    scores = score_updates(after, base.settings.eval_samples)
+    scores = predict_held_out(after, base.settings.eval_samples).scores()
     if records:
         records[-1] = {**records[-1], "scores": scores, "remembered": len(after.learner.buffer)}
-    write_snapshot(
-        after,
-        number,
-        nodes=left,
-        edges=base.version.edges - edges,
-        labeled=base.version.labeled - int((label >= 0).sum()),
-        state={"digest": ""},
-    )
+    write_snapshot(after, number, **sizes, state={"digest": ""})
     changed = [new for new, old in zip(records, base.records, strict=True) if new != old]
     write_records(connection, changed, number)
     return {
@@ -74,22 +69,18 @@ def forget_nodes(base: Snapshot, ids: Sequence[str], retrain: bool = False) -> d
 def _remove(base: Snapshot, nodes: Array, version: int) -> int:
     """Take nodes and their edges out of the graph from a version on; returns how many edges there were."""
     graph, connection = base.graph, base.connection
-    for table in ("nodes", "labels", "adjacency"):
-        connection.execute(
-            f"UPDATE {table} SET removed = ? WHERE removed IS NULL AND node IN (SELECT value FROM json_each(?))",
-            (version, json_list(nodes)),
-        )
     incoming = graph.neighbors(nodes)[1]
+    targets = np.setdiff1d(incoming, nodes)
     if base.settings.directed:  # lists say who leads to a node, not where it leads
-        indptr, indices = graph.read_graph()
-        targets = np.searchsorted(indptr, np.flatnonzero(np.isin(indices, nodes)), side="right") - 1
-    else:
-        targets = incoming
-    targets = np.setdiff1d(targets, nodes)
+        targets = np.setdiff1d(graph.nodes(), nodes)
     row, source = graph.neighbors(targets)
-    stays = ~np.isin(source, nodes)
-    write_adjacency(connection, targets, np.stack([source, targets[row]])[:, stays], version)
-    return len(incoming) + int((~stays).sum())
+    gone = np.isin(source, nodes)
+    changed = np.unique(targets[row[gone]])
+    stays = ~gone & np.isin(targets[row], changed)
+    for table in ("nodes", "labels", "adjacency"):
+        remove_rows(connection, table, nodes, version)
+    write_adjacency(connection, changed, np.stack([source, targets[row]])[:, stays], version)
+    return len(incoming) + int(gone.sum())
 
 
 def _without(record: Record, splits: Array) -> Record:

@@ -26,12 +26,10 @@ class LocalGraph:
     Args:
         graph: the part; its last node is the empty one.
         nodes: the number in the whole graph of each of the others.
-        closed: whether no edge was cut off, so that every node sees what it sees in the whole graph.
     """
 
     graph: Graph
     nodes: Array
-    closed: bool
 
     def places(self, nodes: Array) -> Tensor:
         """Where nodes of the whole graph stand in the part."""
@@ -52,30 +50,28 @@ def read_subgraph(
         labels: nodes whose labels may be seen, and their classes; by default none.
     """
     frontier = nodes = np.unique(roots)
-    sources: list[Array] = []
-    targets: list[Array] = []
+    sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for hop in range(hops + 1 if hops else 0):
         row, source = stored.neighbors(frontier)
-        targets.append(frontier[row])
-        if hop == hops:  # the rim: only loops stay what they are
-            sources.append(np.where(source == frontier[row], source, -1))
-            break
+        target = frontier[row]
+        if hop == hops:  # the rim: all edges but loops come from the empty node
+            source = np.where(source == target, source, -1)
         sources.append(source)
-        frontier = np.setdiff1d(source, nodes)
-        nodes = np.union1d(nodes, frontier)
-    empty, closed = len(nodes), not (sources and (sources[-1] < 0).any()) and hops > 0
-    edges = np.empty((2, 0), np.int64)
-    if sources:
-        source, target = np.concatenate(sources), np.concatenate(targets)
-        edges = np.stack([np.where(source < 0, empty, np.searchsorted(nodes, source)), np.searchsorted(nodes, target)])
-        edges = edges[:, np.lexsort(edges)]
-    y = np.full(empty + 1, UNLABELED, np.int64)
+        targets.append(target)
+        if hop < hops:
+            frontier = np.setdiff1d(source, nodes)
+            nodes = np.union1d(nodes, frontier)
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    place = np.where(source < 0, len(nodes), np.searchsorted(nodes, source))
+    edges = np.stack([place, np.searchsorted(nodes, target)])
+    y = np.full(len(nodes) + 1, UNLABELED, np.int64)
     if labels is not None:
         y[np.searchsorted(nodes, labels[0])] = labels[1]
     if stored.dense:
         limits.check_bytes(4 * stored.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
     x = _with_empty_row(stored.features(nodes))
-    return LocalGraph(Graph(x, torch.from_numpy(edges), torch.from_numpy(y)), nodes, closed)
+    graph = Graph(x, torch.from_numpy(edges[:, np.lexsort(edges)]), torch.from_numpy(y))
+    return LocalGraph(graph, nodes)
 
 
 def _with_empty_row(features: Any) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import InputError
-from ergnn.folder.graph import Array, ExtendedGraph, StoredGraph
+from ergnn.folder.graph import Array, ExtendedGraph
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.updates import prepare_update
 
@@ -30,7 +30,7 @@ def predictions(
         snapshot = _extended(snapshot, nodes, edges)
         ids = list(nodes.ids) if ids is None else ids
     wanted = [str(text) for text in ids or ()]
-    numbers = find_all(snapshot.graph, wanted)
+    numbers = snapshot.graph.find_all(wanted)
     columns = _columns(snapshot, classes)
     names = [snapshot.classes[c] for c in columns]
     step = len(wanted) if snapshot.learner.all_at_once else chunk
@@ -45,24 +45,12 @@ def predictions(
             yield wanted[start + first : start + first + chunk], names, out[first : first + chunk]
 
 
-def find_all(graph: StoredGraph, ids: Sequence[str]) -> Array:
-    """The numbers of nodes, all of which must be in the graph."""
-    numbers = graph.find(ids)
-    lost = np.flatnonzero(numbers < 0)
-    if lost.size:
-        raise InputError(f"node {truncate(ids[lost[0]])} is not in the graph ({lost.size} such id(s))")
-    return numbers
-
-
 def _columns(snapshot: Snapshot, classes: Sequence[str] | None) -> list[int]:
-    known = snapshot.learner.classes()
-    if classes is None:
-        return known
-    names = [snapshot.classes[c] for c in known]
-    for name in classes:
-        if name not in names:
-            raise InputError(f"class {truncate(name)} has not been learned; these have: {', '.join(names)[:300]}")
-    return [known[names.index(name)] for name in dict.fromkeys(classes)]
+    known = {snapshot.classes[c]: c for c in snapshot.learner.classes()}
+    for name in classes or ():
+        if name not in known:
+            raise InputError(f"class {truncate(name)} has not been learned; these have: {', '.join(known)[:300]}")
+    return [known[name] for name in dict.fromkeys(known if classes is None else classes)]
 
 
 def _extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> Snapshot:
@@ -75,8 +63,5 @@ def _extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> 
     if not len(lost) and edges is None:
         return snapshot
     bare = NodeTable(nodes.ids, features=nodes.features, feature_names=nodes.feature_names)
-    version = snapshot.version
-    update = prepare_update(
-        snapshot.graph, snapshot.settings, version.state, snapshot.classes, version.edges, bare, edges
-    )
+    update = prepare_update(snapshot, bare, edges)
     return replace(snapshot, graph=ExtendedGraph(snapshot.graph, update.ids, update.features, update.edges))

@@ -11,8 +11,8 @@ from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError
 from ergnn.folder.database import FolderError
 from ergnn.folder.graph import Array
-from ergnn.folder.learning import NetworkLearner
 from ergnn.folder.local import read_subgraph
+from ergnn.folder.network_learner import NetworkLearner
 from ergnn.folder.snapshot import Snapshot
 
 

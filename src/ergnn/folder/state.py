@@ -1,4 +1,4 @@
-"""A learner's state as JSON, tensors and rows, and back. Whatever does not fit is refused."""
+"""A learner's state as JSON, tensors and rows, and back."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ergnn.errors import ErgnnError
-from ergnn.folder.database import MALFORMED, FolderError, checksum, damaged, insert
+from ergnn.folder.database import FolderError, damaged, insert, reading_values, select
 from ergnn.folder.versions import Version, get_blob, put_blob
 from ergnn.learner import Learner
 
@@ -26,9 +25,9 @@ def pack(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
         tensors[path] = value.detach().cpu().contiguous()
         return {TENSOR: path}
     if isinstance(value, dict):
-        return {str(key): pack(entry, tensors, f"{path}.{key}" if path else str(key)) for key, entry in value.items()}
+        return {str(key): pack(entry, tensors, f"{path}.{key}".lstrip(".")) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [pack(entry, tensors, f"{path}.{i}" if path else str(i)) for i, entry in enumerate(value)]
+        return [pack(entry, tensors, f"{path}.{i}".lstrip(".")) for i, entry in enumerate(value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -57,7 +56,7 @@ def write_learner(connection: sqlite3.Connection, learner: Learner, version: int
     pack(_without_buffer(state["method"]), tensors)
     if tensors:
         put_blob(connection, version, "method", save(tensors))
-    insert(connection, "remembered", "version, place, task, node, class, score, rank", _remembered(learner, version))
+    insert(connection, "remembered", _remembered(learner, version))
 
 
 def _remembered(learner: Learner, version: int) -> Iterator[tuple[Any, ...]]:
@@ -85,8 +84,8 @@ def _without_buffer(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_learner(connection: sqlite3.Connection, version: Version, learner: Learner) -> None:
-    """Bring a new learner to the state of a version."""
-    try:
+    """Give a new learner the state of a version."""
+    with reading_values(f"the learner of version {version.number}"):
         state = dict(version.state["learner"])
         weights = load_tensors(get_blob(connection, version.number, "weights") or b"")
         method = get_blob(connection, version.number, "method")
@@ -94,31 +93,21 @@ def read_learner(connection: sqlite3.Connection, version: Version, learner: Lear
         if learner.method.buffer is not None:
             state["method"]["buffer"] = _read_buffer(connection, version, learner.method.buffer.state_dict())
         learner.load_state_dict({**state, "model": weights})
-    except ErgnnError as error:
-        raise FolderError(f"the learner of version {version.number} cannot be read: {error}") from None
-    except MALFORMED as error:
-        text = f"{type(error).__name__}: {str(error)[:200]}"
-        raise FolderError(f"the learner of version {version.number} cannot be read ({text}): it is damaged") from None
 
 
 def _read_buffer(connection: sqlite3.Connection, version: Version, empty: dict[str, Any]) -> dict[str, Any]:
     """The state of the buffer, from the rows of what is remembered."""
-    rows = connection.execute("SELECT * FROM remembered WHERE version = ? ORDER BY place", (version.number,)).fetchall()
-    if len(rows) != version.remembered or any(row[-1] != checksum(*row[:-1]) for row in rows):
-        raise damaged("what is remembered")
+    rows = select(connection, "remembered", "version = :v ORDER BY place", v=version.number)
+    if len(rows) != version.remembered:
+        raise damaged("the table remembered")
     classes = {c for task in version.state["learner"]["classes"] for c in task}
     parts: dict[int, list[tuple[int, int, float]]] = {}
-    for _, _, task, node, label, score, _, _ in rows:
+    for _, _, task, node, label, score, _ in rows:
         if not 0 <= node < version.next_node or label not in classes:
             raise FolderError(f"node {node} of class {label} cannot be remembered: the database is damaged")
         parts.setdefault(task, []).append((node, label, math.nan if score is None else score))
-    experiences = [
-        {
-            "task": task,
-            "nodes": torch.tensor([row[0] for row in part]),
-            "labels": torch.tensor([row[1] for row in part]),
-            "scores": torch.tensor([row[2] for row in part], dtype=torch.float32),
-        }
-        for task, part in parts.items()
-    ]
+    experiences = []
+    for task, part in parts.items():
+        nodes, labels, scores = map(torch.tensor, zip(*part, strict=True))
+        experiences.append({"task": task, "nodes": nodes, "labels": labels, "scores": scores.float()})
     return {**empty, "experiences": experiences}

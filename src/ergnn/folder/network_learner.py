@@ -1,12 +1,12 @@
-"""The learner of a folder: how it learns an update, predicts, and is stored. One class per kind of method."""
+"""The network of a folder: how it learns an update, predicts, and is stored."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ergnn.callbacks import Callback
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError, InputError
-from ergnn.folder.database import MALFORMED, FolderError, checksum, from_json, insert, to_json, transaction
+from ergnn.folder.database import MALFORMED, FolderError, from_json, insert, select, to_json, transaction
 from ergnn.folder.graph import Array, StoredGraph
 from ergnn.folder.local import LocalGraph, read_subgraph
 from ergnn.folder.settings import Settings
@@ -41,6 +41,7 @@ class Checkpoints(Callback):
     """Checkpoints of the update that is being learned, in the table ``checkpoint``.
 
     Args:
+        connection: the writer's.
         seconds: time between two of them; 0 writes one after every epoch.
         on_epoch: called after every epoch.
     """
@@ -57,65 +58,19 @@ class Checkpoints(Callback):
             text = to_json(pack(progress.state_dict(), tensors))
             data = save(tensors)
             with transaction(self.connection):
-                insert(self.connection, "checkpoint", "one, state, tensors", [(1, text, data)], "REPLACE")
+                insert(self.connection, "checkpoint", [(1, text, data)], "REPLACE")
             self._last = monotonic()
         if self.on_epoch is not None:
             self.on_epoch()
 
     def read(self) -> dict[str, Any] | None:
         """The newest checkpoint; None if there is none, or none that is intact: learning then begins anew."""
-        row = self.connection.execute("SELECT one, state, tensors, checksum FROM checkpoint").fetchone()
         try:
-            if row is None or row[3] != checksum(*row[:3]):
-                return None
-            state: dict[str, Any] = unpack(from_json(row[1]), load_tensors(row[2]))
+            _, text, data = select(self.connection, "checkpoint")[0]
+            state: dict[str, Any] = unpack(from_json(text), load_tensors(data))
             return state
         except (*MALFORMED, FolderError):
             return None
-
-
-class FolderLearner(Protocol):
-    """What a folder asks of a learner.
-
-    Attributes:
-        exact: whether the model depends on the present graph only, so that nothing of a forgotten node is left in it.
-        all_at_once: whether many nodes are scored together rather than a chunk at a time.
-    """
-
-    exact: bool
-    all_at_once: bool
-
-    @property
-    def num_tasks(self) -> int: ...
-
-    @property
-    def buffer(self) -> ExperienceBuffer: ...
-
-    def classes(self) -> list[int]: ...
-
-    def learn(
-        self,
-        graph: StoredGraph,
-        update: int,
-        train: tuple[Array, Array],
-        val: tuple[Array, Array],
-        names: list[str],
-        checkpoints: Checkpoints | None = None,
-    ) -> dict[str, Any]: ...
-
-    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]: ...
-
-    def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
-    ) -> Iterator[tuple[Array, Array]]: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def describe(self, classes: list[str]) -> dict[str, Any]: ...
-
-    def write(self, connection: sqlite3.Connection, version: int) -> None: ...
-
-    def read(self, connection: sqlite3.Connection, version: Version) -> None: ...
 
 
 class NetworkLearner:
@@ -125,7 +80,9 @@ class NetworkLearner:
     """
 
     exact = False
+    """Whether the model depends on the present graph only, so that nothing of a forgotten node is left in it."""
     all_at_once = False
+    """Whether many nodes are scored together rather than a chunk at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -159,29 +116,20 @@ class NetworkLearner:
         return sorted(self.learner.classes().tolist()) if self.num_tasks else []
 
     def learn(
-        self,
-        graph: StoredGraph,
-        update: int,
-        train: tuple[Array, Array],
-        val: tuple[Array, Array],
-        names: list[str],
-        checkpoints: Checkpoints | None = None,
+        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
     ) -> dict[str, Any]:
-        """Learn an update; returns its task, classes, drift and the number of nodes that were read.
+        """Learn the training nodes of some updates as one task; a selector may look at their validation nodes.
 
-        Args:
-            update: its number.
-            train: nodes and their classes; if there are none, nothing is learned.
-            val: the same for nodes that a selector may look at.
-            names: of all classes.
+        Returns the number of the task, its classes, the drift and the number of nodes that were read.
         """
+        train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
         if not len(train[0]):
             return {"task": None, "classes": [], "drift": None, "touched": 0}
-        self._check_size(graph.num_features)
+        self._check_size(snapshot.graph.num_features)
         remembered = [(part.nodes.cpu().numpy(), part.labels.cpu().numpy()) for part in self.buffer.experiences]
-        labels = tuple(np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
-        local = read_subgraph(graph, labels[0], self.reach, self.settings.limits, (labels[0], labels[1]))
-        seen = replace(local.graph, class_names=tuple(names))
+        nodes, labels = (np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
+        local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
+        seen = replace(local.graph, class_names=tuple(snapshot.classes))
         classes = tuple(int(c) for c in np.unique(train[1]))
         none = torch.empty(0, dtype=torch.long)
         task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
@@ -191,14 +139,8 @@ class NetworkLearner:
         self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
         self.buffer.trim(**self._budgets)
         self.learner.set_graph(None)
-        drift = _drift(before, self._encoder())
-        return {"task": task.id, "classes": [names[c] for c in classes], "drift": drift, "touched": len(local.nodes)}
-
-    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
-        """Take nodes out of the buffer; returns the nodes that take their place."""
-        from ergnn.folder.replacement import replace_remembered
-
-        return replace_remembered(snapshot, self, nodes)
+        drift, names = _drift(before, self._encoder()), [snapshot.classes[c] for c in classes]
+        return {"task": task.id, "classes": names, "drift": drift, "touched": len(local.nodes)}
 
     def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
         resume = None if checkpoints is None else checkpoints.read()
@@ -212,17 +154,25 @@ class NetworkLearner:
                 "and observe it again"
             ) from None
 
-    def probabilities(self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK) -> Iterator[Any]:
+    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
+        """Take nodes out of the buffer; returns the nodes that take their place."""
+        from ergnn.folder.replacement import replace_remembered
+
+        return replace_remembered(snapshot, self, nodes)
+
+    def probabilities(
+        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+    ) -> Iterator[tuple[Array, Array]]:
         """Places in ``nodes`` and probabilities ``[n, num_classes]``, a chunk at a time."""
         order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
         columns = self.learner.classes().cpu().numpy()
         for start in range(0, len(nodes), chunk):
             mine = order[start : start + chunk]
             local = self.local(graph, nodes[mine])
-            with torch.no_grad():
-                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph).cpu().numpy()
             out = np.zeros((len(mine), num_classes))
-            out[:, columns] = found
+            with torch.no_grad():
+                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph)
+            out[:, columns] = found.cpu().numpy()
             yield mine, out
 
     def local(self, graph: StoredGraph, nodes: Array) -> LocalGraph:
@@ -239,11 +189,12 @@ class NetworkLearner:
             "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
         }
 
+    def state(self) -> dict[str, Any]:
+        """What is not stored as tensors or rows, as JSON."""
+        return learner_state(self.learner)
+
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         write_learner(connection, self.learner, version)
-
-    def state(self) -> dict[str, Any]:
-        return learner_state(self.learner)
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
         read_learner(connection, version, self.learner)
@@ -271,9 +222,9 @@ class NetworkLearner:
             with torch.device("meta"):
                 model: nn.Module = BACKBONES.create(name, in_channels=num_features, out_channels=2, **options)
                 return model
+        except InputError:
+            raise
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"backbone {name!r} cannot be made with these options: {error}") from None
 
 
