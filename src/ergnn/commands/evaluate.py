@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
 
 def evaluate_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
-    from ergnn.folder.scoring import CLOSED_FORM
+    from ergnn.folder.prediction import CLOSED_FORM
 
     use_threads(args)
     folder = LearnerFolder(args.folder)

@@ -15,8 +15,7 @@ from ergnn.analytic import Features, Inputs, NormalizedAdjacency, RidgeSolution,
 from ergnn.analytic.state import choose
 from ergnn.errors import InputError
 from ergnn.folder.database import FolderError
-from ergnn.folder.graph import SPLITS, Array, StoredGraph
-from ergnn.folder.local import LocalGraph, read_subgraph
+from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
 from ergnn.folder.row_cache import RowCache
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import load_tensors
@@ -28,8 +27,6 @@ from ergnn.replay.buffer import Experience, ExperienceBuffer
 if TYPE_CHECKING:
     from ergnn.folder.network_learner import Checkpoints
     from ergnn.folder.snapshot import Snapshot
-
-TRAIN = SPLITS.index("train")
 
 
 class AnalyticLearner:
@@ -69,7 +66,7 @@ class AnalyticLearner:
         """The training nodes of each update: all labels count."""
         buffer = ExperienceBuffer()
         if self._graph is not None:
-            nodes, labels, _, updates = map(torch.from_numpy, self._graph.labeled("split = :train", train=TRAIN))
+            nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
             for update in updates.unique():
                 mine = updates == update
                 score = torch.full((int(mine.sum()),), torch.nan)
@@ -99,7 +96,7 @@ class AnalyticLearner:
         Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
         """
         graph, maps = snapshot.graph, self.method.maps
-        train, labels, _, _ = graph.labeled("split = :train", train=TRAIN)
+        train, labels, _ = graph.split("train")
         self._graph, self._cache, self.solution = graph, None, None
         if not len(train):
             return 0

@@ -15,7 +15,7 @@ import socket
 import sqlite3
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -49,7 +49,6 @@ COLUMNS = {
     "row_cache": "one, version, layout",
 }
 """The columns of each table that its checksums cover: all but ``removed`` and ``checksum``, in the table's order."""
-ENCODERS: dict[type, Callable[[Any], bytes]] = {bytes: bytes, int: b"%d".__mod__, str: str.encode}
 
 Row = tuple[Any, ...]
 
@@ -64,12 +63,8 @@ class BusyError(FolderError):
 
 def checksum(*values: Any) -> int:
     """CRC-32 of the values of a row."""
-    parts = [b"" if value is None else ENCODERS.get(type(value), _as_text)(value) for value in values]
+    parts = [value if type(value) is bytes else b"" if value is None else str(value).encode() for value in values]
     return zlib.crc32(b"\x1f".join(parts))
-
-
-def _as_text(value: Any) -> bytes:
-    return str(value).encode()
 
 
 def insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], verb: str = "INSERT") -> None:

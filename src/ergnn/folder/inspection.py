@@ -9,7 +9,7 @@ from typing import Any
 
 from ergnn.evaluation import forgetting, measures
 from ergnn.folder.database import FILE, reading_values
-from ergnn.folder.scoring import predict_held_out
+from ergnn.folder.prediction import predict_held_out
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.versions import kept_versions
 

@@ -19,8 +19,7 @@ from ergnn.folder import database, versions
 from ergnn.folder.database import FolderError, from_json, insert, reading_values, select, transaction, wrap_errors
 from ergnn.folder.graph import SPLITS, Array, StoredGraph
 from ergnn.folder.network_learner import CHUNK, Checkpoints
-from ergnn.folder.prediction import predictions
-from ergnn.folder.scoring import learn_offline, predict_held_out
+from ergnn.folder.prediction import learn_offline, predict_held_out, predictions
 from ergnn.folder.settings import Settings, read_settings, write_settings
 from ergnn.folder.snapshot import (
     Record,
@@ -233,7 +232,7 @@ class LearnerFolder:
             version: an older version that is kept.
             task_known: whether only the classes of a node's own update compete.
             offline: predict by a learner that is trained on the labels of all updates at once; the folder stays as it
-                is. See :func:`ergnn.folder.scoring.learn_offline`.
+                is. See :func:`ergnn.folder.prediction.learn_offline`.
         """
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
             learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot

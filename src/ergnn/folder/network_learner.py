@@ -17,8 +17,7 @@ from ergnn.callbacks import Callback
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError, InputError
 from ergnn.folder.database import MALFORMED, FolderError, from_json, insert, select, to_json, transaction
-from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.local import LocalGraph, read_subgraph
+from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, unpack, write_learner
 from ergnn.folder.versions import Version
@@ -156,7 +155,7 @@ class NetworkLearner:
 
     def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
         """Take nodes out of the buffer; returns the nodes that take their place."""
-        from ergnn.folder.replacement import replace_remembered
+        from ergnn.folder.forgetting import replace_remembered
 
         return replace_remembered(snapshot, self, nodes)
 

@@ -15,7 +15,7 @@ from ergnn.errors import InputError, UnknownNameError
 from ergnn.folder import database, versions
 from ergnn.folder.analytic_learner import AnalyticLearner
 from ergnn.folder.database import VISIBLE, FolderError, damaged, from_json, insert, reading_values, select, to_json
-from ergnn.folder.graph import SPLITS, Array, StoredGraph
+from ergnn.folder.graph import Array, StoredGraph
 from ergnn.folder.network_learner import NETWORK_METHODS, Checkpoints, NetworkLearner
 from ergnn.folder.settings import Settings, read_settings
 from ergnn.folder.versions import Version
@@ -77,7 +77,7 @@ class Snapshot:
             samples: the most nodes in all; if there are more, each update gives its share in an order drawn by seed and
                 update, so that a smaller sample is part of a larger one.
         """
-        nodes, classes, _, updates = self.graph.labeled("split = :test", test=SPLITS.index("test"))
+        nodes, classes, updates = self.graph.split("test")
         counts = np.bincount(updates, minlength=len(self.records))
         with reading_values("the updates"):
             if counts.tolist() != [record["members"]["test"] for record in self.records]:
