@@ -177,7 +177,7 @@ class AnalyticLearner:
         state = dict(version.state["learner"])
         if not state:
             return
-        tensors = load_tensors(get_blob(connection, version.number, "weights") or b"")
+        tensors = load_tensors(get_blob(connection, version.number, "weights"))
         self.chosen, self.sketch = [each.name for each in self.method.maps].index(state.pop("map")), state.pop("sketch")
         width = self.method.maps[self.chosen].num_blocks * (self.sketch or self._graph.num_features) + 1
         weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)

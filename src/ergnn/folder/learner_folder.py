@@ -62,7 +62,7 @@ class LearnerFolder:
 
     @property
     def settings(self) -> Settings:
-        with self._reading() as connection:
+        with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
             return read_settings(connection)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
@@ -247,7 +247,7 @@ class LearnerFolder:
 
     def check(self) -> list[str]:
         """Verify every checksum and SQLite's own structures; returns what is wrong."""
-        with self._reading() as connection:
+        with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
             return database.check_database(connection)
 
     def forget(self, ids: Sequence[str], *, retrain: bool = False) -> dict[str, Any]:
@@ -301,11 +301,6 @@ class LearnerFolder:
                 versions.set_current(connection, wanted, newest)
                 versions.add_log(connection, "rollback", version=wanted)
         return wanted
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
-            yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:

@@ -19,8 +19,8 @@ from ergnn.errors import ErgnnError, InputError
 from ergnn.folder.database import MALFORMED, FolderError, from_json, insert, select, to_json, transaction
 from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
 from ergnn.folder.settings import Settings
-from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, unpack, write_learner
-from ergnn.folder.versions import Version
+from ergnn.folder.state import load_tensors, pack, read_experiences, remembered_rows, unpack
+from ergnn.folder.versions import Version, get_blob, put_blob
 from ergnn.learner import Learner
 from ergnn.methods import LearnerView
 from ergnn.nn.backbones import BACKBONES, Backbone
@@ -189,14 +189,36 @@ class NetworkLearner:
         }
 
     def state(self) -> dict[str, Any]:
-        """What is not stored as tensors or rows, as JSON."""
-        return learner_state(self.learner)
+        """What is not stored as tensors or rows; without times, so that the same learning gives the same state."""
+        state = self.learner.state_dict()
+        del state["model"], state["method"]
+        for entry in state["history"]:
+            entry["train_seconds"] = entry["select_seconds"] = 0.0
+        packed: dict[str, Any] = pack({**state, "method": self._method_state()}, {})
+        return packed
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
-        write_learner(connection, self.learner, version)
+        """Store weights, the method's tensors and what is remembered with a version that is there already."""
+        model, tensors = self.learner.model, dict[str, Tensor]()
+        weights = {} if model is None else {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
+        put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
+        pack(self._method_state(), tensors)
+        if tensors:
+            put_blob(connection, version, "method", save(tensors))
+        insert(connection, "remembered", remembered_rows(self.buffer, version))
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        read_learner(connection, version, self.learner)
+        """Give a new learner the state of a version."""
+        state, buffer = dict(version.state["learner"]), self.learner.method.buffer
+        tensors = get_blob(connection, version.number, "method")
+        method = unpack(state["method"], {} if tensors is None else load_tensors(tensors))
+        if buffer is not None:
+            method["buffer"] = {**buffer.state_dict(), "experiences": read_experiences(connection, version)}
+        weights = load_tensors(get_blob(connection, version.number, "weights"))
+        self.learner.load_state_dict({**state, "method": method, "model": weights})
+
+    def _method_state(self) -> dict[str, Any]:
+        return {name: value for name, value in self.learner.method.state_dict().items() if name != "buffer"}
 
     def _encoder(self) -> dict[str, Tensor]:
         state = {} if self.learner.model is None else self.learner.model.state_dict()

@@ -82,14 +82,14 @@ class Snapshot:
         with reading_values("the updates"):
             if counts.tolist() != [record["members"]["test"] for record in self.records]:
                 raise damaged("the test nodes")
-        order = np.argsort(updates, kind="stable")
-        if samples is not None and counts.any():
-            share = max(1, samples // np.count_nonzero(counts))
-            parts = np.split(order, np.cumsum(counts)[:-1])
-            for number in np.flatnonzero(counts > share):
-                drawn = np.random.default_rng([self.settings.seed, int(number)]).permutation(int(counts[number]))
-                parts[number] = parts[number][drawn[:share]]
-            order = np.concatenate(parts)
+        share = len(nodes) if samples is None else max(1, samples // max(1, int((counts > 0).sum())))
+        parts = [np.empty(0, np.int64)]
+        for number in np.flatnonzero(counts):
+            mine = np.flatnonzero(updates == number)
+            if len(mine) > share:
+                mine = mine[np.random.default_rng([self.settings.seed, int(number)]).permutation(len(mine))[:share]]
+            parts.append(mine)
+        order = np.concatenate(parts)
         return nodes[order], classes[order], updates[order]
 
     def learn(self, updates: Iterable[int], checkpoints: Checkpoints | None = None) -> Record:
