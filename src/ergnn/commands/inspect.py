@@ -47,7 +47,7 @@ def inspect_command(args: argparse.Namespace) -> int:
     if args.offline:
         found["offline"] = offline_scores(folder, args.version)[1]
     if args.out:
-        from ergnn.folder.page import page_of
+        from ergnn.report.folder_page import page_of
 
         with output(args.out) as file:
             file.write(page_of(found))
