@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
     *("lazy", "errors", "config", "registry", "signatures", "plugins"),
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
-    *("training", "replay", "analytic", "methods"),
+    *("training", "replay", "analytic", "watch", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
     *("testing", "experiments", "report", "folder", "commands", "cli", "__main__"),
 )

@@ -13,6 +13,7 @@ from ergnn.folder.database import FILE, checksum
 from ergnn.folder.scoring import forgetting, predict_held_out
 from ergnn.folder.snapshot import Record, Snapshot
 from ergnn.folder.versions import kept_versions
+from ergnn.folder.watching import watch_snapshot
 from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
 
 LOG_LINES = 10_000
@@ -43,6 +44,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "classes": snapshot.classes,
         "bytes": _bytes(snapshot),
         "updates": [{**r, "forgetting": lost} for r, lost in zip(records, forgetting(records), strict=True)],
+        "watch": watch_snapshot(snapshot),
         "measures": measures(records),
         "per_class": held_out.per_class(),
         "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],

@@ -32,6 +32,7 @@ from ergnn.folder.snapshot import (
 )
 from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
 from ergnn.folder.versions import Version
+from ergnn.folder.watching import update_drift, watch_snapshot
 
 
 class LearnerFolder:
@@ -165,6 +166,7 @@ class LearnerFolder:
             raise
         record["remembered"] = len(grown.learner.buffer)
         record["scores"] = score_updates(grown, base.settings.eval_samples)
+        record["input_drift"] = update_drift(grown, base.version.next_node)
         with transaction(connection):
             connection.execute("DELETE FROM progress")
             write_snapshot(grown, number, **values)
@@ -235,6 +237,11 @@ class LearnerFolder:
 
         with wrap_errors(self.root), self.snapshot(version) as snapshot, reading_values("the records"):
             return inspect_snapshot(snapshot)
+
+    def watch(self, version: int | None = None) -> dict[str, Any]:
+        """Drift, calibration and unknown classes; see :func:`ergnn.folder.watching.watch_snapshot`."""
+        with wrap_errors(self.root), self.snapshot(version) as snapshot, reading_values("the records"):
+            return watch_snapshot(snapshot)
 
     def check(self) -> list[str]:
         """Verify every checksum and SQLite's own structures; returns what is wrong."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ergnn.data.formats.limits import truncate
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.folder import database, versions
@@ -57,6 +59,19 @@ class Snapshot:
         with database.reading_values("the updates"):
             count = int(self.records[update]["members"][split])
         return self.graph.members(update, split, count)
+
+    def held_out(self, samples: int | None = None) -> tuple[Array, Array, Array]:
+        """The test nodes of all updates, their classes and updates; at most ``samples`` in all."""
+        from ergnn.folder.scoring import _sample
+
+        parts = {number: self.members(number, "test") for number in range(len(self.records))}
+        parts = {number: found for number, found in parts.items() if len(found[0])}
+        if samples is not None and parts:
+            share = max(1, samples // len(parts))
+            parts = {number: _sample(found, share, self.settings.seed, number) for number, found in parts.items()}
+        none = np.empty(0, np.int64)
+        nodes, classes = (np.concatenate([none, *(found[i] for found in parts.values())]) for i in range(2))
+        return nodes, classes, np.repeat(np.array(list(parts), np.int64), [len(found[0]) for found in parts.values()])
 
     def learn(self, update: int, checkpoints: Checkpoints | None = None) -> Record:
         """Let the learner learn an update that is in the graph; returns what is to be added to its record."""
