@@ -276,12 +276,20 @@ class LearnerFolder:
             versions.scrub(connection, self.root)
             return dropped
 
-    def export(self, out: str | Path, *, graph: bool = False, version: int | None = None) -> list[Path]:
-        """Write the weights and what they mean; see :func:`ergnn.folder.exporting.export_snapshot`."""
+    def export(
+        self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None
+    ) -> list[Path]:
+        """Write the model for use elsewhere; see :func:`ergnn.folder.exporting.export_snapshot`.
+
+        Args:
+            out: a folder, or a file with the suffix of the format.
+            format: ``safetensors``, ``onnx`` or ``torch``.
+            graph: write the graph, too.
+        """
         from ergnn.folder.exporting import export_snapshot
 
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
-            return export_snapshot(snapshot, out, graph)
+            return export_snapshot(snapshot, out, graph, format)
 
     def rollback(self, version: int | None = None) -> int:
         """Make an older version (by default the one before) the current one; returns its number.
