@@ -15,7 +15,7 @@ from ergnn.folder.local import read_subgraph
 from ergnn.folder.prediction import extended, find_all
 from ergnn.folder.snapshot import Snapshot
 from ergnn.watch.calibration import calibration
-from ergnn.watch.drift import ALPHA, SAMPLES, Drift, drift_test, node_aspects
+from ergnn.watch.drift import ALPHA, SAMPLES, Drift, drift_test, node_aspects, stack_aspects
 from ergnn.watch.unknown import NUM_HOPS, UnknownScore, unknown_rows
 
 ROWS = 1000
@@ -135,9 +135,7 @@ def _unknown(snapshot: Snapshot) -> dict[str, Any] | None:
     new = snapshot.records[-1]["counts"]["nodes"]
     rng, stop = np.random.default_rng(snapshot.settings.seed), snapshot.graph.next_node
     nodes = _sample(snapshot.graph, rng, stop - new, stop)
-    above = int((fitted.score(next(iter(_rows(snapshot, [nodes])))) > fitted.threshold).sum()) if len(nodes) else 0
-    threshold = fitted.threshold if np.isfinite(fitted.threshold) else None
-    return {"rate": fitted.rate, "threshold": threshold, "nodes": len(nodes), "above": above}
+    return fitted.count(next(iter(_rows(snapshot, [nodes])))) if len(nodes) else None
 
 
 class LiveWatch:
@@ -195,7 +193,7 @@ class LiveWatch:
         """Test what was collected, once it fills a window."""
         if sum(next(iter(part.values())).shape[0] for part in self._pending) < self.window:
             return
-        new = {name: _stack([part[name] for part in self._pending]) for name in self._reference}
+        new = stack_aspects(self._pending)
         self.drift = drift_test(self._reference, new, alpha=self.alpha, seed=self.seed + self.windows)
         self._pending = []
         self.windows += 1
@@ -210,9 +208,3 @@ class LiveWatch:
             "alarms": self.alarms,
             "drift": None if self.drift is None else self.drift.to_dict(),
         }
-
-
-def _stack(parts: Sequence[Any]) -> Any:
-    import scipy.sparse
-
-    return scipy.sparse.vstack(parts, "csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)

@@ -1,8 +1,8 @@
 """Watching a model in use: drift of its inputs, calibration of its probabilities, nodes of unknown classes."""
 
 from ergnn.watch.calibration import calibration, expected_calibration_error, fit_temperature
-from ergnn.watch.drift import Drift, drift_test, node_aspects
-from ergnn.watch.unknown import UnknownScore
+from ergnn.watch.drift import Drift, drift_test, node_aspects, stack_aspects
+from ergnn.watch.unknown import UnknownScore, unknown_rows
 
 __all__ = [
     "Drift",
@@ -12,4 +12,6 @@ __all__ = [
     "expected_calibration_error",
     "fit_temperature",
     "node_aspects",
+    "stack_aspects",
+    "unknown_rows",
 ]

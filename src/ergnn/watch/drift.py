@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -60,6 +60,17 @@ def node_aspects(graph: Graph, nodes: Array) -> dict[str, Any]:
     return {"features": x[nodes], "neighborhoods": mean, "degrees": np.log1p(degree)}
 
 
+def stack_aspects(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Aspects of several groups of nodes, one below the other."""
+    sparse = {name: scipy.sparse.issparse(rows) for name, rows in parts[0].items()}
+    return {
+        name: scipy.sparse.vstack([part[name] for part in parts], "csr")
+        if sparse[name]
+        else np.concatenate([part[name] for part in parts])
+        for name in parts[0]
+    }
+
+
 def _features(graph: Graph) -> Any:
     if not graph.is_sparse:
         return graph.x.cpu().numpy()
@@ -95,10 +106,9 @@ def drift_test(
         raise InputError(f"alpha is {alpha}; it must be above 0 and below 1")
     if not reference or list(reference) != list(new):
         raise InputError(f"aspects are {list(reference)} and {list(new)}; they must be the same, and at least one")
-    sizes = {part[name].shape[0] for part in (reference,) for name in part}, {new[name].shape[0] for name in new}
-    if any(len(size) > 1 or min(size) < 1 for size in sizes):
+    (n, *others), (m, *more) = ({rows.shape[0] for rows in part.values()} for part in (reference, new))
+    if others or more or not n or not m:
         raise InputError("every aspect needs the same nodes, and at least one on each side")
-    n, m = sizes[0].pop(), sizes[1].pop()
     rng = np.random.default_rng(seed)
     signs = np.repeat([1 / n, -1 / m], [n, m]).astype(np.float32)
     columns = np.stack([signs, *(rng.permutation(signs) for _ in range(permutations))], 1)

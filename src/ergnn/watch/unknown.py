@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,3 +75,9 @@ class UnknownScore:
             raise InputError(f"rate is {rate}; it must be above 0 and below 1")
         scores, place = self.score(val).sort().values, ceil((val.size(0) + 1) * (1 - rate)) - 1
         return replace(self, threshold=float(scores[place]) if place < val.size(0) else inf, rate=rate)
+
+    def count(self, rows: Tensor) -> dict[str, Any]:
+        """How many of some nodes are called unknown, with the threshold (None if nothing is) and the rate."""
+        above = int((self.score(rows) > self.threshold).sum())
+        threshold = self.threshold if self.threshold < inf else None
+        return {"rate": self.rate, "threshold": threshold, "nodes": rows.size(0), "above": above}
