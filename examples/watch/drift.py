@@ -44,7 +44,7 @@ def run(graph: Graph, years: np.ndarray, seed: int) -> list[dict[str, float]]:
         train, old = np.split(rng.permutation(np.flatnonzero(update < number))[: 2 * SAMPLES], 2)
         new = rng.permutation(np.flatnonzero(update == number))[:SAMPLES]
         aspects = node_aspects(now, np.concatenate([train, old, new]))
-        rows = torch.from_numpy(np.hstack([aspects["features"].toarray(), aspects["neighborhoods"].toarray()]))
+        rows = torch.from_numpy(np.hstack([aspects["features"], aspects["neighborhoods"]]))
         solution = fit_ridge(rows[:SAMPLES], graph.y[torch.from_numpy(train)], lambdas=(0.3,))
         scores = solution.temperature * rows.double() @ solution.weight
         aspects["predictions"] = torch.softmax(scores, 1).numpy()

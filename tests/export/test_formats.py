@@ -75,10 +75,11 @@ def expected(folder: LearnerFolder, graph: Graph) -> tuple[list[str], Tensor]:
         return names, found[:, torch.argsort(learner.learner.classes())]
 
 
-def random_graph(num_nodes: int, num_features: int, seed: int = 0) -> Graph:
-    """Sparse features; isolated nodes, loops and duplicate edges."""
+def other_graph(own: Graph, num_nodes: int, seed: int = 0) -> Graph:
+    """Features of random nodes and of none, with random edges: isolated nodes, loops and duplicate edges."""
     rng = torch.Generator().manual_seed(seed)
-    x = (torch.rand(num_nodes, num_features, generator=rng) < 0.1).float()
+    x = own.x[torch.randint(own.num_nodes, (num_nodes,), generator=rng)]
+    x[::9] = 0.0
     edges = torch.randint(num_nodes * 3 // 4, (2, 3 * num_nodes), generator=rng)
     edges = torch.cat([edges, edges[:, :20], edges[:1, 20:30].expand(2, -1)], 1)
     return Graph(x, edges, torch.zeros(num_nodes, dtype=torch.long))
@@ -107,7 +108,7 @@ def check_onnx(folder: LearnerFolder, out: Path) -> None:
     (path,) = folder.export(out, format="onnx")
     module = ergnn.load(folder.root)
     own = own_graph(folder)
-    for graph in (own, random_graph(333, own.num_features)):
+    for graph in (own, other_graph(own, 333)):
         found = run_onnx(path, graph)
         with torch.no_grad():
             torch.testing.assert_close(found, module(graph.x, graph.edge_index), atol=1e-5, rtol=0)
@@ -123,7 +124,7 @@ def test_the_loaded_module_gives_the_probabilities_of_the_folder(model: str, tmp
     assert not module.training
     layers = [layer for layer in module.modules() if "Conv" in type(layer).__name__]
     assert all(type(layer).__module__.startswith("torch_geometric.nn") for layer in layers)
-    for graph in (own, random_graph(57, own.num_features, seed=1)):
+    for graph in (own, other_graph(own, 57, seed=1)):
         names, probabilities = expected(folder, graph)
         with torch.no_grad():
             found = torch.softmax(module(graph.x, graph.edge_index), 1)
@@ -185,7 +186,8 @@ def test_a_torch_program_runs_on_graphs_of_any_size(model: str, tmp_path: Path) 
     assert main(["export", str(folder.root), "-o", str(tmp_path / "model.pt2")]) == 0
     program, module = ergnn.load(tmp_path / "model.pt2"), ergnn.load(folder.root)
     assert program.classes == module.classes
-    for graph in (own_graph(folder), random_graph(29, module.num_features)):
+    own = own_graph(folder)
+    for graph in (own, other_graph(own, 29)):
         with torch.no_grad():
             torch.testing.assert_close(program(graph.x, graph.edge_index), module(graph.x, graph.edge_index))
 
@@ -198,7 +200,7 @@ def test_safetensors_hold_weights_and_their_description(model: str, tmp_path: Pa
     module = ergnn.load(weights)
     assert module.metadata == metadata == ergnn.load(folder.root).metadata
     assert {"classes", "outputs", "num_features", "feature_names", "version"} <= set(metadata)
-    graph = random_graph(29, module.num_features)
+    graph = other_graph(own_graph(folder), 29)
     with torch.no_grad():
         own = ergnn.load(folder.root)(graph.x, graph.edge_index)
         torch.testing.assert_close(module(graph.x, graph.edge_index), own, atol=0, rtol=0)
