@@ -23,7 +23,7 @@ from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
 from ergnn.export import NodeClassifier, files
 from ergnn.folder import LearnerFolder, Settings
-from folder.growing import make_updates, quick
+from folder.growing import make_updates, own_graph, quick
 
 MODELS = {
     **{name: {"method": "replay", "backbone": name} for name in ("gat", "gcn", "sage", "gin", "sgc")},
@@ -83,17 +83,6 @@ def other_graph(own: Graph, num_nodes: int, seed: int = 0) -> Graph:
     edges = torch.randint(num_nodes * 3 // 4, (2, 3 * num_nodes), generator=rng)
     edges = torch.cat([edges, edges[:, :20], edges[:1, 20:30].expand(2, -1)], 1)
     return Graph(x, edges, torch.zeros(num_nodes, dtype=torch.long))
-
-
-def own_graph(folder: LearnerFolder) -> Graph:
-    """The folder's graph with dense features."""
-    with folder.snapshot() as snapshot:
-        nodes = snapshot.graph.nodes()
-        target, source = snapshot.graph.neighbors(nodes)
-        x = snapshot.graph.features(nodes)
-        dense = torch.from_numpy(np.array(x if isinstance(x, np.ndarray) else x.toarray()))
-        edges = torch.from_numpy(np.stack([np.searchsorted(nodes, source), target]))
-        return Graph(dense, edges, torch.zeros(len(nodes), dtype=torch.long))
 
 
 def run_onnx(path: Path, graph: Graph) -> Tensor:
