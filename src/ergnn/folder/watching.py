@@ -102,13 +102,14 @@ def _members(snapshot: Snapshot, split: str, most: int) -> tuple[Array, Array]:
 
 def _calibration(snapshot: Snapshot) -> dict[str, Any] | None:
     """By validation nodes and the held-out nodes that an update scores, of classes that were learned."""
-    nodes, truth, _ = snapshot.held_out(snapshot.settings.eval_samples)
+    test, truth, _ = snapshot.held_out(snapshot.settings.eval_samples)
     known = np.isin(truth, snapshot.learner.classes())
-    parts = [_members(snapshot, "val", ROWS), (nodes[known], truth[known])]
-    if not all(len(nodes) for nodes, _ in parts):
+    test, truth = test[known], truth[known]
+    val, classes = _members(snapshot, "val", ROWS)
+    if not len(val) or not len(test):
         return None
-    val, test = ((_probabilities(snapshot, nodes), classes) for nodes, classes in parts)
-    return calibration(val, test)
+    found = _probabilities(snapshot, np.concatenate([val, test]))  # at once: their neighborhoods overlap
+    return calibration((found[: len(val)], classes), (found[len(val) :], truth))
 
 
 def fit_unknown(snapshot: Snapshot) -> UnknownScore | None:
