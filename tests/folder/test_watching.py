@@ -11,8 +11,8 @@ import pytest
 from ergnn.cli import main
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
-from ergnn.folder.page import page_of
 from ergnn.folder.watching import LiveWatch, fit_unknown
+from ergnn.report.folder_page import page_of
 from ergnn.watch import calibration, drift_test, node_aspects
 from folder.growing import objects, own_graph, quick
 

@@ -105,7 +105,7 @@ def snapshot_module(snapshot: Snapshot) -> NodeClassifier:
 
 
 def _weights(snapshot: Snapshot) -> dict[str, Tensor]:
-    return load_tensors(get_blob(snapshot.connection, snapshot.version.number, "weights") or b"")
+    return load_tensors(get_blob(snapshot.connection, snapshot.version.number, "weights"))
 
 
 def describe(snapshot: Snapshot) -> dict[str, Any]:

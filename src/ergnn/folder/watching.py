@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
-from ergnn.folder.graph import SPLITS, Array, StoredGraph
-from ergnn.folder.local import read_subgraph
-from ergnn.folder.prediction import extended, find_all
+from ergnn.folder.graph import SPLITS, Array, StoredGraph, read_subgraph
+from ergnn.folder.prediction import extended
 from ergnn.folder.snapshot import Snapshot
 from ergnn.watch.calibration import calibration
 from ergnn.watch.drift import ALPHA, SAMPLES, Drift, drift_test, node_aspects, stack_aspects
@@ -94,8 +93,8 @@ def _probabilities(snapshot: Snapshot, nodes: Array) -> Array:
 
 def _members(snapshot: Snapshot, split: str, most: int) -> tuple[Array, Array]:
     """Up to ``most`` nodes of a split of all updates whose class was learned, drawn by seed, and their classes."""
-    nodes, classes, splits, _ = snapshot.graph.labeled()
-    mine = np.flatnonzero((splits == SPLITS.index(split)) & np.isin(classes, snapshot.learner.classes()))
+    nodes, classes, _ = snapshot.graph.split(split)
+    mine = np.flatnonzero(np.isin(classes, snapshot.learner.classes()))
     chosen = np.random.default_rng(snapshot.settings.seed).permutation(mine)[:most]
     return nodes[chosen], classes[chosen]
 
@@ -175,7 +174,7 @@ class LiveWatch:
         if nodes is not None:
             snapshot = extended(snapshot, nodes, edges)
             ids = list(nodes.ids) if ids is None else ids
-        numbers, place = np.unique(find_all(snapshot.graph, list(ids or ())), return_inverse=True)
+        numbers, place = np.unique(snapshot.graph.find_all(list(ids or ())), return_inverse=True)
         if not len(numbers):
             return []
         if self._reference:

@@ -1,4 +1,4 @@
-"""What :mod:`ergnn.folder.inspection` found, as one HTML page that looks like the reports."""
+"""What ``ergnn inspect`` found in a learner's folder, as one HTML page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ergnn import __version__
-from ergnn.folder.inspection import accuracy_matrix
+from ergnn.evaluation import accuracy_matrix
 from ergnn.report.figures import Point, Series, heat_map, line_chart, look_of
 from ergnn.report.tables import percent
 from ergnn.watch.drift import ALPHA
@@ -46,11 +46,11 @@ def page_of(found: dict[str, Any]) -> str:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=PackageLoader("ergnn.folder"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("ergnn.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["svg"] = Markup
     folder = files("ergnn.report") / "templates"
-    return environment.get_template("inspect.html").render(
+    return environment.get_template("folder_page.html").render(
         title=f"What {found['folder']} knows",
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
