@@ -11,11 +11,12 @@ import torch
 
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError, InputError
+from ergnn.evaluation import Record
 from ergnn.folder.database import FolderError
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, read_subgraph
 from ergnn.folder.network_learner import NetworkLearner
 from ergnn.folder.prediction import predict_held_out
-from ergnn.folder.snapshot import Record, Snapshot, make_learner, write_records, write_snapshot
+from ergnn.folder.snapshot import Snapshot, make_learner, write_records, write_snapshot
 from ergnn.folder.updates import remove_rows, write_adjacency
 from ergnn.folder.versions import current_version, drop_after
 

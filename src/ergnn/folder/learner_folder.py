@@ -14,7 +14,7 @@ from typing import Any
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
-from ergnn.evaluation import HeldOut, Score
+from ergnn.evaluation import HeldOut, Record, Score
 from ergnn.folder import database, versions
 from ergnn.folder.database import FolderError, from_json, insert, reading_values, select, transaction, wrap_errors
 from ergnn.folder.graph import SPLITS, Array, StoredGraph
@@ -22,7 +22,6 @@ from ergnn.folder.network_learner import CHUNK, Checkpoints
 from ergnn.folder.prediction import learn_offline, predict_held_out, predictions
 from ergnn.folder.settings import Settings, read_settings, write_settings
 from ergnn.folder.snapshot import (
-    Record,
     Snapshot,
     clear_class_names,
     make_learner,

@@ -1,4 +1,4 @@
-"""A version with its graph, its updates and its learner, ready to be asked."""
+"""A version with its graph, its updates and its learner."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from ergnn.data.formats.limits import truncate
 from ergnn.errors import InputError, UnknownNameError
+from ergnn.evaluation import Record
 from ergnn.folder import database, versions
 from ergnn.folder.analytic_learner import AnalyticLearner
 from ergnn.folder.database import VISIBLE, FolderError, damaged, from_json, insert, reading_values, select, to_json
@@ -20,8 +21,6 @@ from ergnn.folder.network_learner import NETWORK_METHODS, Checkpoints, NetworkLe
 from ergnn.folder.settings import Settings, read_settings
 from ergnn.folder.versions import Version
 
-Record = dict[str, Any]
-"""What is known of an update: name, counts, classes, task, scores, drift."""
 FolderLearner = NetworkLearner | AnalyticLearner
 
 
