@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.evaluation import Record
 from ergnn.folder.graph import SPLITS, Array, StoredGraph, read_subgraph
 from ergnn.folder.prediction import extended
 from ergnn.folder.snapshot import Snapshot
@@ -29,12 +30,18 @@ def watch_snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
     Each is None where there are too few nodes.
     """
-    last = snapshot.records[-1] if snapshot.records else {}
+    drift = [recorded_drift(record) for record in snapshot.records]
     return {
-        "drift": last.get("input_drift"),
+        "drift": drift[-1].to_dict() if drift and drift[-1] else None,
         "calibration": _calibration(snapshot),
         "unknown": _unknown(snapshot),
     }
+
+
+def recorded_drift(record: Record) -> Drift | None:
+    """The drift of an update, as it was recorded."""
+    found = record.get("input_drift")
+    return None if found is None else Drift(**{**found, "p": {name: float(p) for name, p in found["p"].items()}})
 
 
 def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
