@@ -132,7 +132,7 @@ def test_inspect_shows_drift_calibration_and_unknown_classes(
 ) -> None:
     assert main(["inspect", str(folder.root)]) == 0
     text = capsys.readouterr().out
-    assert "input drift: alarm in update 3 (features" in text
+    assert "input drift: 1 alarms in 2 updates (false alarms: 1.00 %); newest in update 3: features" in text
     assert "calibration error:" in text
     assert "unknown class:" in text
     assert main(["inspect", str(folder.root), "--json"]) == 0

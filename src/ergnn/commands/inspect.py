@@ -111,14 +111,15 @@ def watch_lines(found: dict[str, Any]) -> list[str]:
 
     lines = []
     tested = [(u["update"] + 1, u["input_drift"]) for u in found["updates"] if u.get("input_drift")]
+    alarms = [(number, drift) for number, drift in tested if drift["alarm"]]
     if tested:
-        alarms = [
-            f"update {number} ({', '.join(name for name, p in drift['p'].items() if p <= drift['alpha'])})"
-            for number, drift in tested
-            if drift["alarm"]
-        ]
-        rate = f"{len(tested)} tested, {percent(tested[-1][1]['alpha'])} % false alarms each"
-        lines.append(f"input drift: {'alarm in ' + ', '.join(alarms) if alarms else 'no alarm'} ({rate})")
+        rate = percent(tested[-1][1]["alpha"])
+        line = f"input drift: {len(alarms)} alarms in {len(tested)} updates (false alarms: {rate} %)"
+        if alarms:
+            number, drift = alarms[-1]
+            names = ", ".join(name for name, p in drift["p"].items() if p <= drift["alpha"])
+            line += f"; newest in update {number}: {names}"
+        lines.append(line)
     watch = found["watch"]
     if watch["calibration"]:
         error, after, tau = (watch["calibration"][key] for key in ("ece", "ece_calibrated", "temperature"))
