@@ -150,6 +150,16 @@ def test_records_that_no_update_wrote_are_refused_although_their_checksums_are_r
     assert folder.check() == []
 
 
+def test_a_version_of_very_many_updates_is_refused_before_memory_is_taken(folder: LearnerFolder) -> None:
+    with writing(folder.root) as connection:
+        row = list(select(connection, "versions", "version = 2")[0])
+        row[-2] = 2**40
+        connection.execute("PRAGMA foreign_keys = OFF")
+        insert(connection, "versions", [tuple(row)], "REPLACE")
+    with pytest.raises(FolderError, match="the table updates does not match"):
+        folder.inspect()
+
+
 def test_diverged_learning_leaves_the_old_state(folder: LearnerFolder, tmp_path: Path) -> None:
     wild = LearnerFolder.create(tmp_path / "wild", quick(lr=1e30, optimizer="sgd"))
     with pytest.raises(ErgnnError, match="diverged"):

@@ -134,7 +134,7 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
 def _numbered(connection: sqlite3.Connection, table: str, where: str, version: int, count: int) -> list[database.Row]:
     """Rows that are numbered from 0."""
     rows = select(connection, table, where, v=version)
-    if [row[0] for row in rows] != list(range(count)):
+    if len(rows) != count or [row[0] for row in rows] != list(range(len(rows))):
         raise damaged(f"the table {table}")
     return rows
 
