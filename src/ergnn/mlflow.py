@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ergnn import __version__
-from ergnn.data.formats.boundary import extra
 from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder
 from ergnn.folder.exporting import load
+from ergnn.lazy import extra
 
 
 def save_model(folder: str | Path, path: str | Path, *, version: int | None = None, **options: Any) -> None:

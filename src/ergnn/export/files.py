@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.data.formats.boundary import extra
 from ergnn.errors import ErgnnError
 from ergnn.export.module import NodeClassifier
+from ergnn.lazy import extra
 
 OPSET = 18
 """The first ONNX opset whose scatter operations can sum."""
