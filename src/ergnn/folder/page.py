@@ -37,17 +37,24 @@ LEFT = ("name", "classes learned", "class", "part", "time", "what happened")
 """Columns of text, which are aligned left."""
 
 
-def page_of(found: dict[str, Any]) -> str:
-    """The page, which needs nothing else: style, script and figures are inside."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def page_of(
+    found: dict[str, Any], template: str = "inspect.html", package: str = "ergnn.folder", **values: Any
+) -> str:
+    """The page, which needs nothing else: style, script and figures are inside.
+
+    Args:
+        found: see :func:`ergnn.folder.inspection.inspect_snapshot`.
+        template: a page that extends ``inspect.html``, in ``package``.
+        values: further values for it; one with the id of a table takes its place.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("ergnn.folder"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.folder"))])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["svg"] = Markup
     folder = files("ergnn.report") / "templates"
-    return environment.get_template("inspect.html").render(
+    return environment.get_template(template).render(
         title=f"What {found['folder']} knows",
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
@@ -64,9 +71,10 @@ def page_of(found: dict[str, Any]) -> str:
         ],
         confusion=_confusion(found),
         charts=_charts(found["updates"]),
-        tables=_tables(found),
+        tables=[table for table in _tables(found) if table["id"] not in values],
         version=__version__,
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        **values,
     )
 
 

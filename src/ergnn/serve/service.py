@@ -1,0 +1,178 @@
+"""The running service: the version that answers, the jobs that wait, and the one writer that carries them out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ergnn.errors import ErgnnError
+from ergnn.folder import LearnerFolder
+from ergnn.folder.versions import now
+from ergnn.serve.jobs import Job, Spool
+from ergnn.serve.limits import ServeLimits, one_line
+from ergnn.serve.metrics import Metrics
+from ergnn.serve.model import ServedVersion, current_number, load_version
+
+LOG = logging.getLogger("ergnn.serve")
+ATTEMPTS = 3
+"""How often a job is begun that ends its writer, before it is dropped."""
+POLL = 2.0
+"""Seconds between looks at the folder: other programs may write to it, too."""
+LINE = 1 << 26
+"""Bytes of the longest line that a writer says."""
+T = TypeVar("T")
+
+
+class Service:
+    """Serves one folder.
+
+    Args:
+        root: the learner's folder.
+        limits: limits on requests.
+        plugins: files and modules that register what the folder uses.
+    """
+
+    def __init__(self, root: Path, limits: ServeLimits | None = None, plugins: Sequence[str] = ()) -> None:
+        self.folder, self.limits, self.plugins = LearnerFolder(root), limits or ServeLimits(), plugins
+        self.metrics, self.spool = Metrics(), Spool(root)
+        self.served: ServedVersion = load_version(self.folder)
+        self.trouble = ""
+        self._found: dict[str, Any] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
+        self._wake: asyncio.Event
+        self._child: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._wake = asyncio.Event()
+        for job in self.spool.unfinished():
+            job.state, job.attempts = "queued", 0
+        self._swap(self.served)
+        self._tasks = [asyncio.create_task(work()) for work in (self._write, self._watch)]
+
+    async def stop(self) -> None:
+        """End the writer; what it was doing goes on when the folder is served again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._child is not None and self._child.returncode is None:
+            self._child.kill()
+            await self._child.wait()
+        self._answers.shutdown(wait=False, cancel_futures=True)
+        self._loads.shutdown(wait=True, cancel_futures=True)
+
+    async def answer(self, work: Callable[..., T], *args: Any) -> T:
+        """Run what takes longer than a millisecond in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._answers, work, *args)
+
+    async def load(self, work: Callable[..., T], *args: Any) -> T:
+        """Run what reads the whole folder, one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._loads, work, *args)
+
+    async def inspect(self) -> dict[str, Any]:
+        """What ``ergnn inspect`` knows of the version that answers; computed once for each."""
+        number = self.served.number
+        if self._found is None or self._found["version"] != number:
+            self._found = await self.load(self.folder.inspect, number)
+            self.metrics.show(self._found)
+        return self._found
+
+    async def rollback(self, version: int | None) -> int:
+        """Make an older version answer; a writer that is at work is not disturbed."""
+        number = await self.load(self.folder.rollback, version)
+        await self._refresh()
+        self.metrics.updates.labels("rollback", "done").inc()
+        return number
+
+    def submit(self, place: Path, kind: str, name: str = "") -> Job:
+        """Queue a job whose files are in a folder of the spool."""
+        job = self.spool.add(place, kind, name)
+        self.metrics.waiting.set(len(self.spool.unfinished()))
+        self._wake.set()
+        return job
+
+    def _swap(self, version: ServedVersion) -> None:
+        """Let a version answer: one assignment, and a request reads ``served`` once."""
+        self.served, self.trouble = version, ""
+        self.metrics.version.set(version.number)
+        self.metrics.loaded.set(time.time())
+        self.metrics.waiting.set(len(self.spool.unfinished()))
+
+    async def _refresh(self) -> None:
+        """Read the current version, if it is not the one that answers, and let it answer."""
+        try:
+            if await self.load(current_number, self.folder) != self.served.number:
+                self._swap(await self.load(load_version, self.folder))
+            await self.inspect()
+        except ErgnnError as error:
+            self.trouble = one_line(error)
+            LOG.error("the last good version still answers: %s", self.trouble)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._refresh()
+            await asyncio.sleep(POLL)
+
+    async def _write(self) -> None:
+        while True:
+            self._wake.clear()
+            for job in self.spool.unfinished():
+                try:
+                    await self._carry_out(job)
+                except OSError as error:  # a full disk: the job stays, and is tried again
+                    LOG.error("update %d waits: %s", job.number, one_line(error))
+                    await asyncio.sleep(POLL)
+                    self._wake.set()
+                    break
+            await self._wake.wait()
+
+    async def _carry_out(self, job: Job) -> None:
+        """Have a job done, and its version answer, before it is said to be done."""
+        while not job.is_finished:
+            job.state, job.attempts = "running", job.attempts + 1
+            self.spool.save(job)
+            start = time.monotonic()
+            said = await self._run(job.kind, job)
+            self.metrics.learning.inc(time.monotonic() - start)
+            if "result" in said:
+                await self._refresh()
+                job.state, job.result, job.version = "done", said["result"], self.served.number
+            elif "error" in said:
+                job.state, job.error = "failed", one_line(said["error"])
+            elif "busy" in said:
+                job.state, job.attempts = "queued", job.attempts - 1
+                await asyncio.sleep(POLL)
+            elif job.attempts >= ATTEMPTS:
+                await self._run("discard", job)
+                job.state = "failed"
+                job.error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was dropped"
+        job.finished = now()
+        self.spool.save(job)
+        self.metrics.updates.labels(job.kind, job.state).inc()
+        self.metrics.waiting.set(len(self.spool.unfinished()))
+
+    async def _run(self, kind: str, job: Job) -> dict[str, Any]:
+        """Start a writer and follow what it says; empty if it ended without a result."""
+        limits = json.dumps(asdict(self.limits.tables))
+        words = [str(self.folder.root), str(self.spool.place(job)), kind, limits, *self.plugins]
+        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+        command = [sys.executable, "-m", "ergnn.serve.worker", *words]
+        self._child = await asyncio.create_subprocess_exec(*command, limit=LINE, **pipes)
+        assert self._child.stdout is not None
+        said: dict[str, Any] = {}
+        async for line in self._child.stdout:
+            message = json.loads(line)
+            if "epoch" in message:
+                job.epoch, job.epochs = message["epoch"], message["epochs"]
+            else:
+                said = message
+        await self._child.wait()
+        return said
