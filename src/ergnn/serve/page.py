@@ -22,7 +22,7 @@ def live_page(found: dict[str, Any], kept: Sequence[dict[str, Any]]) -> str:
 
 def docs_page(openapi: dict[str, Any]) -> str:
     """The OpenAPI description as a page that loads nothing from elsewhere."""
-    from jinja2 import Environment, PackageLoader, ChainableUndefined
+    from jinja2 import ChainableUndefined, Environment, PackageLoader
     from markupsafe import Markup
 
     environment = Environment(

@@ -108,7 +108,7 @@ def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> N
     if kinds == {list}:
         lengths = {len(row) for row in rows if row is not None}
         if len(lengths) > 1:
-            raise InputError(f"{where}: features have {min(lengths):,} to {max(lengths):,} values; one length is needed")
+            raise InputError(f"{where}: features have {min(lengths):,} to {max(lengths):,} values; all need the same")
         limits.check("features", lengths.pop(), where)
         features = np.array(rows, np.float64)
     elif kinds:

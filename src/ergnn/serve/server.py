@@ -21,6 +21,8 @@ def serve(
     plugins: Sequence[str] = (),
 ) -> int:
     """Serve a folder until the process is told to end (SIGINT or SIGTERM)."""
+    if not 0 <= port < 2**16:
+        raise InputError(f"--port {port}: ports are 0 to {2**16 - 1}")
     if token is None and not is_loopback(host):
         raise InputError(
             f"--host {host}: without a token only this machine may connect (127.0.0.1); set one with --token-file or "
@@ -54,5 +56,5 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         return listener
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise InputError(f"--host {host} --port {port}: cannot be bound ({error})") from None

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,14 +17,15 @@ from ergnn.serve.jobs import Job, Spool
 from ergnn.serve.limits import ServeLimits, one_line
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import ServedVersion, current_number, load_version
+from ergnn.serve.writer import Writer
 
 LOG = logging.getLogger("ergnn.serve")
 ATTEMPTS = 3
 """How often a job is begun that ends its writer, before it is dropped."""
 POLL = 2.0
 """Seconds between looks at the folder: other programs may write to it, too."""
-LINE = 1 << 26
-"""Bytes of the longest line that a writer says."""
+IDLE = 60.0
+"""Seconds without a job after which the writer ends, as it takes memory."""
 T = TypeVar("T")
 
 
@@ -41,7 +39,7 @@ class Service:
     """
 
     def __init__(self, root: Path, limits: ServeLimits | None = None, plugins: Sequence[str] = ()) -> None:
-        self.folder, self.limits, self.plugins = LearnerFolder(root), limits or ServeLimits(), plugins
+        self.folder, self.limits = LearnerFolder(root), limits or ServeLimits()
         self.metrics, self.spool = Metrics(), Spool(root)
         self.served: ServedVersion = load_version(self.folder)
         self.trouble = ""
@@ -49,7 +47,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
         self._wake: asyncio.Event
-        self._child: asyncio.subprocess.Process | None = None
+        self._writer = Writer(root, self.limits.tables, plugins)
 
     async def start(self) -> None:
         self._wake = asyncio.Event()
@@ -63,9 +61,7 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._child is not None and self._child.returncode is None:
-            self._child.kill()
-            await self._child.wait()
+        await self._writer.close()
         self._answers.shutdown(wait=False, cancel_futures=True)
         self._loads.shutdown(wait=True, cancel_futures=True)
 
@@ -132,7 +128,11 @@ class Service:
                     await asyncio.sleep(POLL)
                     self._wake.set()
                     break
-            await self._wake.wait()
+            try:
+                await asyncio.wait_for(self._wake.wait(), IDLE)
+            except (TimeoutError, asyncio.TimeoutError):
+                await self._writer.close()
+                await self._wake.wait()
 
     async def _carry_out(self, job: Job) -> None:
         """Have a job done, and its version answer, before it is said to be done."""
@@ -140,7 +140,7 @@ class Service:
             job.state, job.attempts = "running", job.attempts + 1
             self.spool.save(job)
             start = time.monotonic()
-            said = await self._run(job.kind, job)
+            said = await self._writer.run(job.kind, self.spool.place(job), job)
             self.metrics.learning.inc(time.monotonic() - start)
             if "result" in said:
                 await self._refresh()
@@ -151,28 +151,10 @@ class Service:
                 job.state, job.attempts = "queued", job.attempts - 1
                 await asyncio.sleep(POLL)
             elif job.attempts >= ATTEMPTS:
-                await self._run("discard", job)
+                await self._writer.run("discard", self.spool.place(job), job)
                 job.state = "failed"
                 job.error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was dropped"
         job.finished = now()
         self.spool.save(job)
         self.metrics.updates.labels(job.kind, job.state).inc()
         self.metrics.waiting.set(len(self.spool.unfinished()))
-
-    async def _run(self, kind: str, job: Job) -> dict[str, Any]:
-        """Start a writer and follow what it says; empty if it ended without a result."""
-        limits = json.dumps(asdict(self.limits.tables))
-        words = [str(self.folder.root), str(self.spool.place(job)), kind, limits, *self.plugins]
-        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-        command = [sys.executable, "-m", "ergnn.serve.worker", *words]
-        self._child = await asyncio.create_subprocess_exec(*command, limit=LINE, **pipes)
-        assert self._child.stdout is not None
-        said: dict[str, Any] = {}
-        async for line in self._child.stdout:
-            message = json.loads(line)
-            if "epoch" in message:
-                job.epoch, job.epochs = message["epoch"], message["epochs"]
-            else:
-                said = message
-        await self._child.wait()
-        return said

@@ -1,17 +1,19 @@
-"""The writer: a process that carries out one job of a spool and says on standard output how far it is.
+"""The writer: a process that carries out jobs of a spool and says on standard output how far it is.
 
-    python -m ergnn.serve.worker FOLDER JOB_FOLDER KIND LIMITS_JSON [PLUGIN ...]
+    python -m ergnn.serve.worker FOLDER LIMITS_JSON [PLUGIN ...]
 
-It ends when its standard input does, so that it does not outlive the server. What was begun is in the folder then, and
-the same job goes on with it.
+Each line of standard input is a job, ``[kind, folder of the job]``. When standard input ends, so does the process, even
+while it learns: it does not outlive the server. What was begun is in the folder then, and the same job goes on with it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,13 @@ def say(**message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
-def end_with_the_server() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(1)
+def receive(jobs: queue.Queue[list[str]]) -> None:
+    rest = b""
+    while part := os.read(0, 65536):
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            jobs.put(json.loads(line))
+    os._exit(0)
 
 
 def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
@@ -54,10 +59,17 @@ def forget(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
     return dict(folder.forget(ids, retrain=wanted["retrain"])) if ids else {"nodes": 0}
 
 
-def main(argv: list[str]) -> int:
-    root, place, kind, limits, *plugins = argv
-    threading.Thread(target=end_with_the_server, daemon=True).start()
+def discard(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
+    """Drop an update that was begun."""
+    return {"discarded": folder.discard()}
+
+
+def main(argv: list[str]) -> None:
+    root, limits_json, *plugins = argv
+    jobs: queue.Queue[list[str]] = queue.Queue()
+    threading.Thread(target=receive, args=(jobs,), daemon=True).start()
     os.nice(NICE)
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
 
     import torch
 
@@ -68,22 +80,19 @@ def main(argv: list[str]) -> int:
     from ergnn.plugins import import_plugin
 
     torch.set_num_threads(1)
-    try:
-        for name in plugins:
-            import_plugin(name)
-        folder = LearnerFolder(root)
-        if kind == "discard":
-            folder.discard()
-            say(result={})
-        else:
-            job = {"observe": observe, "forget": forget}[kind]
-            say(result=job(folder, Path(place), Limits(**json.loads(limits))))
-    except BusyError as error:
-        say(busy=str(error))
-    except ErgnnError as error:
-        say(error=str(error))
-    return 0
+    for name in plugins:
+        import_plugin(name)
+    limits = Limits(**json.loads(limits_json))
+    while True:
+        kind, place = jobs.get()
+        try:
+            work = {"observe": observe, "forget": forget, "discard": discard}[kind]
+            say(result=work(LearnerFolder(root), Path(place), limits))
+        except BusyError as error:
+            say(busy=str(error))
+        except ErgnnError as error:
+            say(error=str(error))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])
