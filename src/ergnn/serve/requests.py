@@ -49,8 +49,8 @@ class Edge(Checked):
 class PredictRequest(Checked):
     """Nodes to predict: known ones by id, new ones with features and edges, which are used for this answer only."""
 
-    ids: list[NodeId] | None = Field(None, description="nodes to predict; default: all of `nodes`")
-    nodes: list[Node] | None = Field(None, description="nodes that are not in the graph")
+    ids: list[NodeId] | None = Field(None, min_length=1, description="nodes to predict; default: all of `nodes`")
+    nodes: list[Node] | None = Field(None, min_length=1, description="nodes that are not in the graph")
     edges: list[Edge] | None = Field(None, description="edges of `nodes`, or further ones of known nodes")
     classes: list[Name] | None = Field(None, min_length=1, description="only these classes compete; default: all")
 
