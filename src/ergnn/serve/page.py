@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any
 
 from ergnn.folder.page import page_of
@@ -17,6 +18,7 @@ def live_page(found: dict[str, Any], kept: Sequence[dict[str, Any]]) -> str:
         found: what ``LearnerFolder.inspect`` returns.
         kept: the versions that are kept, oldest first.
     """
+    found = {**found, "folder": PurePath(found["folder"]).name}  # paths of the server are not shown
     return page_of(found, "live.html", "ergnn.serve", number=found["version"], versions=list(reversed(kept)))
 
 

@@ -129,7 +129,8 @@ def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> N
 
 
 def edge_table(edges: Sequence[Edge]) -> EdgeTable:
-    return EdgeTable(*(np.array([getattr(edge, side) for edge in edges], object) for side in ("source", "target")))
+    sides = [np.array([getattr(edge, side) for edge in edges], object) for side in ("source", "target")]
+    return EdgeTable(sides[0], sides[1])
 
 
 def json_lines(data: bytes, limits: Limits, where: str) -> tuple[NodeTable | None, EdgeTable | None]:

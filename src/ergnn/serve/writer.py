@@ -34,9 +34,8 @@ class Writer:
     async def run(self, kind: str, place: Path, job: Job) -> dict[str, Any]:
         """Have a job done; ``job`` is told its progress. The answer is empty if the process ended instead."""
         if self._child is None or self._child.returncode is not None:
-            pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-            command = [sys.executable, "-m", "ergnn.serve.worker", *self._words]
-            self._child = await asyncio.create_subprocess_exec(*command, limit=LINE, **pipes)
+            command, pipe = [sys.executable, "-m", "ergnn.serve.worker", *self._words], asyncio.subprocess.PIPE
+            self._child = await asyncio.create_subprocess_exec(*command, limit=LINE, stdin=pipe, stdout=pipe)
         child = self._child
         assert child.stdin is not None
         assert child.stdout is not None
