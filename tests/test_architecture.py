@@ -14,7 +14,7 @@ PACKAGES = (
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
     *("training", "replay", "analytic", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
-    *("testing", "experiments", "report", "folder", "commands", "cli", "__main__"),
+    *("testing", "experiments", "report", "folder", "serve", "commands", "cli", "__main__"),
 )
 
 

@@ -190,7 +190,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
                 await service.answer(check)
             except InputError as error:
                 raise type(error)(str(error).replace(f"{place}/", "")) from None
-            return _accepted(service, service.submit(place, "observe", name).number)
+            return _accepted(service, (await service.submit(place, "observe", name)).number)
 
     @app.post("/forget", status_code=202)
     async def forget(body: schema.ForgetRequest) -> Response:
@@ -202,7 +202,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
             service.served.find(ids)
         with service.spool.incoming() as place:
             (place / "ids.json").write_text(json.dumps({"ids": ids, "retrain": body.retrain}), encoding="utf-8")
-            return _accepted(service, service.submit(place, "forget").number)
+            return _accepted(service, (await service.submit(place, "forget")).number)
 
     @app.post("/rollback", responses={404: {"model": schema.Problem}, 409: {"model": schema.Problem}})
     async def rollback(body: schema.RollbackRequest) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,6 +24,7 @@ from ergnn.folder.database import BusyError
 from ergnn.folder.versions import now
 
 SPOOL, FILE, NEW = "spool", "job.json", ".new-"
+LOG = logging.getLogger("ergnn.serve")
 KEPT = 100
 """Finished jobs whose outcome is kept."""
 
@@ -76,6 +79,7 @@ class Spool:
         self.path = root / SPOOL
         self.path.mkdir(exist_ok=True)
         self.jobs: dict[int, Job] = {}
+        self._lock = threading.Lock()
         for place in sorted(self.path.iterdir()):
             if place.name.startswith(NEW):
                 shutil.rmtree(place)  # an upload that never arrived as a whole
@@ -100,15 +104,16 @@ class Spool:
 
     def add(self, place: Path, kind: str, name: str = "") -> Job:
         """Make an incoming folder a job; it is on the disk when this returns."""
-        job = Job(max(self.jobs, default=0) + 1, kind, name)
-        _write(place, job)
         for path in place.iterdir():
             _sync(path)
-        _sync(place)
-        os.rename(place, self.place(job))
-        _sync(self.path)
-        self.jobs[job.number] = job
-        return job
+        with self._lock:
+            job = Job(max(self.jobs, default=0) + 1, kind, name)
+            _write(place, job)
+            _sync(place)
+            os.rename(place, self.place(job))
+            _sync(self.path)
+            self.jobs[job.number] = job
+            return job
 
     def save(self, job: Job) -> None:
         """Store a job's state; tables of a finished one are deleted, and so are the oldest finished jobs."""
@@ -138,7 +143,7 @@ def _read(place: Path) -> Job | None:
         values = json.loads((place / FILE).read_text(encoding="utf-8"))
         return Job(**{**values, "number": int(place.name)})
     except (OSError, ValueError, TypeError) as error:
-        print(f"ergnn: {place}: is no job and is left alone ({truncate(str(error))})")
+        LOG.warning("%s: is no job and is left alone (%s)", place, truncate(str(error)))
         return None
 
 

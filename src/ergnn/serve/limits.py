@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import anyio
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ergnn.data.formats.limits import MEGABYTE, Limits
 from ergnn.errors import InputError
@@ -109,6 +110,8 @@ class Guard:
                 late = "be answered" if state["read"] else "arrive"
                 status = 503 if state["read"] else 408
                 await _refuse(send, state, status, f"the request did not {late} within {self.limits.seconds:g} seconds")
+            except ClientDisconnect:
+                state["status"] = 499  # nobody reads an answer
             except Exception:
                 LOG.exception("%s %s", scope["method"], scope["path"])
                 await _refuse(send, state, 500, "internal error; the server's log says more")

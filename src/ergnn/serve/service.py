@@ -23,7 +23,7 @@ LOG = logging.getLogger("ergnn.serve")
 ATTEMPTS = 3
 """How often a job is begun that ends its writer, before it is dropped."""
 POLL = 2.0
-"""Seconds between looks at the folder: other programs may write to it, too."""
+"""Seconds between looks at the folder."""
 IDLE = 60.0
 """Seconds without a job after which the writer ends, as it takes memory."""
 T = TypeVar("T")
@@ -47,10 +47,11 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
         self._wake: asyncio.Event
+        self._swapping: asyncio.Lock
         self._writer = Writer(root, self.limits.tables, plugins)
 
     async def start(self) -> None:
-        self._wake = asyncio.Event()
+        self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         for job in self.spool.unfinished():
             job.state, job.attempts = "queued", 0
         self._swap(self.served)
@@ -84,66 +85,68 @@ class Service:
     async def rollback(self, version: int | None) -> int:
         """Make an older version answer; a writer that is at work is not disturbed."""
         number = await self.load(self.folder.rollback, version)
-        await self._refresh()
+        await self.refresh()
         self.metrics.updates.labels("rollback", "done").inc()
         return number
 
-    def submit(self, place: Path, kind: str, name: str = "") -> Job:
+    async def submit(self, place: Path, kind: str, name: str = "") -> Job:
         """Queue a job whose files are in a folder of the spool."""
-        job = self.spool.add(place, kind, name)
+        job = await self.answer(self.spool.add, place, kind, name)
         self.metrics.waiting.set(len(self.spool.unfinished()))
         self._wake.set()
         return job
 
     def _swap(self, version: ServedVersion) -> None:
         """Let a version answer: one assignment, and a request reads ``served`` once."""
-        self.served, self.trouble = version, ""
+        self.served = version
         self.metrics.version.set(version.number)
         self.metrics.loaded.set(time.time())
         self.metrics.waiting.set(len(self.spool.unfinished()))
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
         """Read the current version, if it is not the one that answers, and let it answer."""
-        try:
+        async with self._swapping:
             if await self.load(current_number, self.folder) != self.served.number:
                 self._swap(await self.load(load_version, self.folder))
-            await self.inspect()
-        except ErgnnError as error:
-            self.trouble = one_line(error)
-            LOG.error("the last good version still answers: %s", self.trouble)
 
     async def _watch(self) -> None:
+        """Follow the folder: other programs may write to it, too."""
         while True:
-            await self._refresh()
+            try:
+                await self.refresh()
+                await self.inspect()
+                self.trouble = ""
+            except ErgnnError as error:
+                if self.trouble != (text := one_line(error)):
+                    LOG.error("the last good version still answers: %s", text)
+                self.trouble = text
             await asyncio.sleep(POLL)
 
     async def _write(self) -> None:
         while True:
             self._wake.clear()
-            for job in self.spool.unfinished():
-                try:
+            try:
+                for job in self.spool.unfinished():
                     await self._carry_out(job)
-                except OSError as error:  # a full disk: the job stays, and is tried again
-                    LOG.error("update %d waits: %s", job.number, one_line(error))
-                    await asyncio.sleep(POLL)
-                    self._wake.set()
-                    break
+            except Exception as error:  # a full disk, a damaged folder: the job stays, and is tried again
+                LOG.exception("an update waits: %s", one_line(error))
+                await asyncio.sleep(POLL)
+                continue
             try:
                 await asyncio.wait_for(self._wake.wait(), IDLE)
             except (TimeoutError, asyncio.TimeoutError):
                 await self._writer.close()
-                await self._wake.wait()
 
     async def _carry_out(self, job: Job) -> None:
         """Have a job done, and its version answer, before it is said to be done."""
         while not job.is_finished:
             job.state, job.attempts = "running", job.attempts + 1
-            self.spool.save(job)
+            await self.answer(self.spool.save, job)
             start = time.monotonic()
             said = await self._writer.run(job.kind, self.spool.place(job), job)
             self.metrics.learning.inc(time.monotonic() - start)
             if "result" in said:
-                await self._refresh()
+                await self.refresh()
                 job.state, job.result, job.version = "done", said["result"], self.served.number
             elif "error" in said:
                 job.state, job.error = "failed", one_line(said["error"])
@@ -155,6 +158,6 @@ class Service:
                 job.state = "failed"
                 job.error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was dropped"
         job.finished = now()
-        self.spool.save(job)
+        await self.answer(self.spool.save, job)
         self.metrics.updates.labels(job.kind, job.state).inc()
         self.metrics.waiting.set(len(self.spool.unfinished()))

@@ -38,6 +38,8 @@ class MediaTypeError(InputError):
 
 async def save_upload(request: Request, place: Path) -> str:
     """Write a request's tables to a folder; returns the name of the update, if the request has one."""
+    from anyio import to_thread
+
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     packed = request.headers.get("content-encoding", "identity").strip().lower()
     if packed not in ("identity", "gzip") or (packed == "gzip" and TYPES.get(kind, ".parquet") == ".parquet"):
@@ -49,7 +51,7 @@ async def save_upload(request: Request, place: Path) -> str:
                 if part == "name" and isinstance(value, str):
                     name = value
                 elif part in PARTS and not isinstance(value, str):
-                    _save_part(value, place / part)
+                    await to_thread.run_sync(_save_part, value, place / part)
                 else:
                     raise InputError(f"part {part[:60]!r}: files 'nodes' and 'edges' and a field 'name' are allowed")
     elif kind in TYPES:
