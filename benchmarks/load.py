@@ -1,8 +1,9 @@
 """Clients of a service: connections that ask as fast as they get answers.
 
-    python -m benchmarks.load PORT SECONDS CLIENTS OUT.json < requests.json
+    python -m benchmarks.load PORT SECONDS CLIENTS OUT.json
 
-Standard input is a list of JSON bodies; each client sends them to ``POST /predict`` in an order of its own.
+The first line of standard input is a list of JSON bodies; each client sends them to ``POST /predict`` in an order of its
+own, for at least so many seconds and until standard input ends.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import asyncio
 import json
 import random
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 HEAD = "POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n"
 
 
-async def ask(port: int, bodies: list[Any], end: float, seed: int, out: list[dict[str, Any]]) -> None:
+async def ask(port: int, bodies: list[Any], go_on: Callable[[], bool], seed: int, out: list[dict[str, Any]]) -> None:
     """One client, with a connection that stays open."""
     rng = random.Random(seed)
     sent = [json.dumps(body).encode() for body in bodies]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while time.monotonic() < end:
+    while go_on():
         number = rng.randrange(len(sent))
         start = time.perf_counter()
         writer.write(HEAD.format(len(sent[number])).encode() + sent[number])
@@ -33,30 +36,36 @@ async def ask(port: int, bodies: list[Any], end: float, seed: int, out: list[dic
                 length = int(line.split(b":")[1])
         text = (await reader.readexactly(length)).decode()
         seconds = time.perf_counter() - start
-        out.append({"client": seed, "body": number, "seconds": seconds, "status": status, "text": text})
+        found = {"client": seed, "body": number, "seconds": seconds, "status": status, "text": text}
+        out.append({**found, "time": time.monotonic()})
     writer.close()
 
 
 async def clients(port: int, bodies: list[Any], seconds: float, count: int) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
-    end = time.monotonic() + seconds
-    await asyncio.gather(*(ask(port, bodies, end, seed, out) for seed in range(count)))
+    ended, end = threading.Event(), time.monotonic() + seconds
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    go_on = lambda: time.monotonic() < end or not ended.is_set()  # noqa: E731
+    await asyncio.gather(*(ask(port, bodies, go_on, seed, out) for seed in range(count)))
     return out
 
 
-def summary(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+def summary(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """Requests per second, median and 99th percentile in milliseconds, and how many requests failed."""
     times = sorted(answer["seconds"] for answer in answers)
     return {
         "requests": len(times),
         "failed": sum(answer["status"] != 200 for answer in answers),
-        "per_second": len(times) / seconds,
+        "per_second": len(times)
+        / (max(answer["time"] for answer in answers) - min(answer["time"] for answer in answers)),
         "median_ms": 1e3 * times[len(times) // 2],
         "p99_ms": 1e3 * times[int(0.99 * len(times))],
     }
 
 
 if __name__ == "__main__":
-    answers = asyncio.run(clients(int(sys.argv[1]), json.load(sys.stdin), float(sys.argv[2]), int(sys.argv[3])))
+    answers = asyncio.run(
+        clients(int(sys.argv[1]), json.loads(sys.stdin.readline()), float(sys.argv[2]), int(sys.argv[3]))
+    )
     with open(sys.argv[4], "w", encoding="utf-8") as file:
         json.dump(answers, file)

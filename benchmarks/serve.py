@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from benchmarks.load import summary
 
-SETTINGS = {"method": "replay", "backbone": "gcn", "selector": "mf*", "epochs": 200}
+SETTINGS = {"method": "replay", "backbone": "gcn", "selector": "mf*", "epochs": 100}
 
 
 def make_folder(place: Path) -> tuple[Path, dict[str, list[Any]]]:
@@ -84,24 +85,29 @@ def start(command: list[str], port: int | None = None) -> tuple[subprocess.Popen
 
 
 def load(port: int, bodies: list[Any], seconds: float, clients: int, place: Path, during: Any = None) -> list[Any]:
-    """The answers to clients in a process of their own; ``during`` is called a second after they begin."""
+    """The answers to clients in a process of their own, which go on while ``during`` runs, a second after they begin."""
     command = [sys.executable, "-m", "benchmarks.load", str(port), str(seconds), str(clients), str(place / "out.json")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(bodies))
-        process.stdin.close()
-        time.sleep(1)
+        process.stdin.write(json.dumps(bodies) + "\n")
+        process.stdin.flush()
         if during is not None:
+            time.sleep(1)
             during()
+            time.sleep(5)
+        process.stdin.close()
     answers: list[Any] = json.loads((place / "out.json").read_text())
     return answers
 
 
-def upload(port: int, place: Path) -> None:
+def upload(url: str, nodes: Path, edges: Path) -> None:
+    """Upload an update, and wait until its version answers."""
     import httpx
 
-    files = {part: (place / f"{part}.csv").open("rb") for part in ("nodes", "edges")}
-    httpx.post(f"http://127.0.0.1:{port}/observe", files=files, timeout=60).raise_for_status()
+    with nodes.open("rb") as first, edges.open("rb") as second, httpx.Client(base_url=url, timeout=600) as client:
+        where = client.post("/observe", files={"nodes": first, "edges": second}).json()["progress"]
+        while client.get(where).json()["state"] != "done":
+            time.sleep(0.2)
 
 
 def probabilities(answer: Any) -> Any:
@@ -124,19 +130,23 @@ def measure(seconds: float, clients: int) -> dict[str, Any]:
         theirs = {}
         for kind, bodies in requests.items():
             answers = load(port, bodies, seconds, clients, place)
-            results[f"plain FastAPI handler, {kind}"] = summary(answers, seconds)
+            results[f"plain FastAPI handler, {kind}"] = summary(answers)
             theirs[kind] = {answer["body"]: probabilities(answer) for answer in answers}
         plain.kill()
         plain.wait()
         server, port = start([sys.executable, "-m", "ergnn", "serve", str(root), "--port", "0"])
         for kind, bodies in reversed(requests.items()):
-            learns = (lambda: upload(port, place)) if kind == "known nodes" else None
+            learns = (
+                None
+                if kind == "new nodes"
+                else partial(upload, f"http://127.0.0.1:{port}", place / "nodes.csv", place / "edges.csv")
+            )
             answers = load(port, bodies, seconds, clients, place, learns)
             for answer in answers:
                 if answer["body"] in theirs[kind] and json.loads(answer["text"])["version"] == 2:
                     assert np.abs(probabilities(answer) - theirs[kind][answer["body"]]).max() < 1e-4
             versions = sorted({json.loads(answer["text"])["version"] for answer in answers})
-            results[f"ergnn serve, {kind}"] = {**summary(answers, seconds), "versions": versions}
+            results[f"ergnn serve, {kind}"] = {**summary(answers), "versions": versions}
         server.terminate()
         server.wait()
     return results

@@ -146,8 +146,10 @@ def test_a_writer_that_always_dies_leaves_the_folder_as_it_was(scene: Scene, tmp
     plugin.write_text(
         "import os, sys\n"
         "if 'ergnn.serve.worker' in sys.orig_argv:\n"
-        "    from ergnn.folder.learning import Checkpoints\n"
-        "    Checkpoints.on_epoch_end = lambda *args: os._exit(9)\n"
+        "    from ergnn.folder import LearnerFolder\n"
+        "    observe = LearnerFolder.observe\n"
+        "    die = lambda: os._exit(9)\n"
+        "    LearnerFolder.observe = lambda *args, **more: observe(*args, **{**more, 'on_epoch': die})\n"
     )
     server = Server(root, "--import", str(plugin))
     update = server.finished(scene.upload(server))

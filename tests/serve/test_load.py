@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.load import summary
-from benchmarks.serve import load
+from benchmarks.serve import load, upload
 from ergnn.folder import LearnerFolder
 from serve.running import Server
 
@@ -24,18 +25,11 @@ def run(place: Path, root: Path, seconds: float, clients: int) -> None:
     bodies: list[Any] = [{"ids": rng.choice(IDS, 4, replace=False).tolist()} for _ in range(60)]
     bodies += [{"nodes": [{"id": "new", "features": {"3": 1.0}}], "edges": [{"source": "new", "target": "n1"}]}]
     server = Server(root)
-    numbers: list[str] = []
-
-    def upload() -> None:
-        with open(place / "third_nodes.csv", "rb") as nodes, open(place / "third_edges.csv", "rb") as edges:
-            answer = server.client.post("/observe", files={"nodes": nodes, "edges": edges})
-        numbers.append(answer.json()["id"])
-
-    answers = load(int(server.url.rpartition(":")[2]), bodies, seconds, clients, root.parent, upload)
-    server.finished(numbers[0])
+    learn = partial(upload, server.url, place / "third_nodes.csv", place / "third_edges.csv")
+    answers = load(int(server.url.rpartition(":")[2]), bodies, seconds, clients, root.parent, learn)
     text = server.client.get("/metrics").text
     server.close()
-    print(summary(answers, seconds))
+    print(summary(answers))
     assert {answer["status"] for answer in answers} == {200}
     assert f'path="/predict",status="200"}} {len(answers)}.0' in text
     folder = LearnerFolder(root)

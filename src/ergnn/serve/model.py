@@ -9,54 +9,63 @@ from typing import Any, cast
 
 import numpy as np
 
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, database, versions
 from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.learning import CHUNK, FolderLearner
-from ergnn.folder.prediction import find_all, predictions
+from ergnn.folder.prediction import predictions
 from ergnn.folder.snapshot import Record, Snapshot
 from ergnn.folder.updates import prepare_update
 
+CHUNK = 2048
+"""Nodes that are scored at a time."""
+
 
 class MemoryGraph(StoredGraph):
-    """A stored graph that was read as a whole, so that no connection stays open."""
+    """A stored graph that was read as a whole, so that no connection is needed."""
 
     def __init__(self, stored: StoredGraph) -> None:
-        sizes = (stored.num_nodes, stored.next_node, stored.num_features, stored.dense)
-        super().__init__(stored.connection, stored.version, *sizes)
+        vars(self).update(vars(stored))
         nodes = stored.nodes()
-        self._names = dict(zip(nodes.tolist(), stored.names(nodes), strict=True))
-        self._numbers = {name: node for node, name in self._names.items()}
-        self._indptr, self._indices = stored.read_graph()
-        self._x, self._labeled = stored.read_features(), stored.labels()
+        self._nodes, self._ids = nodes, stored.names(nodes)
+        self._numbers = dict(zip(self._ids, nodes.tolist(), strict=True))
+        self._row = np.full(stored.next_node, -1, np.int64)
+        self._row[nodes] = np.arange(len(nodes))
+        place, self._sources = stored.neighbors(nodes)
+        self._ends = np.cumsum(np.bincount(place, minlength=len(nodes)))
+        self._x, self._labels_of = stored.features(nodes), stored.labels(nodes)
 
     def find(self, ids: Sequence[str]) -> Array:
         return np.fromiter((self._numbers.get(name, -1) for name in ids), np.int64, len(ids))
 
     def names(self, nodes: Array) -> list[str]:
-        return [self._names[node] for node in nodes.tolist()]
+        return [self._ids[row] for row in self._row[nodes]]
 
     def nodes(self) -> Array:
-        return np.array(list(self._names), np.int64)
+        return self._nodes
 
     def neighbors(self, nodes: Array) -> tuple[Array, Array]:
-        start, counts = self._indptr[nodes], self._indptr[nodes + 1] - self._indptr[nodes]
+        rows = self._row[nodes]
+        starts = np.where(rows > 0, self._ends[rows - 1], 0)
+        counts = self._ends[rows] - starts
         place = np.repeat(np.arange(len(nodes)), counts)
         within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return place, self._indices[start[place] + within].astype(np.int64)
+        return place, self._sources[starts[place] + within]
 
     def features(self, nodes: Array) -> Any:
-        return self._x[nodes]
+        return self._x[self._row[nodes]]
 
     def labels(self, nodes: Array | None = None) -> tuple[Array, Array, Array]:
-        label, split, update = self._labeled
-        return (label, split, update) if nodes is None else (label[nodes], split[nodes], update[nodes])
+        rows = self._row if nodes is None else self._row[nodes]
+        label, split, update = (np.where(rows >= 0, values[rows], -1) for values in self._labels_of)
+        return label, split, update
 
 
 class TableLearner:
     """A learner that looks up the probabilities of the nodes of its graph, and computes those of an extended graph."""
 
-    def __init__(self, learner: FolderLearner, graph: MemoryGraph, num_classes: int) -> None:
+    def __init__(self, learner: Any, graph: MemoryGraph, num_classes: int) -> None:
         self._learner, self._graph, self._lock = learner, graph, threading.Lock()
         self._classes = learner.classes()
         self._table = np.zeros((graph.next_node, num_classes), np.float32)
@@ -118,7 +127,9 @@ class ServedVersion:
 
     def find(self, ids: Sequence[str]) -> None:
         """Refuse ids that are not in the graph."""
-        find_all(self.snapshot.graph, ids)
+        lost = [name for name, number in zip(ids, self.snapshot.graph.find(ids), strict=True) if number < 0]
+        if lost:
+            raise InputError(f"node {truncate(lost[0])} is not in the graph ({len(lost)} such id(s))")
 
     def check(self, nodes: NodeTable | None, edges: EdgeTable | None) -> None:
         """Refuse tables that cannot be added to this version."""
@@ -137,7 +148,7 @@ def load_version(folder: LearnerFolder) -> ServedVersion:
         kept = [{**row, "version": row["number"], "current": row["number"] == stored.version.number} for row in rows]
         for row in kept:
             del row["state"], row["number"], row["next_node"]
-        return ServedVersion(replace(stored, graph=graph, learner=cast(FolderLearner, learner)), tuple(kept))
+        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), tuple(kept))
 
 
 def current_number(folder: LearnerFolder) -> int:

@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-NICE = 10
+NICE = 5
 """Answering requests comes first."""
 
 
