@@ -2,8 +2,8 @@
 
     python -m benchmarks.load PORT SECONDS CLIENTS OUT.json
 
-The first line of standard input is a list of JSON bodies; each client sends them to ``POST /predict`` in an order of its
-own, for at least so many seconds and until standard input ends.
+The first line of standard input is a list of JSON bodies; each client sends them to ``POST /predict`` in an order of
+its own, for at least so many seconds and until standard input ends.
 """
 
 from __future__ import annotations
@@ -44,28 +44,33 @@ async def ask(port: int, bodies: list[Any], go_on: Callable[[], bool], seed: int
 async def clients(port: int, bodies: list[Any], seconds: float, count: int) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     ended, end = threading.Event(), time.monotonic() + seconds
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
-    go_on = lambda: time.monotonic() < end or not ended.is_set()  # noqa: E731
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    def go_on() -> bool:
+        return time.monotonic() < end or not ended.is_set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     await asyncio.gather(*(ask(port, bodies, go_on, seed, out) for seed in range(count)))
     return out
 
 
 def summary(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """Requests per second, median and 99th percentile in milliseconds, and how many requests failed."""
-    times = sorted(answer["seconds"] for answer in answers)
+    times, ends = sorted(answer["seconds"] for answer in answers), [answer["time"] for answer in answers]
     return {
         "requests": len(times),
         "failed": sum(answer["status"] != 200 for answer in answers),
-        "per_second": len(times)
-        / (max(answer["time"] for answer in answers) - min(answer["time"] for answer in answers)),
+        "per_second": len(times) / (max(ends) - min(ends)),
         "median_ms": 1e3 * times[len(times) // 2],
         "p99_ms": 1e3 * times[int(0.99 * len(times))],
     }
 
 
 if __name__ == "__main__":
-    answers = asyncio.run(
-        clients(int(sys.argv[1]), json.loads(sys.stdin.readline()), float(sys.argv[2]), int(sys.argv[3]))
-    )
+    bodies = json.loads(sys.stdin.readline())
+    answers = asyncio.run(clients(int(sys.argv[1]), bodies, float(sys.argv[2]), int(sys.argv[3])))
     with open(sys.argv[4], "w", encoding="utf-8") as file:
         json.dump(answers, file)
