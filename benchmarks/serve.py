@@ -85,7 +85,7 @@ def start(command: list[str], port: int | None = None) -> tuple[subprocess.Popen
 
 
 def load(port: int, bodies: list[Any], seconds: float, clients: int, place: Path, during: Any = None) -> list[Any]:
-    """The answers to clients in a process of their own, which go on while ``during`` runs, a second after they begin."""
+    """The answers to clients in a process of their own; they go on while ``during`` runs."""
     command = [sys.executable, "-m", "benchmarks.load", str(port), str(seconds), str(clients), str(place / "out.json")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
