@@ -122,8 +122,9 @@ class Spool:
             for path in self.place(job).iterdir():
                 if path.name != FILE:
                     path.unlink()
-            for number in [n for n, each in sorted(self.jobs.items()) if each.is_finished][:-KEPT]:
-                shutil.rmtree(self.place(self.jobs.pop(number)))
+        self.jobs[job.number] = job
+        for number in [n for n, each in sorted(self.jobs.items()) if each.is_finished][:-KEPT]:
+            shutil.rmtree(self.place(self.jobs.pop(number)))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from ergnn.errors import InputError
 from ergnn.serve.limits import ServeLimits, is_loopback
 
 SHORTEST_TOKEN = 16
+BACKLOG = 2048
 
 
 def serve(
@@ -55,6 +56,7 @@ def _bound(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, proto)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(BACKLOG)  # who reads the address below may connect at once
         return listener
     except OSError as error:
         raise InputError(f"--host {host} --port {port}: cannot be bound ({error})") from None

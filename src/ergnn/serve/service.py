@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -138,26 +139,27 @@ class Service:
                 await self._writer.close()
 
     async def _carry_out(self, job: Job) -> None:
-        """Have a job done, and its version answer, before it is said to be done."""
-        while not job.is_finished:
+        """Have a job done; it is said to be done once its version answers and its files are deleted."""
+        place, outcome = self.spool.place(job), dict[str, Any]()
+        while not outcome:
             job.state, job.attempts = "running", job.attempts + 1
             await self.answer(self.spool.save, job)
             start = time.monotonic()
-            said = await self._writer.run(job.kind, self.spool.place(job), job)
+            said = await self._writer.run(job.kind, place, job)
             self.metrics.learning.inc(time.monotonic() - start)
             if "result" in said:
                 await self.refresh()
-                job.state, job.result, job.version = "done", said["result"], self.served.number
+                outcome = {"state": "done", "result": said["result"], "version": self.served.number}
             elif "error" in said:
-                job.state, job.error = "failed", one_line(said["error"])
+                outcome = {"state": "failed", "error": one_line(said["error"])}
             elif "busy" in said:
                 job.state, job.attempts = "queued", job.attempts - 1
                 await asyncio.sleep(POLL)
             elif job.attempts >= ATTEMPTS:
-                await self._writer.run("discard", self.spool.place(job), job)
-                job.state = "failed"
-                job.error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was dropped"
-        job.finished = now()
+                await self._writer.run("discard", place, job)
+                error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was dropped"
+                outcome = {"state": "failed", "error": error}
+        job = replace(job, **outcome, finished=now())
         await self.answer(self.spool.save, job)
         self.metrics.updates.labels(job.kind, job.state).inc()
         self.metrics.waiting.set(len(self.spool.unfinished()))
