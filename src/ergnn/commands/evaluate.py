@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ergnn.commands.folder_options import add_command, add_threads, use_threads
 
 if TYPE_CHECKING:
-    from ergnn.folder.scoring import HeldOut
+    from ergnn.evaluation import HeldOut
 
 MOST_CLASSES = 12
 """Classes whose confusion matrix fits a terminal."""
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
 
 def evaluate_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
-    from ergnn.folder.scoring import CLOSED_FORM
+    from ergnn.folder.prediction import CLOSED_FORM
 
     use_threads(args)
     folder = LearnerFolder(args.folder)

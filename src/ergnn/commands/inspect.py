@@ -37,7 +37,7 @@ def inspect_command(args: argparse.Namespace) -> int:
         return 2 if wrong else 0
     found = folder.inspect(args.version)
     if args.out:
-        from ergnn.folder.page import page_of
+        from ergnn.report.folder_page import page_of
 
         with output(args.out) as file:
             file.write(page_of(found))

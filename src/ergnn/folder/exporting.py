@@ -26,22 +26,7 @@ def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False) ->
         raise InputError(f"{snapshot.root}: nothing has been learned yet; there is nothing to export")
     path = Path(out)
     weights = path if path.suffix == ".safetensors" else path / "model.safetensors"
-    meaning = describe(snapshot)
-    written = [weights, weights.with_suffix(".json")]
-    try:
-        weights.parent.mkdir(parents=True, exist_ok=True)
-        _replace(weights, get_blob(snapshot.connection, snapshot.version.number, "weights") or b"")
-        _replace(written[1], (to_json(meaning) + "\n").encode())
-        if graph:
-            written.append(weights.with_name("graph.npz"))
-            _write_graph(snapshot, written[-1])
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-    return written
-
-
-def describe(snapshot: Snapshot) -> dict[str, Any]:
-    return {
+    meaning = {
         "ergnn": __version__,
         **snapshot.learner.describe(snapshot.classes),
         "num_features": snapshot.version.state["num_features"],
@@ -49,6 +34,19 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
         "version": snapshot.version.number,
         "directed": snapshot.settings.directed,
     }
+    contents = {
+        weights: get_blob(snapshot.connection, snapshot.version.number, "weights") or b"",
+        weights.with_suffix(".json"): (to_json(meaning) + "\n").encode(),
+    }
+    if graph:
+        contents[weights.with_name("graph.npz")] = _graph_npz(snapshot)
+    try:
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        for file, data in contents.items():
+            _replace(file, data)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    return list(contents)
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -61,26 +59,23 @@ def _replace(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _write_graph(snapshot: Snapshot, path: Path) -> None:
-    graph = snapshot.graph
-    nodes = graph.nodes()
+def _graph_npz(snapshot: Snapshot) -> bytes:
+    graph, nodes = snapshot.graph, snapshot.graph.nodes()
     target, source = graph.neighbors(nodes)
-    origin = np.searchsorted(nodes, source)
-    order = np.lexsort((target, origin))
+    edges = (np.ones(len(source), np.float32), (np.searchsorted(nodes, source), target))
+    adjacency = scipy.sparse.csr_matrix(edges, (len(nodes), len(nodes)))
     features = scipy.sparse.csr_matrix(graph.features(nodes))
-    arrays = {
-        "adj_data": np.ones(len(order), np.float32),
-        "adj_indices": target[order],
-        "adj_indptr": np.concatenate([[0], np.cumsum(np.bincount(origin, minlength=len(nodes)))]),
-        "adj_shape": np.array([len(nodes), len(nodes)]),
-        "attr_data": features.data,
-        "attr_indices": features.indices,
-        "attr_indptr": features.indptr,
-        "attr_shape": np.array(features.shape),
-        "labels": graph.labels(nodes)[0],
-        "node_names": np.array(graph.names(nodes), dtype=str),
-        "class_names": np.array(snapshot.classes, dtype=str),
+    arrays: dict[str, Any] = {
+        f"{name}_{part}": np.asarray(getattr(matrix, part))
+        for name, matrix in (("adj", adjacency), ("attr", features))
+        for part in ("data", "indices", "indptr", "shape")
     }
     data = io.BytesIO()
-    np.savez_compressed(data, **arrays)
-    _replace(path, data.getvalue())
+    np.savez_compressed(
+        data,
+        **arrays,
+        labels=graph.labels(nodes)[0],
+        node_names=np.array(graph.names(nodes), dtype=str),
+        class_names=np.array(snapshot.classes, dtype=str),
+    )
+    return data.getvalue()

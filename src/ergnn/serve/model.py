@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
-from ergnn.errors import InputError
+from ergnn.evaluation import Record
 from ergnn.folder import LearnerFolder, database, versions
 from ergnn.folder.graph import Array, StoredGraph
 from ergnn.folder.prediction import predictions
-from ergnn.folder.snapshot import Record, Snapshot
+from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.updates import prepare_update
 
 CHUNK = 2048
@@ -56,9 +55,8 @@ class MemoryGraph(StoredGraph):
     def features(self, nodes: Array) -> Any:
         return self._x[self._row[nodes]]
 
-    def labels(self, nodes: Array | None = None) -> tuple[Array, Array, Array]:
-        rows = self._row if nodes is None else self._row[nodes]
-        label, split, update = (np.where(rows >= 0, values[rows], -1) for values in self._labels_of)
+    def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
+        label, split, update = (values[self._row[nodes]] for values in self._labels_of)
         return label, split, update
 
 
@@ -127,15 +125,11 @@ class ServedVersion:
 
     def find(self, ids: Sequence[str]) -> None:
         """Refuse ids that are not in the graph."""
-        lost = [name for name, number in zip(ids, self.snapshot.graph.find(ids), strict=True) if number < 0]
-        if lost:
-            raise InputError(f"node {truncate(lost[0])} is not in the graph ({len(lost)} such id(s))")
+        self.snapshot.graph.find_all(ids)
 
     def check(self, nodes: NodeTable | None, edges: EdgeTable | None) -> None:
         """Refuse tables that cannot be added to this version."""
-        version, snapshot = self.snapshot.version, self.snapshot
-        known = (snapshot.graph, snapshot.settings, version.state, snapshot.classes, version.edges)
-        prepare_update(*known, nodes, edges)
+        prepare_update(self.snapshot, nodes, edges)
 
 
 def load_version(folder: LearnerFolder) -> ServedVersion:

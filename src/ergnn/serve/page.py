@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
-from ergnn.folder.page import page_of
+from ergnn.report.folder_page import page_of
 
 
 def live_page(found: dict[str, Any], kept: Sequence[dict[str, Any]]) -> str:

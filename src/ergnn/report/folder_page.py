@@ -1,4 +1,4 @@
-"""What :mod:`ergnn.folder.inspection` found, as one HTML page that looks like the reports."""
+"""What ``ergnn inspect`` found in a learner's folder, as one HTML page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ergnn import __version__
-from ergnn.folder.inspection import accuracy_matrix
+from ergnn.evaluation import accuracy_matrix
 from ergnn.report.figures import Point, Series, heat_map, line_chart, look_of
 from ergnn.report.tables import percent
 
@@ -38,19 +38,19 @@ LEFT = ("name", "classes learned", "class", "part", "time", "what happened")
 
 
 def page_of(
-    found: dict[str, Any], template: str = "inspect.html", package: str = "ergnn.folder", **values: Any
+    found: dict[str, Any], template: str = "folder_page.html", package: str = "ergnn.report", **values: Any
 ) -> str:
     """The page, which needs nothing else: style, script and figures are inside.
 
     Args:
         found: see :func:`ergnn.folder.inspection.inspect_snapshot`.
-        template: a page that extends ``inspect.html``, in ``package``.
+        template: a page that extends ``folder_page.html``, in ``package``.
         values: further values for it; one with the id of a table takes its place.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.folder"))])
+    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.report"))])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["svg"] = Markup
     folder = files("ergnn.report") / "templates"
