@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ergnn.analytic import Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
 from ergnn.analytic.state import choose
 from ergnn.errors import InputError
 from ergnn.folder.database import FolderError
@@ -161,7 +161,10 @@ class AnalyticLearner:
     def describe(self, classes: list[str]) -> dict[str, Any]:
         """What the exported weights mean."""
         outputs = [[i, classes[c]] for i, c in enumerate(self.classes())]
-        return {"method": "analytic", **self.state(), "outputs": outputs}
+        chosen, given = self.method.maps[self.chosen], self.settings.config.method_options
+        own = FEATURE_MAPS.resolve(given.get("feature_map", "auto")) == chosen.name
+        options = given.get("map_options") or {} if own else {}
+        return {"method": "analytic", **self.state(), "map_options": options, "outputs": outputs}
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store the head with a version: W and the class of each column, as safetensors."""

@@ -12,6 +12,7 @@ from ergnn.folder.database import FILE, reading_values
 from ergnn.folder.prediction import predict_held_out
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.versions import kept_versions
+from ergnn.folder.watching import watch_snapshot
 
 LOG_LINES = 10_000
 """The newest lines of the log that are shown."""
@@ -27,6 +28,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     held_out = predict_held_out(snapshot, snapshot.settings.eval_samples)
     confusion = held_out.confusion()
     with reading_values("the records"):
+        watched = watch_snapshot(snapshot)
         lost, means, buffer = forgetting(records), measures(records), buffer_rows(snapshot)
     blobs = connection.execute("SELECT kind, length(data) FROM blobs WHERE version = ?", (version.number,))
     return {
@@ -45,6 +47,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "bytes": {"database": (snapshot.root / FILE).stat().st_size, **dict(blobs)},
         "updates": [{**r, "forgetting": f} for r, f in zip(records, lost, strict=True)],
         "measures": means,
+        "watch": watched,
         "per_class": held_out.per_class(),
         "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],
         "buffer": buffer,

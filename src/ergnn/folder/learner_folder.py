@@ -31,6 +31,7 @@ from ergnn.folder.snapshot import (
 )
 from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
 from ergnn.folder.versions import Version
+from ergnn.folder.watching import update_drift, watch_snapshot
 
 
 class LearnerFolder:
@@ -163,6 +164,7 @@ class LearnerFolder:
             raise
         record["remembered"] = len(grown.learner.buffer)
         record["scores"] = predict_held_out(grown, base.settings.eval_samples).scores()
+        record["input_drift"] = update_drift(grown, base.version.next_node)
         with transaction(connection):
             connection.execute("DELETE FROM progress")
             write_snapshot(grown, number, **values)
@@ -244,6 +246,11 @@ class LearnerFolder:
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
             return inspect_snapshot(snapshot)
 
+    def watch(self, version: int | None = None) -> dict[str, Any]:
+        """Drift, calibration and unknown classes; see :func:`ergnn.folder.watching.watch_snapshot`."""
+        with wrap_errors(self.root), self.snapshot(version) as snapshot, reading_values("the records"):
+            return watch_snapshot(snapshot)
+
     def check(self) -> list[str]:
         """Verify every checksum and SQLite's own structures; returns what is wrong."""
         with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
@@ -275,12 +282,20 @@ class LearnerFolder:
             versions.scrub(connection, self.root)
             return dropped
 
-    def export(self, out: str | Path, *, graph: bool = False, version: int | None = None) -> list[Path]:
-        """Write the weights and what they mean; see :func:`ergnn.folder.exporting.export_snapshot`."""
+    def export(
+        self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None
+    ) -> list[Path]:
+        """Write the model for use elsewhere; see :func:`ergnn.folder.exporting.export_snapshot`.
+
+        Args:
+            out: a folder, or a file with the suffix of the format.
+            format: ``safetensors``, ``onnx`` or ``torch``.
+            graph: write the graph, too.
+        """
         from ergnn.folder.exporting import export_snapshot
 
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
-            return export_snapshot(snapshot, out, graph)
+            return export_snapshot(snapshot, out, graph, format)
 
     def rollback(self, version: int | None = None) -> int:
         """Make an older version (by default the one before) the current one; returns its number.

@@ -32,7 +32,7 @@ def predictions(
     if not snapshot.learner.num_tasks:
         raise InputError(f"{snapshot.root}: nothing has been learned yet; observe labeled nodes first")
     if nodes is not None:
-        snapshot = _extended(snapshot, nodes, edges)
+        snapshot = extended(snapshot, nodes, edges)
         ids = list(nodes.ids) if ids is None else ids
     wanted = [str(text) for text in ids or ()]
     numbers = snapshot.graph.find_all(wanted)
@@ -58,7 +58,7 @@ def _columns(snapshot: Snapshot, classes: Sequence[str] | None) -> list[int]:
     return [known[name] for name in dict.fromkeys(known if classes is None else classes)]
 
 
-def _extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> Snapshot:
+def extended(snapshot: Snapshot, nodes: NodeTable, edges: EdgeTable | None) -> Snapshot:
     """The snapshot with nodes and edges that are there for one prediction only; their labels are not looked at."""
     lost = np.flatnonzero(snapshot.graph.find(list(nodes.ids)) < 0)
     if len(lost) and not nodes.num_features and not nodes.is_sparse:
