@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fastapi.testclient import TestClient
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.serve.model import load_version
 from folder.growing import edges_of, make_updates, nodes_of, quick, x_of
+from serve.running import SECONDS
 
 IDS = ["n0", "n7", "n41", "n7"]
 
@@ -132,3 +134,26 @@ def test_health_versions_and_documents(reader: TestClient) -> None:
     assert all(path in page for path in named)
     assert "http://" not in page.replace("http://localhost", "")
     assert "https://" not in page
+
+
+def test_new_nodes_of_requests_are_watched(reader: TestClient) -> None:
+    """Figures of drift, calibration and unknown classes, of the version and of requests."""
+
+    def value(name: str) -> float | None:
+        lines = [line for line in reader.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
+        return float(lines[0].split()[1]) if lines else None
+
+    wait_for(lambda: value('ergnn_live{what="nodes"}') is not None)
+    before = value('ergnn_live{what="nodes"}')
+    assert 0 <= value("ergnn_calibration_error") <= 1
+    assert 0 <= value("ergnn_unknown_share") <= 1
+    body = {"nodes": [{"id": "new", "features": {"3": 1.0}}], "edges": [{"source": "new", "target": "n1"}]}
+    assert reader.post("/predict", json=body).status_code == 200
+    wait_for(lambda: value('ergnn_live{what="nodes"}') == before + 1)
+
+
+def wait_for(condition: Any) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

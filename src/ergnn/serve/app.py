@@ -115,7 +115,10 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         def work() -> tuple[Any, ...]:
             nodes = schema.node_table(body.nodes, limits.tables) if body.nodes else None
             edges = schema.edge_table(body.edges) if body.edges else None
-            return version.predict(ids, nodes, edges, body.classes)
+            answer = version.predict(ids, nodes, edges, body.classes)
+            if nodes is not None:
+                service.watch(version, nodes, edges)
+            return answer
 
         return _answer(service, version.number, *await service.answer(work))
 

@@ -17,6 +17,10 @@ FIGURES = {
     "parameter_drift": ("how far the newest update moved the parameters, as a share of their norm", ()),
     "recall": ("share of a class's held-out nodes that is predicted right", ("label",)),
     "remembered_nodes": ("nodes that the method remembers or learned from", ()),
+    "input_drift_p": ("adjusted p-value of drift of the newest update", ("aspect",)),
+    "input_drift_alarm": ("whether the newest update drifted from earlier nodes", ()),
+    "calibration_error": ("expected calibration error on held-out nodes", ()),
+    "unknown_share": ("share of the newest update's nodes that belong to no known class", ()),
 }
 """Gauges that :func:`figures` fills: meaning, and names of their labels."""
 
@@ -24,8 +28,8 @@ FIGURES = {
 def figures(found: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], float]]:
     """Name in :data:`FIGURES`, labels and value of every figure in what ``LearnerFolder.inspect`` returns.
 
-    A figure that ``inspect`` learns to compute (drift of inputs, unknown classes, calibration) is added here and in
-    ``FIGURES``; the page shows whatever ``ergnn inspect`` shows.
+    A figure that ``inspect`` learns to compute is added here and in ``FIGURES``; the page shows whatever ``ergnn
+    inspect`` shows.
     """
     for part in ("nodes", "edges", "labeled", "features"):
         yield "graph_size", (part,), found["graph"][part] or 0
@@ -33,6 +37,15 @@ def figures(found: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], float
     for row in found["per_class"]:
         if row["recall"] is not None:
             yield "recall", (row["class"],), row["recall"]
+    drift, calibration, unknown = (found["watch"][name] for name in ("drift", "calibration", "unknown"))
+    if drift is not None:
+        yield "input_drift_alarm", (), drift["alarm"]
+        for aspect, p in drift["p"].items():
+            yield "input_drift_p", (aspect,), p
+    if calibration is not None:
+        yield "calibration_error", (), calibration["ece"]
+    if unknown is not None:
+        yield "unknown_share", (), unknown["above"] / unknown["nodes"]
     if found["updates"]:
         last = found["updates"][-1]
         for update, right, of in last["scores"]:
@@ -58,6 +71,7 @@ class Metrics:
         self.updates = Counter("updates", "updates and other writes by outcome", ("kind", "state"), **into)
         self.waiting = Gauge("updates_waiting", "updates that are not finished", **into)
         self.learning = Counter("learning_seconds", "time that the writer worked", **into)
+        self.live = Gauge("live", "nodes of requests since the version answers; see docs/watch.md", ("what",), **into)
         self.figures = {name: Gauge(name, text, labels, **into) for name, (text, labels) in FIGURES.items()}
 
     @contextmanager
@@ -78,6 +92,11 @@ class Metrics:
         for name, labels, value in figures(found):
             gauge = self.figures[name]
             (gauge.labels(*labels) if labels else gauge).set(value)
+
+    def show_live(self, summary: dict[str, Any]) -> None:
+        """Show what was found of the nodes of requests: new and unknown ones, windows tested for drift, and alarms."""
+        for what in ("nodes", "unknown", "windows", "alarms"):
+            self.live.labels(what).set(summary[what])
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

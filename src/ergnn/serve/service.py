@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ergnn.data.formats import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError
 from ergnn.folder import LearnerFolder
 from ergnn.folder.versions import now
+from ergnn.folder.watching import LiveWatch
 from ergnn.serve.jobs import Job, Spool
 from ergnn.serve.limits import ServeLimits, one_line
 from ergnn.serve.metrics import Metrics
@@ -45,6 +47,8 @@ class Service:
         self.served: ServedVersion = load_version(self.folder)
         self.trouble = ""
         self._found: dict[str, Any] | None = None
+        self._live: LiveWatch | None = None
+        self._watching = False
         self._tasks: list[asyncio.Task[None]] = []
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
         self._wake: asyncio.Event
@@ -81,7 +85,32 @@ class Service:
         if self._found is None or self._found["version"] != number:
             self._found = await self.load(self.folder.inspect, number)
             self.metrics.show(self._found)
+            self._live = await self.load(self._start_watching, number)
         return self._found
+
+    def _start_watching(self, number: int) -> LiveWatch:
+        with self.folder.snapshot(number) as snapshot:
+            live = LiveWatch(snapshot)
+        self.metrics.show_live(live.summary())
+        return live
+
+    def watch(self, version: ServedVersion, nodes: NodeTable, edges: EdgeTable | None) -> None:
+        """Compare new nodes of a request with the graph, after it was answered; while others are compared, skip it."""
+        live = self._live
+        if live is None or self._watching:
+            return
+
+        def work() -> None:
+            try:
+                live.add(version.snapshot, nodes=nodes, edges=edges)
+                self.metrics.show_live(live.summary())
+            except Exception:
+                LOG.exception("nodes of a request could not be watched")
+            finally:
+                self._watching = False
+
+        self._watching = True
+        self._loads.submit(work)
 
     async def rollback(self, version: int | None) -> int:
         """Make an older version answer; a writer that is at work is not disturbed."""
