@@ -37,9 +37,7 @@ LEFT = ("name", "classes learned", "class", "part", "time", "what happened")
 """Columns of text, which are aligned left."""
 
 
-def page_of(
-    found: dict[str, Any], template: str = "inspect.html", package: str = "ergnn.folder", **values: Any
-) -> str:
+def page_of(found: dict[str, Any], template: str = "inspect.html", package: str = "ergnn.folder", **values: Any) -> str:
     """The page, which needs nothing else: style, script and figures are inside.
 
     Args:
