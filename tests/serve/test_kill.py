@@ -80,7 +80,7 @@ def kill_and_go_on(scene: Scene, root: Path, epoch: int) -> None:
     server.close()
     wait_for(lambda: not writers(root))  # the writer does not outlive the server
     assert rows(root)["settings"] == scene.before["settings"]
-    assert LearnerFolder(root).inspect()["version"] == 2, "the last version is the current one"
+    assert LearnerFolder(root).inspect()["version"] in (2, 3), "3 if the kill came after the commit"
     again = Server(root)
     assert again.client.post("/predict", json={"ids": ["n1"]}).json()["version"] in (2, 3)
     update = again.finished(number)
