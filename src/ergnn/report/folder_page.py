@@ -40,17 +40,24 @@ LEFT = ("result", "probability %", "name", "classes learned", "class", "part", "
 """Columns of text, which are aligned left."""
 
 
-def page_of(found: dict[str, Any]) -> str:
-    """The page, which needs nothing else: style, script and figures are inside."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def page_of(
+    found: dict[str, Any], template: str = "folder_page.html", package: str = "ergnn.report", **values: Any
+) -> str:
+    """The page, which needs nothing else: style, script and figures are inside.
+
+    Args:
+        found: see :func:`ergnn.folder.inspection.inspect_snapshot`.
+        template: a page that extends ``folder_page.html``, in ``package``.
+        values: further values for it; one with the id of a table takes its place.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("ergnn.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.report"))])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["svg"] = Markup
     folder = files("ergnn.report") / "templates"
-    return environment.get_template("folder_page.html").render(
+    return environment.get_template(template).render(
         title=f"What {found['folder']} knows",
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
@@ -68,10 +75,11 @@ def page_of(found: dict[str, Any]) -> str:
         + _offline(found.get("offline")),
         confusion=_confusion(found),
         charts=_charts(found["updates"]),
-        tables=_tables(found),
+        tables=[table for table in _tables(found) if table["id"] not in values],
         alpha=ALPHA,
         version=__version__,
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        **values,
     )
 
 
