@@ -168,7 +168,7 @@ def test_tasks_with_graphs_of_their_own_keep_rows(memory: str) -> None:
     kept = learner.method.nbytes
     rows = 2 * 3 * 10 if memory == "nodes" else 2 * 5
     assert kept >= rows * (8 if memory == "nodes" else 4) * 9
-    with pytest.raises(InputError, match="cannot forget"):
+    with pytest.raises(InputError, match="cannot be removed"):
         learner.forget_nodes(tasks[0].train)
 
 
