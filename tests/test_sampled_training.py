@@ -151,7 +151,7 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(InputError, match=r"fanout is \(5, 0\)"):
         Training(batch_size=5, fanout=(5, 0))
     made = learner(fanout=(5,))
-    with pytest.raises(InputError, match=r"GAT reads neighbors in 2 layer\(s\)"):
+    with pytest.raises(InputError, match=r"GAT aggregates neighbors in 2 layer\(s\)"):
         made.observe(stream()[0])
     assert made.num_tasks == 0
 

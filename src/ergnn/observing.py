@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ergnn.callbacks.base import Callback, CallbackList
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import Objective, can_stand_side_by_side, make_objective
+from ergnn.engine.objective import Objective, can_be_stacked, make_objective
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
@@ -191,7 +191,7 @@ def _groups(
             lead = learners[group[0]]
             if (
                 not (_trains_alone(lead) or _trains_alone(learner))
-                and can_stand_side_by_side([m for m in (lead.model, learner.model) if m is not None])
+                and can_be_stacked([m for m in (lead.model, learner.model) if m is not None])
                 and shapes[group[0]] == shapes[i]
             ):
                 group.append(i)

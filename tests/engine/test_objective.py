@@ -19,7 +19,7 @@ from ergnn.engine.objective import (
     FieldObjective,
     Objective,
     PlainObjective,
-    can_stand_side_by_side,
+    can_be_stacked,
     embed,
     make_objective,
 )
@@ -279,7 +279,7 @@ def test_no_examples_give_no_scores(widths: list[int]) -> None:
 
 def test_models_of_different_shape_do_not_stand_side_by_side() -> None:
     gcn = model_of("gcn", 8, [3])
-    assert can_stand_side_by_side([gcn, model_of("gcn", 8, [3], seed=1)])
+    assert can_be_stacked([gcn, model_of("gcn", 8, [3], seed=1)])
     others = [
         model_of("gat", 8, [3]),
         model_of("gcn", 8, [2]),
@@ -290,7 +290,7 @@ def test_models_of_different_shape_do_not_stand_side_by_side() -> None:
     ]
     examples = labeled(random_graph(), [0], [[0]], [3], seed=0)
     for other in others:
-        assert not can_stand_side_by_side([gcn, other])
+        assert not can_be_stacked([gcn, other])
         with pytest.raises(InputError, match="side by side"):
             make_objective([gcn, other], [examples, examples])
 

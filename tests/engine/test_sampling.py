@@ -250,15 +250,15 @@ def test_relabelling_with_a_table_is_unique(keys: list[int]) -> None:
 
 @pytest.mark.parametrize("fanout", [(0,), (-2, 3), (2.5,), (True,)])
 def test_fanouts_that_mean_nothing_are_refused(fanout: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="whole numbers of 1 or more, or -1 for all"):
+    with pytest.raises(InputError, match="must be 1 or more, or -1 for all"):
         Sampling(fanout)
 
 
 def test_a_model_that_does_not_fit_is_refused() -> None:
     graph = random_graph()
-    with pytest.raises(InputError, match=r"fanout is \(5,\); GAT reads neighbors in 2 layer\(s\)"):
+    with pytest.raises(InputError, match=r"fanout is \(5,\); GAT aggregates neighbors in 2 layer\(s\)"):
         SampledObjective(model_of("gat", 8, [3]), task_examples(graph), Sampling((5,)))
-    with pytest.raises(InputError, match="MLP reads neighbors in 0"):
+    with pytest.raises(InputError, match="MLP aggregates neighbors in 0"):
         Sampling((5,)).check(model_of("mlp", 8, [3]))
     with pytest.raises(InputError, match="PlainModel cannot be computed on sampled neighbors"):
         Sampling((5,)).check(PlainModel(torch.nn.Linear(1, 1)))
