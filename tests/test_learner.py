@@ -121,7 +121,7 @@ def test_a_loaded_state_predicts_in_a_given_graph_and_can_be_saved_again(stream:
     learner = learn(Learner("sgc", epochs=2), stream[:1])
     loaded = Learner("sgc", epochs=2)
     loaded.load_state_dict(learner.state_dict())
-    with pytest.raises(InputError, match="this learner has no graph; give one to set_graph, or to predict"):
+    with pytest.raises(InputError, match="this learner has no graph; pass one to predict, or call set_graph"):
         loaded.predict(stream[0].test, 0)
     expected = learner.predict_proba(stream[0].test, 0)
     assert torch.equal(loaded.predict_proba(stream[0].test, 0, graph=stream[0].graph), expected)
@@ -273,10 +273,10 @@ def test_every_epoch_is_told(stream: TaskStream):
 
 
 def test_tasks_out_of_order_are_refused(stream: TaskStream):
-    with pytest.raises(InputError, match="was given as number 1"):
+    with pytest.raises(InputError, match="next task must be number 1"):
         Learner("sgc").observe(stream[1])
     learner = Learner("sgc", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="was given as number 2"):
+    with pytest.raises(InputError, match="next task must be number 2"):
         learner.observe(stream[0])
     with pytest.raises(InputError, match="has not been learned"):
         learner.evaluate(stream[1])
@@ -298,7 +298,7 @@ def test_predictions_need_a_task_learned_its_number_and_nodes_that_are_there(str
     with pytest.raises(InputError, match="not observed a task"):
         Learner("sgc").predict(torch.tensor([0]), 0)
     learner = Learner("sgc", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="needs to know the task"):
+    with pytest.raises(InputError, match="requires the task"):
         learner.predict(torch.tensor([0]))
     for number in (1, -1):
         with pytest.raises(InputError, match=f"task number {number} has not been learned"):
@@ -328,7 +328,7 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
         ({"weight_decay": -1.0}, "0 or more"),
         ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
         ({"selectr": "mf"}, "no option 'selectr'"),
-        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already an instance"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "is an instance"),
     ],
 )
 def test_bad_options_are_refused_at_once(options: dict, message: str):

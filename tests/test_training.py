@@ -332,7 +332,7 @@ def test_a_state_of_another_training_is_refused() -> None:
     model, examples = example_rows("gat")
     objective = make_objective([model], [examples])
     train(objective, Training(3), [0], 0, lambda now: states.append(now.state_dict()))
-    with pytest.raises(InputError, match="was at epoch 3; this one has 2"):
+    with pytest.raises(InputError, match="is at epoch 3; epochs must be 0 to 2"):
         train(objective, Training(2), [0], 0, resume=states[-1])
     other, examples = example_rows("gcn")
     with pytest.raises(InputError, match="had different parameters"):

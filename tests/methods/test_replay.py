@@ -87,7 +87,7 @@ def test_bad_weights_are_refused_before_any_training():
             Replay(beta=beta)
     with pytest.raises(InputError, match="per_class is 0; it must be 1 or more"):
         Replay(per_class=0)
-    with pytest.raises(InputError, match="already an instance"):
+    with pytest.raises(InputError, match="is an instance"):
         Replay(Spy(), selector_options={"d": 1.0})
 
 

@@ -23,7 +23,7 @@ def make_optimizer(
 
 
 class _ModelByModel:
-    """Pass the parts of a stacked parameter to a fused step one by one if their size is not a multiple of a SIMD vector.
+    """Pass the parts of a stacked parameter to a fused step one by one if they do not fill whole SIMD vectors.
 
     Otherwise, whether an entry is processed in a full vector would depend on the number of models.
     """

@@ -25,9 +25,9 @@ class NormalizedAdjacency:
     """``S = D̃^-½ (A + I) D̃^-½``, as in GCN.
 
     Row v of ``S x`` sums over v and its in-neighbors. D̃ contains the in-degrees for both ends of an edge, also if the
-    graph is directed. Every node has exactly one self-loop of weight 1, regardless of self-loops in the graph. On a CPU,
-    graphs with at most :data:`MATRIX_EDGES` edges are stored as a sparse matrix, as are graphs with edge weights; all
-    others use the kernels for neighbor sums.
+    graph is directed. Every node has exactly one self-loop of weight 1, regardless of self-loops in the graph. On a
+    CPU, graphs with at most :data:`MATRIX_EDGES` edges are stored as a sparse matrix, as are graphs with edge weights;
+    all others use the kernels for neighbor sums.
 
     Args:
         graph: the graph.

@@ -77,7 +77,7 @@ def sample_neighbors(
     neighbors; if it was sampled before, the last of these replaces it).
 
     Returns:
-        the position in ``nodes`` (ascending) and the source node of each sampled edge, and the number of edges per node.
+        position in ``nodes`` (ascending) and source node of each sampled edge, and the number of edges per node.
     """
     degree = adj.degrees(nodes)
     if fanout == ALL or (not replace and (not nodes.numel() or fanout >= int(degree.max()))):

@@ -56,7 +56,7 @@ class MemoryMethod(Method):
         if isinstance(selector, str):
             self.selector: Selector = SELECTORS.create(selector, **(selector_options or {}))
         elif selector_options:
-            raise InputError("selector_options need the name of a selector; this selector is already an instance")
+            raise InputError("selector_options require a selector given by name; this selector is an instance")
         else:
             self.selector = selector
         self.per_class, self.scarce = per_class, scarce

@@ -14,7 +14,7 @@ import torch
 from engine.kernels.cases import SHAPES, edges_of, inputs_of, links_of
 from engine.kernels.checks import check_attention, check_dropped, check_sums
 from ergnn.engine.kernels import links as links_module
-from ergnn.engine.kernels import sums, twin
+from ergnn.engine.kernels import sums, torch_attention
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.masks import attention_keep
 from ergnn.errors import CurvatureError
@@ -23,7 +23,7 @@ from ergnn.errors import CurvatureError
 @pytest.mark.parametrize("p", [0.0, 0.6])
 @pytest.mark.parametrize("name", SHAPES)
 def test_attention_is_autograd_s(name: str, p: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "CHUNK", 7)
+    monkeypatch.setattr(torch_attention, "CHUNK", 7)
     check_attention(name, p, torch.float64, "cpu", 1e-12)
 
 
@@ -39,7 +39,7 @@ def test_rows_in_order_are_dropped_as_by_their_position() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_transposed_lists_are_those_of_the_transposed_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "row_chunks", lambda rowptr: twin.row_chunks(rowptr, 9))
+    monkeypatch.setattr(links_module, "row_chunks", lambda rowptr: torch_attention.row_chunks(rowptr, 9))
     links = links_of(name)
     back = links.transposed()
     assert (back.targets, back.sources, back.loops) == (links.sources, links.targets, links.loops)
@@ -122,8 +122,8 @@ def test_memory_of_a_graph_too_large_for_a_number_an_edge_is_bounded() -> None:
         "torch.set_num_threads(1)\n"
         "from ergnn.engine.kernels.attention import attention\n"
         "from ergnn.engine.kernels.links import Links\n"
-        "from ergnn.engine.kernels import twin\n"
-        "twin.CHUNK = 1 << 16\n"
+        "from ergnn.engine.kernels import torch_attention\n"
+        "torch_attention.CHUNK = 1 << 16\n"
         "from ergnn.experiments.run import peak_memory_mb\n"
         "n, d = 1000, 4000\n"
         "col = (torch.arange(n * d) * 7919 % n).int()\n"
