@@ -101,7 +101,7 @@ def test_a_check_rejects_invalid_subjects() -> None:
         check_backbone(GCN(testing.FEATURES))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="check_method got int"):
         check_method(3)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="is an instance"):
+    with pytest.raises(InputError, match="already an instance"):
         check_selector(FeatureMean(), distance="cosine")
     with pytest.raises(InputError, match="unknown kind 'head'"):
         checks("head")

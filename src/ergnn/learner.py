@@ -136,17 +136,17 @@ class Learner:
             raise InputError("predict: nodes must be a vector of node ids (a 1-d integer tensor)")
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
             raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
-        place, classes = self._columns(task)
+        columns, classes = self._columns(task)
         nodes = nodes.to(self.device)
         out = []
-        many = self.method.trains and prefers_layers(model, graph, nodes)
-        for part in nodes.split(nodes.numel() if many else CHUNK) if nodes.numel() else ():
+        by_layers = self.method.trains and prefers_layers(model, graph, nodes)
+        for part in nodes.split(nodes.numel() if by_layers else CHUNK) if nodes.numel() else ():
             logits = self.method.scores(graph, part, classes)
             if logits is None:
                 heads = self.heads.heads_of(task or 0, part.numel(), self.device)
-                logits = _logits(model, graph, part, heads, many)[:, place]
+                logits = _logits(model, graph, part, heads, by_layers)[:, columns]
             out.append(torch.softmax(logits, dim=1))
-        return torch.cat(out) if out else torch.empty(0, place.numel(), device=self.device)
+        return torch.cat(out) if out else torch.empty(0, columns.numel(), device=self.device)
 
     def classes(self, task: int | None = None) -> Tensor:
         """Return the class of each column of :meth:`predict_proba`."""
@@ -188,13 +188,11 @@ class Learner:
     def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
         """Compute the logits ``[n, outputs]`` of nodes of a task with the current model, without dropout."""
         model, graph = self._ready(graph)
-        many = prefers_layers(model, graph, nodes)
+        by_layers = prefers_layers(model, graph, nodes)
         heads = self.heads.heads_of(task, nodes.numel(), self.device)
-        step = nodes.numel() if many else CHUNK
-        parts = [
-            _logits(model, graph, nodes[i : i + step], heads[i : i + step], many) for i in range(0, len(nodes), step)
-        ]
-        return torch.cat(parts)
+        step = nodes.numel() if by_layers else CHUNK
+        starts = range(0, len(nodes), step)
+        return torch.cat([_logits(model, graph, nodes[i : i + step], heads[i : i + step], by_layers) for i in starts])
 
     def selection_context(self, task: Task, trained_on: Examples, per_class: int, allow_test: bool) -> SelectionContext:
         assert self.model is not None

@@ -33,7 +33,7 @@ class Field:
         layers: one block per layer of the encoder that has parameters.
         take: the encoder's output row for each input row of the heads (a node scored by two heads occurs twice); None
             if the rows are the same. For a large graph, links with one source per row, so that gradients of repeated
-            rows are summed in a fixed order.
+            rows are summed in a propagation_blocks order.
         head: block of the output layer, with one slot per head.
         linked: whether the blocks are those of a large graph (:class:`LinkedBlock`), which cannot be joined.
     """
@@ -100,21 +100,21 @@ def make_field(
     same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     layers: list[AnyBlock] = []
     for conv in reversed(model.learned_layers):
-        made, nodes = block(form_of(conv).aggregation, nodes, torch.zeros_like(nodes), 1)
-        layers.insert(0, made)
+        layer_block, nodes = block(form_of(conv).aggregation, nodes, torch.zeros_like(nodes), 1)
+        layers.insert(0, layer_block)
     features: Features
     if layers and not model.propagated_hops:
         features = features_of(graph, nodes, dtype)
     elif sampling is None:
         features = DenseFeatures(propagate(graph, model.propagated_hops, nodes=nodes, dtype=dtype))
     else:
-        fixed = []
+        propagation_blocks = []
         for _ in range(model.propagated_hops):
-            made, nodes = block(SYMMETRIC, nodes, torch.zeros_like(nodes), 1)
-            fixed.append(made)
+            layer_block, nodes = block(SYMMETRIC, nodes, torch.zeros_like(nodes), 1)
+            propagation_blocks.append(layer_block)
         value = graph.rows(nodes).to(dtype)
-        for made in reversed(fixed):
-            value = made.aggregate(value)
+        for layer_block in reversed(propagation_blocks):
+            value = layer_block.aggregate(value)
         features = DenseFeatures(value)
     if not linked:
         return Field(features, layers, take, head)

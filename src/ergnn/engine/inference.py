@@ -19,7 +19,7 @@ from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.losses import MASKED
-from ergnn.engine.propagation import KEPT, propagate
+from ergnn.engine.propagation import MAX_CACHED, propagate
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.layers import Params, form_of
 
@@ -98,7 +98,7 @@ def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
             return cached.lookup
     reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
     needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
-    if 2 * needed.numel() < n or n * model.embedding_size > KEPT:
+    if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
         return _encode(model, graph, nodes)
     lookup = _encode(model, graph, torch.arange(n, device=nodes.device))
     _ENCODED[model] = _Encoded(ref(graph), [value.clone() for value in params], lookup)

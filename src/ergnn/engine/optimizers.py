@@ -17,9 +17,9 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Create a fused optimizer by name, for parameters ``[models · …, …]`` of stacked models."""
     base = OPTIMIZERS[kind]
-    alike = models == 1 or kind == "sgd" or params[0].device.type != "cpu"
-    made = base if alike else type(base.__name__, (_ModelByModel, base), {"models": models})
-    return made(params, lr=lr, weight_decay=weight_decay, fused=True)
+    exact = models == 1 or kind == "sgd" or params[0].device.type != "cpu"  # rounding does not depend on stacking
+    optimizer = base if exact else type(base.__name__, (_ModelByModel, base), {"models": models})
+    return optimizer(params, lr=lr, weight_decay=weight_decay, fused=True)
 
 
 class _ModelByModel:
@@ -31,15 +31,15 @@ class _ModelByModel:
     models: int
 
     def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> Any:
-        found = super()._init_group(group, *lists)  # type: ignore[misc]
-        whole = [list(values) for values in lists]  # parameters, gradients, moments, steps; unused lists are empty
+        result = super()._init_group(group, *lists)  # type: ignore[misc]
+        stacked = [list(values) for values in lists]  # parameters, gradients, moments, steps; unused lists are empty
         for values in lists:
             values.clear()
-        for i, param in enumerate(whole[0]):
-            for values, of_all in zip(lists, whole, strict=True):
-                if of_all:
-                    values.extend(self._parts(param, of_all[i]))
-        return found
+        for i, param in enumerate(stacked[0]):
+            for values, originals in zip(lists, stacked, strict=True):
+                if originals:
+                    values.extend(self._parts(param, originals[i]))
+        return result
 
     def _parts(self, param: Tensor, value: Tensor) -> list[Tensor]:
         if param.numel() // self.models * param.element_size() % VECTOR == 0:

@@ -17,7 +17,7 @@ from ergnn.errors import InputError
 
 MATRIX_EDGES = 1 << 22
 """Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""
-KEPT = 1 << 28
+MAX_CACHED = 1 << 28
 """Maximum number of entries of a result for all nodes that is cached on a CPU."""
 
 
@@ -78,15 +78,15 @@ class NormalizedAdjacency:
         Row i of ``x`` belongs to node ``known[i]``, by default to node i.
         """
         assert not self._weighted
-        place = None
+        row_of_node = None
         if known is not None:
-            place = torch.full((self.adj.num_nodes,), -1, device=known.device)
-            place[known] = torch.arange(known.numel(), device=known.device)
+            row_of_node = torch.full((self.adj.num_nodes,), -1, device=known.device)
+            row_of_node[known] = torch.arange(known.numel(), device=known.device)
         out = [x.new_empty(0, x.size(1))]
         for part in self.adj.chunks(nodes):
             row, source = self.adj.incoming(part, loops=True)
             weight = (self.scale[source] * self.scale[part[row]]).to(x.dtype)
-            col = source if place is None else place[source]
+            col = source if row_of_node is None else row_of_node[source]
             out.append(spmm(SparsePattern(pointers(row, part.numel()), col, (part.numel(), x.size(0))), weight, x))
         return torch.cat(out) if len(out) > 2 else out[-1]
 
@@ -125,7 +125,7 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     """Compute rows of ``S^K X``, dense and exact.
 
     On a small graph, only the receptive field of ``nodes`` is used. On a large graph, the result for all nodes is
-    computed once per graph and cached, unless it has more than :data:`KEPT` entries on a CPU. Do not modify it.
+    computed once per graph and cached, unless it has more than :data:`MAX_CACHED` entries on a CPU. Do not modify it.
 
     Args:
         hops: K; 0 returns the features.
@@ -137,7 +137,7 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     adj, matrix = adjacency_of(graph), normalized_adjacency(graph)
     if dtype is None:
         dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
-    keep = adj.is_large and (graph.x.is_cuda or graph.num_nodes * graph.num_features <= KEPT)
+    keep = adj.is_large and (graph.x.is_cuda or graph.num_nodes * graph.num_features <= MAX_CACHED)
     if hops and (keep or nodes is None):
         kept = _PROPAGATED.setdefault(graph, {})
         value = kept.get((hops, dtype))

@@ -88,23 +88,23 @@ def sample_neighbors(
     counter = nodes.unsqueeze(1) * fanout + column
     if replace:
         count = torch.where(degree > 0, fanout, 0)
-        place = below(key, counter, degree.clamp(min=1).unsqueeze(1))
+        position = below(key, counter, degree.clamp(min=1).unsqueeze(1))
     else:
         count = degree.clamp(max=fanout)
-        place = column.expand(nodes.numel(), -1).clone()
+        position = column.expand(nodes.numel(), -1).clone()
         many = (degree > fanout).nonzero().flatten()
-        place[many] = _floyd(key, counter[many], degree[many], fanout)
+        position[many] = _floyd(key, counter[many], degree[many], fanout)
     row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
-    taken = place[column < count.unsqueeze(1)]
-    return row, adj.col.index_select(0, start.index_select(0, row) + taken).long(), count
+    sampled = position[column < count.unsqueeze(1)]
+    return row, adj.col.index_select(0, start.index_select(0, row) + sampled).long(), count
 
 
 def _floyd(key: int, counter: Tensor, degree: Tensor, count: int) -> Tensor:
     """Sample ``count`` distinct numbers below ``degree`` (larger than ``count``) in each row."""
     last = degree.unsqueeze(1) - count + torch.arange(count, device=degree.device)
-    drawn = below(key, counter, last + 1).T.contiguous()
+    sample = below(key, counter, last + 1).T.contiguous()
     last = last.T.contiguous()
     for t in range(1, count):
-        taken = (drawn[:t] == drawn[t]).any(0)
-        drawn[t] = torch.where(taken, last[t], drawn[t])
-    return drawn.T
+        repeated = (sample[:t] == sample[t]).any(0)
+        sample[t] = torch.where(repeated, last[t], sample[t])
+    return sample.T
