@@ -54,7 +54,7 @@ class Analytic(Method):
     Args:
         feature_map: name of a feature map, e.g. ``auto``, ``ppr`` or ``hops``.
         map_options: options of the feature map.
-        lam: fixed λ; by default the best of ``LAMBDAS`` by leave-one-out (0.3 with centroids).
+        lam: fixed λ; by default the candidate with the lowest leave-one-out error (0.3 with centroids).
         memory: what to store: ``nodes`` stores ids and labels, and is exact; ``centroids`` stores ``per_class`` k-means
             centroids of φ per class, and does not need earlier nodes. For a task with its own graph, rows of φ are
             stored instead of ids.

@@ -75,7 +75,7 @@ class EWC(Method):
     of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments).
 
     Args:
-        lam: λ, weight of the penalty; :func:`search_lambda` selects it on validation nodes.
+        lam: λ, weight of the penalty; :func:`search_lambda` can select it on validation nodes.
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 

@@ -99,7 +99,7 @@ class EpisodicMemory(Method):
     parameters of all heads that score them.
 
     Args:
-        per_class: e, number of nodes to remember per class; the memory has the same size as that of replay.
+        per_class: e, number of nodes to remember per class.
         choose: nodes to remember: e random training nodes per class (``random``), or the ``last`` training nodes of the
             task, regardless of class, as in the GEM paper.
         replay: edges of a replayed node: those in the current graph (``live``), none (``isolated``), or those of the
