@@ -256,6 +256,8 @@ class Learner:
             raise InputError(NOTHING_YET)
         if graph is None:
             raise InputError("this learner has no graph; pass one to predict, or call set_graph")
+        if not self.method.reads_edge_weights:
+            graph.require_unweighted(f"method {type(self.method).__name__}")
         return self.model, _on_device(graph, self.device)
 
     def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
@@ -301,7 +303,8 @@ def _on_device(graph: Graph, device: torch.device) -> Graph:
     """Return the graph on a device; the latest copy is cached, so repeated predictions move a graph once."""
     if graph.device == device:
         return graph
-    state = device, *(version_of(value) for value in (graph.x, graph.edge_index, graph.y))
+    tensors = (graph.x, graph.edge_index, graph.y, graph.edge_weight)
+    state = device, *(version_of(value) for value in tensors if value is not None)
     found = _MOVED.get(graph)
     if found is None or found[0] != state:
         _MOVED.clear()

@@ -142,6 +142,8 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
             f"{task.name} is number {task.id + 1} of its stream, but the next task must be number "
             f"{learner.num_tasks + 1}; tasks must be learned in order"
         )
+    if not learner.method.reads_edge_weights:
+        task.graph.require_unweighted(f"method {type(learner.method).__name__}")
     learner.method.check(task)
     task = _on_device(task, learner.device)
     if learner.num_features not in (None, task.graph.num_features):

@@ -24,8 +24,11 @@ long as an epoch, and all sets stay in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
 ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
-GROWING_DEFAULT: ClassBalance = "memory"
-"""Value of ``auto`` for a growing head: the most accurate on validation nodes of Cora, for e = 1 and 5."""
+MEMORY_SHARE = 0.25
+"""Minimum ratio of remembered nodes per class to training nodes of the task's largest class for which ``auto`` is
+``memory``. With a smaller buffer, the parameters contain more information about earlier classes than the buffer. The
+value was chosen on validation nodes: docs/howto/choosing-e.md.
+"""
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
@@ -71,8 +74,9 @@ class Replay(MemoryMethod):
         class_balance: correction of a growing head's bias toward the classes of the current task, from the second task
             on: ``logit-adjustment``; ``ace`` (only the task's classes compete for its nodes); ``memory`` (train from
             new parameters, on the buffer and e nodes per class of the task, selected before training); ``none``
-            (Eq. 3 alone, as for other heads); ``auto``: ``none`` for a task that contains earlier classes, else
-            ``memory``.
+            (Eq. 3 alone, as for other heads). ``auto`` is ``none`` for a task that contains earlier classes; otherwise
+            ``memory`` if the buffer has at least a quarter as many nodes per class as the largest class of the task,
+            else ``logit-adjustment``.
     """
 
     def __init__(
@@ -106,12 +110,23 @@ class Replay(MemoryMethod):
                 f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
                 f"{learner.heads.kind!r}: choose auto or none"
             )
-        if not grows or not len(self.buffer):
+        remembered = self._remembered(task)
+        if not grows or not remembered:
             return "none"
         if self.class_balance != "auto":
             return self.class_balance
         seen = {c for classes in learner.heads.classes[: task.id] for c in classes}
-        return "none" if seen & set(task.classes) else GROWING_DEFAULT
+        if seen & set(task.classes):
+            return "none"
+        largest = int(task.graph.y[task.train].bincount().max())
+        return "memory" if remembered / len(seen) >= MEMORY_SHARE * largest else "logit-adjustment"
+
+    def _remembered(self, task: Task) -> int:
+        """Number of remembered nodes; without those that the task learns again, which leave the buffer first."""
+        nodes = self.buffer.nodes
+        if not len(self.buffer) or self.buffer.replay != "live":
+            return nodes.numel()
+        return int((~torch.isin(nodes, task.train.to(nodes.device))).sum())
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
         return self.balance(learner, task) == "memory"

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -92,19 +93,29 @@ class HeadPolicy:
         seen = {c for earlier in self.classes for c in earlier}
         return tuple(c for c in classes if c not in seen)
 
-    def _heads(self) -> list[tuple[int, ...]]:
+    def _heads(self) -> tuple[tuple[int, ...], ...]:
         """Return the classes of each output layer of a growing head."""
-        seen: set[int] = set()
-        heads = []
-        for classes in self.classes:
-            new = tuple(c for c in classes if c not in seen)
-            seen.update(new)
-            if new:
-                heads.append(new)
-        return heads
+        return _new_classes(tuple(self.classes))
 
     def _output_by_class(self) -> dict[int, int]:
         """Map classes to outputs of a growing head, whose layers are padded to the largest width."""
-        heads = self._heads()
-        width = max(len(classes) for classes in heads)
-        return {c: number * width + i for number, classes in enumerate(heads) for i, c in enumerate(classes)}
+        return _outputs_of(self._heads())
+
+
+@lru_cache(maxsize=64)  # the heads of all tasks are needed for every experience
+def _new_classes(tasks: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the classes of each task that no earlier task has, without tasks that have none."""
+    seen: set[int] = set()
+    heads = []
+    for classes in tasks:
+        new = tuple(c for c in classes if c not in seen)
+        seen.update(new)
+        if new:
+            heads.append(new)
+    return tuple(heads)
+
+
+@lru_cache(maxsize=64)
+def _outputs_of(heads: tuple[tuple[int, ...], ...]) -> dict[int, int]:
+    width = max(len(classes) for classes in heads)
+    return {c: number * width + i for number, classes in enumerate(heads) for i, c in enumerate(classes)}
