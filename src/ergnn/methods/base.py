@@ -72,7 +72,7 @@ class Method(ABC):
         from_scratch: whether every task starts from new parameters.
         leaky: whether test labels are used.
         trains: whether parameters are trained; if not, the method provides :meth:`scores`.
-        reads_edge_weights: whether edge weights of a graph are used; other methods refuse graphs that have them.
+        reads_edge_weights: whether edge weights are used; if not, graphs with edge weights are refused.
         backbone: name of the default backbone.
         buffer: the experience buffer of methods that remember nodes.
     """

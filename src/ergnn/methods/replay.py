@@ -122,7 +122,7 @@ class Replay(MemoryMethod):
         return "memory" if remembered / len(seen) >= MEMORY_SHARE * largest else "logit-adjustment"
 
     def _remembered(self, task: Task) -> int:
-        """Number of remembered nodes; without those that the task learns again, which leave the buffer first."""
+        """Return the number of remembered nodes, except those that the task learns again, which leave the buffer."""
         nodes = self.buffer.nodes
         if not len(self.buffer) or self.buffer.replay != "live":
             return nodes.numel()
