@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 
 def serve_command(args: argparse.Namespace) -> int:
-    from ergnn.data.formats.boundary import extra
+    from ergnn.lazy import extra
 
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         extra(module, "serve", "ergnn serve")
