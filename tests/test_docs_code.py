@@ -20,8 +20,6 @@ ELSEWHERE = {"docs/extending.md", "docs/tutorial.md"}
 """The blocks of the one are the files of a package: tests/test_third_party.py runs them as such. The other is run by
 tests/test_tutorial.py, which looks at its results, too."""
 
-SMALL = {"run": ("--seeds", "1", "--epochs", "2", "--quiet")}
-"""What is added to a command so that trying it takes a second."""
 
 SMALL_EXAMPLES = {"influence_and_typicality.py": ("--seeds", "1", "--epochs", "3")}
 """An example's arguments for the same purpose; for others, the number of epochs."""
@@ -69,8 +67,15 @@ def steps(block: Block) -> list[tuple[str, Any]]:
         return [("python", block.body)]
     spoken = [line for line in block.lines if line.strip() and not line.lstrip().startswith("#")]
     if len(block.commands) == len(spoken):
-        return [("command", [*line, *SMALL.get(line[0], ())]) for line in block.commands]
+        return [("command", [*line, *_smaller(line)]) for line in block.commands]
     return [("bash", "\n".join(block.lines))]
+
+
+def _smaller(command: list[str]) -> tuple[str, ...]:
+    """Arguments added to a command so that it takes a second."""
+    if command[0] != "run":
+        return ()
+    return ("--seeds", "1", "--quiet", *(() if "analytic" in command else ("--epochs", "2")))
 
 
 def run_everything() -> str:

@@ -79,7 +79,7 @@ def test_a_small_table_runs_resumes_and_names_its_commands(tmp_path: Path) -> No
     assert reproduce([small], tmp_path, options, resume=True).done == 0
     written = write_results(first, [small], tmp_path, options)
     text = written.pages[0].render("text")
-    assert "a class order shuffled by each" in text
+    assert "each with its own class order" in text
     assert text.count("--class-order seeded") == 6
     assert written.html is not None
     assert "shuffled class orders" in written.html.read_text(encoding="utf-8")

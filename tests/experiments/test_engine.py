@@ -99,4 +99,4 @@ def test_a_grid_is_not_shared_by_ranks(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["reproduce", "table2", "--out", str(tmp_path)]) == 2
-    assert "a grid goes to many machines with --engine ray" in capsys.readouterr().err
+    assert "use --engine ray to run a grid on several machines" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def test_a_missing_public_split_is_explained_in_a_note(monkeypatch: pytest.Monke
     config = replace(QUICK, split="auto", seeds=1, epochs=1)
     result = summary(config)
     assert result["split"] == "seeded"
-    assert any(note.startswith("using a seeded split: the public split of Cora") for note in result["notes"])
+    assert any(note.startswith("using a seeded split: the public one is missing") for note in result["notes"])
     asked_for = summary(replace(config, split="seeded"))
     assert not any("seeded split" in note for note in asked_for["notes"])
     assert asked_for["runs"] == result["runs"]

@@ -177,6 +177,6 @@ def test_files_of_other_commands_on_a_full_disk_are_whole_or_not_there(
     filler.unlink()
     capsys.readouterr()
     assert main([*runs, *store, "--json"]) == 0
-    assert "1 of 1 runs were in" in capsys.readouterr().err
+    assert "1 of 1 runs were already in" in capsys.readouterr().err
     assert main([*runs, *store, "--lr", "0.1"]) == 0
     assert main(["report", *store, "-o", str(tiny_disk / "report.html")]) == 0

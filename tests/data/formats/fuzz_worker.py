@@ -101,7 +101,7 @@ def seeds(folder: Path) -> dict[str, Path]:
     delta = {"id": "DELTA_BYTE_ARRAY", "time": "DELTA_BINARY_PACKED"}
     pq.write_table(plain, made("delta.parquet"), column_encoding=delta, use_dictionary=False, compression="none")
     pairs = [(str(a), str(b)) for a, b in rng.choice(nodes.ids, (60, 2))]
-    rows = [["source", "target", "weight"], *([a, b, "0.5"] for a, b in pairs)]
+    rows = [["source", "target", "since"], *([a, b, "0.5"] for a, b in pairs)]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     made("edges.csv").write_text(text.getvalue(), encoding="utf-8")
