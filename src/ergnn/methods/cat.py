@@ -20,41 +20,25 @@ from ergnn.replay.buffer import append_graphs
 Encoder = Callable[[Tensor], Tensor]
 
 
-def condense(
-    real: Sequence[Tensor],
-    per_class: int,
-    encoder: Callable[[torch.Generator], Encoder],
-    steps: int,
-    lr: float,
-    generator: torch.Generator,
-) -> Tensor:
-    """Synthetic rows ``[classes, per_class, features]`` whose mean embedding per class matches that of the real rows.
+def condense(real: Sequence[Tensor], start: Tensor, encoder: Callable[[], Encoder], steps: int, lr: float) -> Tensor:
+    """Synthetic rows X̃ ``[classes, m, features]`` whose mean embedding per class matches that of the real rows.
 
-    Adam minimizes ``Σ_c ‖mean f(H_c) − mean f(X̃_c)‖²``, with a new encoder f at each step, from randomly chosen real
-    rows. The learning rate is relative to the scale of H, and decays to 0 (cosine).
+    Gradient descent on ``½ Σ_c ‖mean f(H_c) − mean f(X̃_c)‖²``, with a new encoder f at each step. (Adam would scale the
+    noise of features that no node of a class has up to the size of a step.)
 
     Args:
         real: H_c ``[n_c, features]`` of each class.
-        per_class: number of synthetic rows per class.
-        encoder: returns the encoder of the next step.
-        steps: number of steps.
-        lr: learning rate, as a multiple of the root mean square of H.
-        generator: of all random choices.
+        start: initial X̃.
+        encoder: returns the next encoder.
+        steps, lr: number of steps; learning rate, per row (the gradient has the factor 1/m), which decays to 0.
     """
-    rows = torch.cat(list(real))
-    picked = [torch.randperm(h.size(0), generator=generator).repeat(per_class)[:per_class] for h in real]
-    x = torch.stack([h[index.to(h.device)] for h, index in zip(real, picked, strict=True)]).clone()
-    sizes = [h.size(0) for h in real]
-    optimizer = torch.optim.Adam([x.requires_grad_()], lr=lr * float(rows.square().mean().sqrt()))
-    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
-    for _ in range(steps):
-        f = encoder(generator)
+    rows, sizes, x = torch.cat(list(real)), [h.size(0) for h in real], start.clone()
+    for step in range(steps):
+        f = encoder()
         wanted = torch.stack([part.mean(0) for part in f(rows).split(sizes)])
-        optimizer.zero_grad()
-        (f(x).mean(1) - wanted).square().sum().backward()
-        optimizer.step()
-        decay.step()
-    return x.detach()
+        (gradient,) = torch.autograd.grad(0.5 * (f(x.requires_grad_()).mean(1) - wanted).square().sum(), x)
+        x = x.detach() - lr * (1.0 - step / steps) * x.size(1) * gradient
+    return x
 
 
 @METHODS.register("cat", help="train on condensed tasks only: synthetic nodes with matching class means (CaT)")
@@ -63,22 +47,22 @@ class CaT(Method):
 
     Each task is condensed to m synthetic nodes per class without edges, X̃, that minimize
     ``E_W Σ_c ‖mean_{v∈c} ReLU(W h_v) − mean_{i∈c} ReLU(W x̃_i)‖²`` over random encoders W, where h are rows of
-    ``S^K X``. The network is trained from new parameters on the synthetic nodes of all tasks so far, including the
-    current one, so that all classes are balanced; real nodes have weight 0.
+    ``S^K X``. X̃ starts as random rows of h, shifted to the class mean. The network is trained from new parameters on
+    the synthetic nodes of all tasks so far, including the current one, so that all classes are balanced.
 
     Args:
         per_class: m.
         hops: K.
         width: number of outputs of an encoder.
-        steps: number of encoders, one per step.
-        condense_lr: learning rate for X̃, as a multiple of the root mean square of h.
+        steps: number of steps; 0 keeps the start, which matches the means under every linear encoder.
+        condense_lr: learning rate for X̃.
     """
 
     backbone = "gcn"
     from_scratch = True
 
     def __init__(
-        self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.1
+        self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.05
     ) -> None:
         check_at_least(1, per_class=per_class, width=width)
         check_at_least(0, hops=hops, steps=steps, condense_lr=condense_lr)
@@ -110,12 +94,17 @@ class CaT(Method):
         classes = [c for c in task.classes if bool((labels == c).any())]
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 67) % 2**63)
 
-        def encoder(generator: torch.Generator) -> Encoder:
+        def encoder() -> Encoder:
             weight = torch.randn(h.size(1), self.width, generator=generator, dtype=h.dtype).to(h.device)
-            return lambda rows: torch.relu(rows @ weight)
+            return lambda rows: torch.relu(rows @ weight) * self.width**-0.5
+
+        def start(rows: Tensor) -> Tensor:
+            chosen = torch.randperm(rows.size(0), generator=generator).repeat(self.per_class)[: self.per_class]
+            return (some := rows[chosen.to(rows.device)]) + rows.mean(0) - some.mean(0)
 
         real = [h[labels == c] for c in classes]
-        x = condense(real, self.per_class, encoder, self.steps, self.condense_lr, generator).flatten(0, 1)
+        first = torch.stack([start(rows) for rows in real])
+        x = condense(real, first, encoder, self.steps, self.condense_lr).flatten(0, 1)
         return task.id, x, torch.tensor(classes, device=h.device).repeat_interleave(self.per_class)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from ergnn.training import StepHook
 class ContinualGNN(MemoryMethod):
     """ContinualGNN (Wang et al., 2020): patterns are kept from the data and from the parameters.
 
-    The loss is ``mean_{v∈D} ℓ_v + mean_{v∈B} ℓ_v + λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` for the task D, the buffer B, and the
-    Fisher information F_k of the training nodes of each earlier task k (see :class:`~ergnn.methods.ewc.EWC`).
+    The loss is ``mean_{v∈D} ℓ_v + mean_{v∈B} ℓ_v + λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` for the task D, the buffer B, and
+    the Fisher information F_k of the training nodes of each earlier task k (see :class:`~ergnn.methods.ewc.EWC`).
 
     The importance of a node is the share of its neighbors with a different class, ``I_v = mean_{u∈N(v)} [ŷ_u ≠ y_v]``:
     the network depends most on nodes near a class boundary. ŷ is the prediction of the network, as labels of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -48,8 +47,9 @@ class PDGNN(MemoryMethod):
 
     The topology-aware embedding of node v is its row of ``S^K X``; the network is an MLP on these (any backbone is one,
     as the nodes have no edges). e embeddings per class are stored, sampled without replacement in proportion to
-    coverage, the number of nodes within K hops. A stored embedding contains the whole neighborhood in constant size. The
-    loss is ``Σ_c mean_{v∈c} CE(z_v, y_v) / C`` over the C classes of the task and the memory.
+    coverage, the number of nodes within K hops. A stored embedding contains the whole neighborhood in constant size.
+
+    The loss is ``Σ_c mean_{v∈c} CE(z_v, y_v) / C`` over the C classes of the task and the memory.
 
     Args:
         hops: K.

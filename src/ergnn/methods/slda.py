@@ -27,19 +27,19 @@ class StreamingLDA(Method):
 
         M ← M + M' + n_c n' / (n_c + n') δδᵀ,   μ_c ← μ_c + n' / (n_c + n') δ,   n_c ← n_c + n' .
 
-    The score of class c is ``μ_cᵀ Σ⁻¹ z − ½ μ_cᵀ Σ⁻¹ μ_c`` (equal priors) with ``Σ = (1 − ε) M/n + ε tr(M/n)/d I``: that
+    The score of class c is ``μ_cᵀ Σ⁻¹ z − ½ μ_cᵀ Σ⁻¹ μ_c`` (equal priors) with ``Σ = (1 − ε) M/n + ε tr(M/n)/d I``: as
     of LDA on all rows at once, in any order. The head decides which classes compete. The backbone is not used.
 
     Args:
         hops: K; 0 encodes raw features.
         width: d, number of random features.
-        shrinkage: ε, above 0 and at most 1.
+        shrinkage: ε, above 0 and at most 1 (nearest class mean); few labels per class need much.
     """
 
     trains = False
     backbone = "sgc"
 
-    def __init__(self, hops: int = 2, width: int = 512, shrinkage: float = 0.1) -> None:
+    def __init__(self, hops: int = 2, width: int = 512, shrinkage: float = 0.9) -> None:
         check_at_least(0, hops=hops)
         check_at_least(1, width=width)
         if not 0.0 < shrinkage <= 1.0:
