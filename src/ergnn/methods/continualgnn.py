@@ -52,7 +52,7 @@ class ContinualGNN(MemoryMethod):
     @property
     def nbytes(self) -> int:
         """The buffer, and the two statistics of the penalty per parameter."""
-        statistics = [*self.ewc.fisher.values(), *self.ewc.pull.values()]
+        statistics = [value for named in self.ewc.state_dict().values() for value in named.values()]
         return self.buffer.nbytes + sum(value.numel() * value.element_size() for value in statistics)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
