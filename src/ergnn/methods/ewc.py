@@ -24,26 +24,25 @@ LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
-    """``F = 1/n Σ_i (∇ℓ_i)²``: the diagonal of the empirical Fisher information, with the true labels."""
+    """Compute ``F = 1/n Σ_i (∇ℓ_i)²``, the diagonal of the empirical Fisher information, with the true labels."""
     total = objective.squared_gradients(params)
     return {name: value.detach() / objective.targets.numel() for name, value in total.items()}
 
 
 class EWCPenalty(StepHook):
-    """The penalty ``λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` as an implicit (proximal) step after each step of the optimizer.
+    """Apply the penalty ``λ/2 Σ_k Σ_j F_kj (θ_j − θ*_kj)²`` as an implicit (proximal) step after each optimizer step.
 
     If the optimizer has reached θ with step sizes s, the proximal step minimizes the penalty plus
     ``Σ_j (θ'_j − θ_j)² / 2 s_j``, which gives
 
         θ' = (θ + s λ ΣF θ*) / (1 + s λ ΣF) .
 
-    An explicit step, as with :meth:`Method.penalty`, diverges if ``s λ ΣF > 2``, which happens after a few tasks; this
-    one never diverges. With SGD, s is the learning rate; with Adam, it is ``lr / (√v̂ + ε)`` per parameter, the metric
-    of Adam's steps.
+    An explicit step, as with :meth:`Method.penalty`, diverges if ``s λ ΣF > 2``, which happens after a few tasks. The
+    proximal step never diverges. With SGD, s is the learning rate; with Adam, it is ``lr / (√v̂ + ε)`` per parameter.
 
     Args:
         lam: λ.
-        fisher: ΣF, sum over tasks.
+        fisher: ΣF, summed over tasks.
         pull: ΣFθ*.
     """
 
@@ -59,7 +58,7 @@ class EWCPenalty(StepHook):
 
 
 def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float:
-    """The factor of the gradient in the optimizer's step: the learning rate, divided by ``√v̂ + ε`` for Adam."""
+    """Return the step size of a parameter: the learning rate, divided by ``√v̂ + ε`` for Adam."""
     group = optimizer.param_groups[0]
     state = optimizer.state.get(value, {})
     if "exp_avg_sq" not in state:
@@ -72,12 +71,12 @@ def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float
 class EWC(Method):
     """Finetuning with a quadratic penalty on each parameter, weighted by its Fisher information in earlier tasks.
 
-    The sum of the penalties of all tasks is stored as two vectors, ΣF and ΣFθ*, so that time and memory do not grow
-    with the number of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments).
+    The penalties of all tasks are stored as two vectors, ΣF and ΣFθ*, so time and memory do not grow with the number
+    of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments).
 
     Args:
-        lam: λ, the weight of the penalty; see :func:`search_lambda`.
-        fisher_samples: number of a task's training nodes, sampled by seed, to estimate F from; by default all.
+        lam: λ, weight of the penalty; :func:`search_lambda` can select it on validation nodes.
+        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
@@ -118,14 +117,14 @@ class EWC(Method):
 
 
 def _add(total: ParamDict, more: ParamDict) -> ParamDict:
-    """Entry-wise sum; a new output layer starts from 0."""
+    """Return the entry-wise sum; a new output layer starts from 0."""
     summed = {name: total[name] + value if name in total else value.clone() for name, value in more.items()}
     return {**total, **summed}
 
 
 @dataclass(frozen=True)
 class LambdaSearch:
-    """The λ with the highest mean validation accuracy at the end of the streams, and the accuracy of every λ."""
+    """Result of :func:`search_lambda`: the best λ, and the mean final validation accuracy of each λ."""
 
     lam: float
     accuracy: dict[float, float]
@@ -144,8 +143,8 @@ def search_lambda(
 
     Args:
         make_learner: creates a new learner with ``method="ewc"`` and the given λ.
-        streams: streams of one or several seeds, other than those that results are reported for.
-        lambdas: the grid; ties go to the smaller λ.
+        streams: streams of one or more seeds, different from those used to report results.
+        lambdas: the grid; ties are resolved in favor of the smaller λ.
     """
     accuracy = {}
     for lam in sorted(lambdas):

@@ -6,7 +6,6 @@ they are learned or refused; its ``job.json`` says how it went and is kept for t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -130,6 +129,8 @@ class Spool:
 @contextmanager
 def serving(root: Path) -> Iterator[None]:
     """Refuse a second server of the same folder."""
+    import fcntl  # unavailable on Windows
+
     (root / SPOOL).mkdir(exist_ok=True)
     with open(root / SPOOL / ".lock", "w") as lock:
         try:
