@@ -57,6 +57,6 @@ def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
 
 
 def balance_classes(examples: Examples) -> Examples:
-    """Weights ``1 / (C n_c)`` for an example of class c: each of the C classes has the same total weight."""
+    """Weight an example of class c by ``1 / (C n_c)``, so that each of the C classes has the same total weight."""
     _, place, counts = torch.unique(examples.graph.y[examples.nodes], return_inverse=True, return_counts=True)
     return examples.weighted(1.0 / (counts.numel() * counts[place]))

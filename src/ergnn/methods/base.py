@@ -149,7 +149,7 @@ class Method(ABC):
         return None
 
     def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
-        """Outputs ``[n, outputs]`` for predictions if :meth:`scores` is None; by default the model's.
+        """Return the outputs ``[n, outputs]`` for predictions if :meth:`scores` is None; by default the model's.
 
         ``task`` is the number of the nodes' task, or None if it is unknown (growing heads only).
         """

@@ -21,7 +21,7 @@ Encoder = Callable[[Tensor], Tensor]
 
 
 def condense(real: Sequence[Tensor], start: Tensor, encoder: Callable[[], Encoder], steps: int, lr: float) -> Tensor:
-    """Synthetic rows X̃ ``[classes, m, features]`` whose mean embedding per class matches that of the real rows.
+    """Return rows X̃ ``[classes, m, features]`` whose mean embedding per class matches that of the real rows.
 
     Gradient descent on ``½ Σ_c ‖mean f(H_c) − mean f(X̃_c)‖²``, with a new encoder f at each step. (Adam would scale the
     noise of features that no node of a class has up to the size of a step.)
@@ -51,8 +51,8 @@ class CaT(Method):
     the synthetic nodes of all tasks so far, including the current one, so that all classes are balanced.
 
     Args:
-        per_class: m.
-        hops: K.
+        per_class: m, number of synthetic nodes per class.
+        hops: K, number of propagation steps.
         width: number of outputs of an encoder.
         steps: number of steps; 0 keeps the start, which matches the means under every linear encoder.
         condense_lr: learning rate for X̃.
@@ -89,7 +89,7 @@ class CaT(Method):
         return Examples.join(parts)
 
     def _condensed(self, learner: LearnerView, task: Task) -> tuple[int, Tensor, Tensor]:
-        """The task's number, and the features and labels of its synthetic nodes."""
+        """Return the task's number, and the features and labels of its synthetic nodes."""
         h, labels = propagate(task.graph, self.hops, nodes=task.train), task.graph.y[task.train]
         classes = [c for c in task.classes if bool((labels == c).any())]
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 67) % 2**63)

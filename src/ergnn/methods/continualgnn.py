@@ -33,7 +33,7 @@ class ContinualGNN(MemoryMethod):
     the others uniformly.
 
     Args:
-        lam: λ; 0 is replay alone.
+        lam: λ, weight of the penalty; 0 is replay alone.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ContinualGNN(MemoryMethod):
         return Selection(task.train[index.to(task.train.device)], importance[index].float())
 
     def importance(self, learner: LearnerView, task: Task) -> Tensor:
-        """``I_v`` of the task's training nodes; 0 for a node without neighbors."""
+        """Return ``I_v`` of the task's training nodes; 0 for a node without neighbors."""
         adj = adjacency_of(task.graph).without_loops()
         row, source = adj.incoming(task.train)
         unique, place = source.unique(return_inverse=True)

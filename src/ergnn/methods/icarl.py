@@ -25,7 +25,7 @@ ABSENT = -1.0
 
 
 def herding_order(embeddings: Tensor, count: int) -> Tensor:
-    """Positions of ``count`` rows whose running mean stays closest to the mean of all rows (Welling, 2009).
+    """Return the positions of ``count`` rows whose running mean stays closest to the mean of all rows (Welling, 2009).
 
     Row k minimizes ``‖μ − (φ_k + Σ_{j<k} φ_j) / k‖`` among the remaining rows; the first is the nearest to the mean.
     """
@@ -98,7 +98,7 @@ class ICaRL(MemoryMethod):
         return Selection(nodes[torch.cat(chosen)], scores)
 
     def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
-        """``−‖φ_v − μ_c‖²`` at the output of each class with exemplars."""
+        """Return ``−‖φ_v − μ_c‖²`` at the output of each class with exemplars."""
         assert learner.model is not None
         joined, ids = self.buffer.attach(graph)
         phi = F.normalize(embed(learner.model, joined, torch.cat([nodes, *ids])), dim=1)

@@ -89,7 +89,7 @@ class MemoryMethod(Method):
         return {}
 
     def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
-        """The graph that copies of the selected nodes are taken from; by default the task's."""
+        """Return the graph to copy the selected nodes from; by default the task's."""
         return task.graph
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _EMBEDDED: WeakKeyDictionary[Graph, dict[int, Graph]] = WeakKeyDictionary()
 
 
 def embedded(graph: Graph, hops: int) -> Graph:
-    """The nodes with features ``S^K X`` and no edges; computed once per graph."""
+    """Return the nodes with features ``S^K X`` and no edges; computed once per graph."""
     made = _EMBEDDED.setdefault(graph, {})
     if hops not in made:
         x, edges = propagate(graph, hops), torch.empty(2, 0, dtype=torch.long, device=graph.device)
@@ -32,7 +32,7 @@ def embedded(graph: Graph, hops: int) -> Graph:
 
 
 def coverage(graph: Graph, nodes: Tensor, hops: int) -> Tensor:
-    """Number of nodes within ``hops`` of each node, itself included."""
+    """Return the number of nodes within ``hops`` of each node, itself included."""
     adj, n = adjacency_of(graph), graph.num_nodes
     pairs = torch.arange(nodes.numel(), device=nodes.device) * n + nodes
     for _ in range(hops):
@@ -52,7 +52,7 @@ class PDGNN(MemoryMethod):
     The loss is ``Σ_c mean_{v∈c} CE(z_v, y_v) / C`` over the C classes of the task and the memory.
 
     Args:
-        hops: K.
+        hops: K, number of propagation steps.
     """
 
     backbone = "mlp"

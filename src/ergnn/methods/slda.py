@@ -31,7 +31,7 @@ class StreamingLDA(Method):
     of LDA on all rows at once, in any order. The head decides which classes compete. The backbone is not used.
 
     Args:
-        hops: K; 0 encodes raw features.
+        hops: K, number of propagation steps; 0 encodes raw features.
         width: d, number of random features.
         shrinkage: ε, above 0 and at most 1 (nearest class mean); few labels per class need much.
     """
@@ -78,7 +78,7 @@ class StreamingLDA(Method):
         self.counts[c] = old + count
 
     def encode(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """``z`` of some nodes, ``[n, d]``, in float64."""
+        """Return z of some nodes, ``[n, d]``, in float64."""
         h = torch.nn.functional.normalize(propagate(graph, self.hops, nodes=nodes).double(), dim=1)
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + 61) % 2**63)
         weight = torch.randn(graph.num_features, self.width, generator=generator, dtype=torch.float64)

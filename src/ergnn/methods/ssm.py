@@ -20,7 +20,7 @@ from ergnn.replay.selectors import Selector
 
 
 def sparsify(graph: Graph, nodes: Tensor, hops: int, neighbors: int, generator: torch.Generator) -> Graph:
-    """The same graph with only the edges between sampled nodes.
+    """Return the same graph with only the edges between sampled nodes.
 
     Per hop, each node of the previous hop samples at most ``neighbors`` of its neighbors without replacement, with
     probabilities in proportion to their degrees: those with the smallest keys ``E / degree`` for exponential E

@@ -38,7 +38,7 @@ class TPP(Method):
 
     Args:
         prompts: number of prompts per task; 0 trains the classifier alone.
-        hops: K.
+        hops: K, number of propagation steps.
         width: number of outputs of the encoder.
     """
 
@@ -87,16 +87,16 @@ class TPP(Method):
         return {"loss": float(loss.detach())}
 
     def inputs(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """h of some nodes, ``[n, features]``."""
+        """Return h of some nodes, ``[n, features]``."""
         return F.normalize(propagate(graph, self.hops, nodes=nodes).float(), dim=1)
 
     def encoder(self, learner: LearnerView, h: Tensor) -> Tensor:
-        """W, ``[features, width]``."""
+        """Return W, ``[features, width]``."""
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + 79) % 2**63)
         return torch.randn(h.size(1), self.width, generator=generator).to(h)
 
     def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
-        """The outputs of each node's task; other outputs are masked."""
+        """Return the outputs of each node's task; other outputs are masked."""
         h = self.inputs(graph, nodes)
         guess = torch.cdist(h, torch.stack(self.profiles)).argmin(1) if task is None else torch.full_like(nodes, task)
         places = learner.heads.columns(None if learner.heads.kind == "growing" else task, nodes.device)[0]
@@ -114,6 +114,6 @@ class TPP(Method):
 
 
 def outputs(h: Tensor, encoder: Tensor, part: dict[str, Tensor]) -> Tensor:
-    """The outputs of one task for rows h, ``[n, classes of the task]``."""
+    """Return the outputs of one task for rows h, ``[n, classes of the task]``."""
     prompted = h + torch.softmax(h @ part["query"], dim=1) @ part["tokens"]
     return torch.relu(prompted @ encoder) @ part["weight"] + part["bias"]
