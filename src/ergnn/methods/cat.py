@@ -53,9 +53,9 @@ class CaT(Method):
     Args:
         per_class: m, number of synthetic nodes per class.
         hops: K, number of propagation steps.
-        width: number of outputs of an encoder.
-        steps: number of steps; 0 keeps the start, which matches the means under every linear encoder.
-        condense_lr: learning rate for X̃.
+        width: number of outputs of a random encoder.
+        steps: number of condensation steps; 0 keeps the start, which matches the means under every linear encoder.
+        condense_lr: learning rate of the synthetic features.
     """
 
     backbone = "gcn"

@@ -33,7 +33,7 @@ class StreamingLDA(Method):
     Args:
         hops: K, number of propagation steps; 0 encodes raw features.
         width: d, number of random features.
-        shrinkage: ε, above 0 and at most 1 (nearest class mean); few labels per class need much.
+        shrinkage: ε, weight of the identity in the covariance, above 0; 1 predicts the nearest class mean.
     """
 
     trains = False
