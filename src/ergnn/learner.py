@@ -143,8 +143,7 @@ class Learner:
         for part in nodes.split(nodes.numel() if by_layers else CHUNK) if nodes.numel() else ():
             logits = self.method.scores(graph, part, classes)
             if logits is None:
-                heads = self.heads.heads_of(task or 0, part.numel(), self.device)
-                logits = _logits(model, graph, part, heads, by_layers)[:, columns]
+                logits = self.method.logits(self, graph, part, task)[:, columns]
             out.append(torch.softmax(logits, dim=1))
         return torch.cat(out) if out else torch.empty(0, columns.numel(), device=self.device)
 

@@ -54,3 +54,9 @@ def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
     shift[:own] = MASKED
     shift[:own, columns] = 0.0
     return _with_shift(examples, shift)
+
+
+def balance_classes(examples: Examples) -> Examples:
+    """Weight an example of class c by ``1 / (C n_c)``, so that each of the C classes has the same total weight."""
+    _, place, counts = torch.unique(examples.graph.y[examples.nodes], return_inverse=True, return_counts=True)
+    return examples.weighted(1.0 / (counts.numel() * counts[place]))

@@ -148,6 +148,13 @@ class Method(ABC):
         """Return scores ``[n, classes]`` for predictions; by default None, to use the model's scores."""
         return None
 
+    def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
+        """Return the outputs ``[n, outputs]`` for predictions if :meth:`scores` is None; by default the model's.
+
+        ``task`` is the number of the nodes' task, or None if it is unknown (growing heads only).
+        """
+        return learner.logits(graph, nodes, task or 0)
+
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of remembered nodes; by default those in the buffer."""
         if self.buffer is not None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, Method
@@ -87,9 +88,14 @@ class MemoryMethod(Method):
         """Return additional values to store per selected node, ``[n, …]`` each; by default none."""
         return {}
 
+    def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
+        """Return the graph to copy the selected nodes from; by default the task's."""
+        return task.graph
+
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         selection = self.select(learner, task, trained_on)
         extras = self.values_to_store(learner, task, selection.nodes)
-        self.buffer.add(task.graph, task.id, selection.nodes, selection.scores, extras)
+        graph = self.graph_to_store(learner, task, selection.nodes)
+        self.buffer.add(graph, task.id, selection.nodes, selection.scores, extras)
         evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
         return {**selection.info, "evicted": evicted} if evicted else selection.info

@@ -237,7 +237,7 @@ class ExperienceBuffer:
             ids.append(torch.arange(len(part), device=graph.device) + start)
             start += part.copy.num_nodes if part.copy is not None else 0
         copies = [part.copy for part in self.experiences if part.copy is not None]
-        return _append(graph, copies), ids
+        return append_graphs(graph, copies), ids
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -274,7 +274,7 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     )
 
 
-def _append(graph: Graph, others: list[Graph]) -> Graph:
+def append_graphs(graph: Graph, others: list[Graph]) -> Graph:
     """Append other graphs as additional components."""
     if not others:
         return graph

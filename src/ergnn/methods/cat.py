@@ -1,0 +1,120 @@
+"""CaT: each task is condensed to synthetic nodes, and the network is trained on these only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.engine.propagation import propagate
+from ergnn.methods import METHODS
+from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.memory import check_at_least
+from ergnn.nn.examples import Examples
+from ergnn.replay.buffer import append_graphs
+
+Encoder = Callable[[Tensor], Tensor]
+
+
+def condense(real: Sequence[Tensor], start: Tensor, encoder: Callable[[], Encoder], steps: int, lr: float) -> Tensor:
+    """Return rows X̃ ``[classes, m, features]`` whose mean embedding per class matches that of the real rows.
+
+    Gradient descent on ``½ Σ_c ‖mean f(H_c) − mean f(X̃_c)‖²``, with a new encoder f at each step. (Adam would scale the
+    noise of features that no node of a class has up to the size of a step.)
+
+    Args:
+        real: H_c ``[n_c, features]`` of each class.
+        start: initial X̃.
+        encoder: returns the next encoder.
+        steps, lr: number of steps; learning rate, per row (the gradient has the factor 1/m), which decays to 0.
+    """
+    rows, sizes, x = torch.cat(list(real)), [h.size(0) for h in real], start.clone()
+    for step in range(steps):
+        f = encoder()
+        wanted = torch.stack([part.mean(0) for part in f(rows).split(sizes)])
+        (gradient,) = torch.autograd.grad(0.5 * (f(x.requires_grad_()).mean(1) - wanted).square().sum(), x)
+        x = x.detach() - lr * (1.0 - step / steps) * x.size(1) * gradient
+    return x
+
+
+@METHODS.register("cat", help="train on condensed tasks only: synthetic nodes with matching class means (CaT)")
+class CaT(Method):
+    """CaT (Liu et al., 2023): condense and train, with the single propagation of PUMA (Liu et al., 2024).
+
+    Each task is condensed to m synthetic nodes per class without edges, X̃, that minimize
+    ``E_W Σ_c ‖mean_{v∈c} ReLU(W h_v) − mean_{i∈c} ReLU(W x̃_i)‖²`` over random encoders W, where h are rows of
+    ``S^K X``. X̃ starts as random rows of h, shifted to the class mean. The network is trained from new parameters on
+    the synthetic nodes of all tasks so far, including the current one, so that all classes are balanced.
+
+    Args:
+        per_class: m, number of synthetic nodes per class.
+        hops: K, number of propagation steps.
+        width: number of outputs of a random encoder.
+        steps: number of condensation steps; 0 keeps the start, which matches the means under every linear encoder.
+        condense_lr: learning rate of the synthetic features.
+    """
+
+    backbone = "gcn"
+    from_scratch = True
+
+    def __init__(
+        self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.05
+    ) -> None:
+        check_at_least(1, per_class=per_class, width=width)
+        check_at_least(0, hops=hops, steps=steps, condense_lr=condense_lr)
+        self.per_class, self.hops, self.width, self.steps, self.condense_lr = per_class, hops, width, steps, condense_lr
+        self.memory: list[tuple[int, Tensor, Tensor]] = []
+        self._current: tuple[int, Tensor, Tensor] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Features and labels of the synthetic nodes."""
+        return sum(part.numel() * part.element_size() for _, *parts in self.memory for part in parts)
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        self._current = self._condensed(learner, task)
+        graph, kept = task.graph, [*self.memory, self._current]
+        copies = [Graph(x.to_sparse_csr() if graph.is_sparse else x, graph.edge_index[:, :0], y) for _, x, y in kept]
+        joined = append_graphs(graph, copies)
+        parts, start = [learner.examples(joined, task.train, task.id).weighted(0.0)], graph.num_nodes
+        count = sum(y.numel() for *_, y in kept)
+        for of, _, y in kept:
+            nodes = torch.arange(start, start + y.numel(), device=graph.device)
+            parts.append(learner.examples(joined, nodes, of).weighted(1.0 / count))
+            start += y.numel()
+        return Examples.join(parts)
+
+    def _condensed(self, learner: LearnerView, task: Task) -> tuple[int, Tensor, Tensor]:
+        """Return the task's number, and the features and labels of its synthetic nodes."""
+        h, labels = propagate(task.graph, self.hops, nodes=task.train), task.graph.y[task.train]
+        classes = [c for c in task.classes if bool((labels == c).any())]
+        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 67) % 2**63)
+
+        def encoder() -> Encoder:
+            weight = torch.randn(h.size(1), self.width, generator=generator, dtype=h.dtype).to(h.device)
+            return lambda rows: torch.relu(rows @ weight) * self.width**-0.5
+
+        def start(rows: Tensor) -> Tensor:
+            chosen = torch.randperm(rows.size(0), generator=generator).repeat(self.per_class)[: self.per_class]
+            return (some := rows[chosen.to(rows.device)]) + rows.mean(0) - some.mean(0)
+
+        real = [h[labels == c] for c in classes]
+        first = torch.stack([start(rows) for rows in real])
+        x = condense(real, first, encoder, self.steps, self.condense_lr).flatten(0, 1)
+        return task.id, x, torch.tensor(classes, device=h.device).repeat_interleave(self.per_class)
+
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+        assert self._current is not None
+        self.memory, self._current = [*self.memory, self._current], None
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        tasks, x, y = ([part[i] for part in self.memory] for i in range(3))
+        return {"tasks": tasks, "x": x, "y": y}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.memory = list(zip(state["tasks"], state["x"], state["y"], strict=True))

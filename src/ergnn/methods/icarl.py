@@ -1,0 +1,115 @@
+"""iCaRL: exemplars by herding, distillation, and the nearest mean of exemplars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.engine.losses import MASKED
+from ergnn.engine.objective import embed
+from ergnn.methods import METHODS
+from ergnn.methods.base import LearnerView
+from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.nn.examples import Examples
+from ergnn.replay.buffer import ReplayMode
+from ergnn.replay.selectors import Selection
+
+ABSENT = -1.0
+"""Target of an output that is not part of an example's loss."""
+
+
+def herding_order(embeddings: Tensor, count: int) -> Tensor:
+    """Return the positions of ``count`` rows whose running mean stays closest to the mean of all rows (Welling, 2009).
+
+    Row k minimizes ``‖μ − (φ_k + Σ_{j<k} φ_j) / k‖`` among the remaining rows; the first is the nearest to the mean.
+    """
+    mean, total = embeddings.mean(0), torch.zeros_like(embeddings[0])
+    left = torch.ones(embeddings.size(0), dtype=torch.bool, device=embeddings.device)
+    chosen: list[int] = []
+    for k in range(1, min(count, embeddings.size(0)) + 1):
+        distance = (mean - (total + embeddings) / k).norm(dim=1)
+        chosen.append(int(torch.where(left, distance, torch.inf).argmin()))
+        left[chosen[-1]] = False
+        total = total + embeddings[chosen[-1]]
+    return torch.tensor(chosen, dtype=torch.long, device=embeddings.device)
+
+
+@METHODS.register("icarl", help="herded exemplars, distillation, and the nearest mean of exemplars (iCaRL)")
+class ICaRL(MemoryMethod):
+    """iCaRL (Rebuffi et al., 2017) with e exemplars per class; ``budget_nodes`` is the paper's K, the total.
+
+    The loss is the mean over the task's training nodes and all exemplars of ``Σ_y BCE(σ(z_y), q_y)``, where q is the
+    label for outputs of the task's classes, and ``σ(z'_y)`` of the model before the task for those of earlier classes.
+    (With a shared or per-task head, a node has the outputs of its own task only.)
+
+    A node is predicted as the class whose exemplars have the nearest mean, ``argmin_c ‖φ_v − μ_c‖``, with embeddings φ
+    of the current model divided by their norm, and μ_c divided by its norm. The outputs serve training only.
+    """
+
+    def __init__(
+        self,
+        per_class: int = 1,
+        replay: ReplayMode = "live",
+        hops: int = 2,
+        budget_nodes: int | None = None,
+        budget_bytes: int | None = None,
+        scarce: Scarce = "error",
+    ) -> None:
+        super().__init__("random", per_class, None, replay, hops, budget_nodes, budget_bytes, scarce)
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        parts, heads, device = self.parts(learner, task), learner.heads, learner.device
+        tasks = [task.id, *(experience.task for experience in self.buffer.experiences)]
+        grows = heads.kind == "growing"
+        columns = [heads.columns(None if grows else of, device)[0] for of in tasks]
+        width = max(int(every.max()) for every in columns) + 1
+        labeled = heads.columns(task.id, device)[0]
+        for i, (part, of, every) in enumerate(zip(parts, tasks, columns, strict=True)):
+            soft = torch.full((len(part), width), ABSENT, device=device)
+            soft[:, every] = learner.logits(part.graph, part.nodes, of)[:, every].sigmoid().to(soft.dtype)
+            if grows or i == 0:
+                soft[:, labeled] = (part.targets.unsqueeze(1) == labeled).to(soft.dtype)
+            parts[i] = replace(part, extras={"soft": soft})
+        joined = Examples.join(parts)
+        return joined.weighted(1.0 / len(joined))
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
+        if "soft" in extras:
+            soft = F.pad(extras["soft"], (0, logits.size(1) - extras["soft"].size(1)), value=ABSENT).to(logits.dtype)
+        else:
+            soft = F.one_hot(targets, logits.size(1)).to(logits.dtype)
+        terms = F.binary_cross_entropy_with_logits(logits, soft.clamp(min=0.0), reduction="none")
+        return torch.where(soft == ABSENT, 0.0, terms).sum(1)
+
+    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
+        context = learner.selection_context(task, trained_on, self.per_class, False)
+        shuffled = torch.randperm(len(task.train), generator=context.generator()).to(task.train.device)  # breaks ties
+        nodes = task.train[shuffled]
+        phi, labels = F.normalize(context.embed(nodes), dim=1), task.graph.y[nodes]
+        members = [(labels == c).nonzero().flatten() for c in task.classes]
+        chosen = [each[herding_order(phi[each], self.per_class)] for each in members]
+        scores = torch.cat([-torch.arange(each.numel(), dtype=torch.float32) for each in chosen])
+        return Selection(nodes[torch.cat(chosen)], scores)
+
+    def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
+        """Return ``−‖φ_v − μ_c‖²`` at the output of each class with exemplars."""
+        assert learner.model is not None
+        joined, ids = self.buffer.attach(graph)
+        phi = F.normalize(embed(learner.model, joined, torch.cat([nodes, *ids])), dim=1)
+        own, *remembered = phi.split([nodes.numel(), *(each.numel() for each in ids)])
+        heads, grows = learner.heads, learner.heads.kind == "growing"
+        places = heads.columns(None if grows else task, nodes.device)[0]
+        out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, dtype=phi.dtype, device=nodes.device)
+        pairs = zip(self.buffer.experiences, remembered, strict=True)
+        kept = [(heads.targets(part.task, part.labels), rows) for part, rows in pairs if grows or part.task == task]
+        targets, rows = (torch.cat(each) for each in zip(*kept, strict=True)) if kept else (places[:0], own[:0])
+        for place in targets.unique():
+            mean = F.normalize(rows[targets == place].mean(0), dim=0)
+            out[:, place] = -(own - mean).square().sum(1)
+        return out

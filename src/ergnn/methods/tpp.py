@@ -1,0 +1,119 @@
+"""TPP: task profiles, and prompts for each task on a frozen encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.engine.losses import MASKED
+from ergnn.engine.propagation import propagate
+from ergnn.methods import METHODS
+from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.memory import check_at_least
+from ergnn.nn.examples import Examples
+
+USED = ("epochs", "lr", "weight_decay")
+"""Settings of training that apply to prompts and classifiers."""
+NAMES = ("query", "tokens", "weight", "bias")
+
+
+@METHODS.register("tpp", help="prompts and a classifier for each task on a frozen encoder, with task profiles (TPP)")
+class TPP(Method):
+    """Task profiling and prompting (Niu et al., 2024); the task of a node is guessed for each node on its own.
+
+    h_v is v's row of ``S^K X`` divided by its norm. The profile of a task is ``p_t = mean h_v`` over its training
+    nodes. If the task is unknown, it is ``argmin_t ‖h_v − p_t‖``, from this node alone. (The original compares the mean
+    of a whole test set, which reveals the task.) The outputs of task t are
+
+        U_t ReLU(W (h_v + Σ_j α_vj φ_tj)) + b_t   with   α_v = softmax(Q_t h_v),
+
+    where W is a Gaussian encoder, drawn by seed and frozen (the original pretrains one on the first task). The prompts
+    φ_t, the queries Q_t and the classifier U_t, b_t minimize the mean cross-entropy of the task's training nodes by
+    Adam, and never change afterwards. The backbone is not used.
+
+    Args:
+        prompts: number of prompts per task; 0 trains the classifier alone.
+        hops: K, number of propagation steps.
+        width: number of outputs of the encoder.
+    """
+
+    trains = False
+    backbone = "gcn"
+
+    def __init__(self, prompts: int = 3, hops: int = 2, width: int = 256) -> None:
+        check_at_least(0, prompts=prompts, hops=hops)
+        check_at_least(1, width=width)
+        self.prompts, self.hops, self.width = prompts, hops, width
+        self.profiles: list[Tensor] = []
+        self.tasks: list[dict[str, Tensor]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Profiles, prompts, queries and classifiers; W follows from the seed."""
+        tensors = [*self.profiles, *(value for part in self.tasks for value in part.values())]
+        return sum(value.numel() * value.element_size() for value in tensors)
+
+    @property
+    def unused_settings(self) -> tuple[str, ...]:
+        return tuple(name for name in super().unused_settings if name not in USED)
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        own = learner.examples(task.graph, task.train, task.id)
+        return own.weighted(1.0 / len(own))
+
+    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+        h, targets = self.inputs(task.graph, task.train), task.targets(task.train)
+        encoder = self.encoder(learner, h)
+        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 73) % 2**63)
+        query = torch.randn(h.size(1), self.prompts, generator=generator).to(h)
+        zeros = [h.new_zeros(*shape) for shape in ((self.prompts, h.size(1)), (self.width, len(task.classes)))]
+        part = dict(zip(NAMES, (query, *zeros, h.new_zeros(len(task.classes))), strict=True))
+        training = learner.training
+        optimizer = torch.optim.Adam(
+            [value.requires_grad_() for value in part.values()], lr=training.lr, weight_decay=training.weight_decay
+        )
+        for _ in range(training.epochs):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(outputs(h, encoder, part), targets)
+            loss.backward()
+            optimizer.step()
+        self.profiles = [*self.profiles, h.mean(0)]
+        self.tasks = [*self.tasks, {name: value.detach() for name, value in part.items()}]
+        return {"loss": float(loss.detach())}
+
+    def inputs(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Return h of some nodes, ``[n, features]``."""
+        return F.normalize(propagate(graph, self.hops, nodes=nodes).float(), dim=1)
+
+    def encoder(self, learner: LearnerView, h: Tensor) -> Tensor:
+        """Return W, ``[features, width]``."""
+        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + 79) % 2**63)
+        return torch.randn(h.size(1), self.width, generator=generator).to(h)
+
+    def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
+        """Return the outputs of each node's task; other outputs are masked."""
+        h = self.inputs(graph, nodes)
+        guess = torch.cdist(h, torch.stack(self.profiles)).argmin(1) if task is None else torch.full_like(nodes, task)
+        places = learner.heads.columns(None if learner.heads.kind == "growing" else task, nodes.device)[0]
+        out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, device=nodes.device)
+        for of in guess.unique().tolist():
+            rows, columns = (guess == of).nonzero(), learner.heads.columns(of, nodes.device)[0]
+            out[rows, columns] = outputs(h[rows.flatten()], self.encoder(learner, h), self.tasks[of])
+        return out
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"profiles": list(self.profiles), "tasks": [dict(part) for part in self.tasks]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.profiles, self.tasks = list(state["profiles"]), [dict(part) for part in state["tasks"]]
+
+
+def outputs(h: Tensor, encoder: Tensor, part: dict[str, Tensor]) -> Tensor:
+    """Return the outputs of one task for rows h, ``[n, classes of the task]``."""
+    prompted = h + torch.softmax(h @ part["query"], dim=1) @ part["tokens"]
+    return torch.relu(prompted @ encoder) @ part["weight"] + part["bias"]

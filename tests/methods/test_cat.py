@@ -1,0 +1,90 @@
+"""CaT: what condensed nodes match, and training on them against a plain loop."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.engine.propagation import propagate
+from ergnn.errors import InputError
+from ergnn.methods.cat import CaT, condense
+from ergnn.nn.heads import HEADS
+from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_same_parameters, learned, make_tasks
+
+
+def rows(*sizes: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(size, 5, generator=generator, dtype=torch.float64) + i for i, size in enumerate(sizes)]
+
+
+def test_class_means_equal_the_real_ones_under_a_fixed_linear_encoder() -> None:
+    real, generator = rows(7, 9, 4), torch.Generator().manual_seed(1)
+    weight = torch.linalg.qr(torch.randn(5, 5, generator=generator, dtype=torch.float64))[0][:, :3]
+    start = torch.randn(3, 2, 5, generator=generator, dtype=torch.float64)
+    x = condense(real, start, lambda: lambda h: h @ weight, steps=60, lr=0.8)
+    expected = torch.stack([h.mean(0) for h in real]) @ weight
+    torch.testing.assert_close((x @ weight).mean(1), expected, rtol=0, atol=1e-6)
+    rest = torch.eye(5, dtype=torch.float64) - weight @ weight.T
+    torch.testing.assert_close(x @ rest, start @ rest)  # what the encoder does not see is not changed
+
+
+def test_random_encoders_match_more_than_the_mean() -> None:
+    real, generator = rows(30, 30), torch.Generator().manual_seed(1)
+
+    def encoder() -> object:
+        weight = torch.randn(5, 64, generator=generator, dtype=torch.float64)
+        return lambda h: torch.relu(h @ weight) / 8
+
+    start = torch.stack([h.mean(0).expand(4, 5) + 0.1 * h[:4] for h in real])
+    start = start + torch.stack([h.mean(0) for h in real]).unsqueeze(1) - start.mean(1, keepdim=True)
+    x = condense(real, start, encoder, steps=200, lr=0.3)  # type: ignore[arg-type]
+    probe = torch.randn(5, 5000, generator=generator, dtype=torch.float64)
+    wanted = torch.stack([torch.relu(h @ probe).mean(0) for h in real])
+    before, after = ((torch.relu(each @ probe).mean(1) - wanted).square().mean() for each in (start, x))
+    assert float(after) < 0.2 * float(before)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_network_is_trained_on_the_memory_only(head: str) -> None:
+    tasks = make_tasks()
+    learner = learned("cat", head, tasks, per_class=3, steps=5)
+    assert isinstance(learner.method, CaT)
+    memory = learner.method.memory
+    model = PlainGCN(tasks, head)  # new parameters; only the last task counts
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    alone = torch.empty(2, 0, dtype=torch.long)
+    for _ in range(EPOCHS):
+        losses = []
+        for number, x, y in memory:
+            h = torch.relu(model.conv(x, alone))
+            if head == "growing":
+                scores = torch.cat([layer(h, alone) for layer in model.heads], dim=1)
+            else:
+                scores = model.heads[0 if head == "shared" else number](h, alone)
+            targets = y - 2 * number + (2 * number if head == "growing" else 0)
+            losses.append(F.cross_entropy(scores, targets, reduction="none"))
+        optimizer.zero_grad()
+        torch.cat(losses).mean().backward()
+        optimizer.step()
+    assert_same_parameters(learner, model)
+
+
+def test_without_steps_the_memory_has_the_class_means_of_propagated_features() -> None:
+    tasks = make_tasks()
+    method = learned("cat", "growing", tasks, per_class=2, steps=0).method
+    assert isinstance(method, CaT)
+    for task, (number, x, y) in zip(tasks, method.memory, strict=True):
+        assert number == task.id
+        for c in task.classes:
+            members = task.train[task.graph.y[task.train] == c]
+            torch.testing.assert_close(x[y == c].mean(0), propagate(task.graph, 2, nodes=members).mean(0))
+    assert method.nbytes == 12 * (8 * 4 + 8)
+
+
+def test_invalid_options_are_rejected() -> None:
+    with pytest.raises(InputError, match="per_class is 0"):
+        CaT(per_class=0)
+    with pytest.raises(InputError, match="steps is -1"):
+        CaT(steps=-1)

@@ -1,0 +1,83 @@
+"""iCaRL against a plain PyTorch loop, and herding and predictions against their definitions."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.data import Task
+from ergnn.methods.icarl import ICaRL, herding_order
+from ergnn.nn.heads import HEADS
+from methods.plain_loop import PlainGCN, assert_same_parameters, learn_plainly, learned, make_tasks
+
+PER_CLASS = 2
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_parameters_are_those_of_a_plain_loop(head: str) -> None:
+    tasks = make_tasks()
+    learner = learned("icarl", head, tasks, per_class=PER_CLASS)
+    exemplars = {part.task: part.nodes for part in learner.method.buffer.experiences}  # type: ignore[union-attr]
+
+    def loss(model: PlainGCN, before: PlainGCN, task: Task) -> Tensor:
+        terms = []
+        for number in range(task.id + 1):
+            own = number == task.id
+            nodes = task.train if own else exemplars[number]
+            scores, old = model.scores(task, number)[nodes], before.scores(task, number)[nodes].detach().sigmoid()
+            labels = F.one_hot(model.targets(tasks[number], nodes), scores.size(1)).float()
+            soft = labels if own else old
+            if head == "growing":
+                soft = torch.cat([old[:, : 2 * task.id], labels[:, 2 * task.id :]], dim=1)
+            terms.append(F.binary_cross_entropy_with_logits(scores, soft, reduction="none").sum(1))
+        return torch.cat(terms).mean()
+
+    assert_same_parameters(learner, learn_plainly(tasks, head, loss))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_node_is_predicted_by_the_nearest_mean_of_exemplars(head: str) -> None:
+    tasks = make_tasks()
+    learner = learned("icarl", head, tasks, per_class=PER_CLASS)
+    graph, model = tasks[-1].graph, learner.model
+    assert isinstance(learner.method, ICaRL)
+    assert model is not None
+    phi = F.normalize(torch.relu(model.convs[0](graph.dense_x(), graph.edge_index)), dim=1)  # type: ignore[operator, index]
+    exemplars = learner.method.buffer.nodes
+    means = {int(c): F.normalize(phi[exemplars[graph.y[exemplars] == c]].mean(0), dim=0) for c in range(6)}
+    for task in tasks:
+        known = range(6) if head == "growing" else task.classes
+        for nodes in (task.test, task.test[:1]):  # node by node, whatever the others are
+            predicted = learner.predict(nodes, None if head == "growing" else task.id).tolist()
+            expected = [min(known, key=lambda c: float((phi[v] - means[c]).norm())) for v in nodes.tolist()]
+            assert predicted == expected
+
+
+def test_exemplars_are_herded_and_a_total_budget_keeps_the_best_of_each_class() -> None:
+    tasks = make_tasks()
+    learner, small = (learned("icarl", "growing", tasks[:1], per_class=4, budget_nodes=n) for n in (None, 4))
+    graph, model, buffer = tasks[0].graph, learner.model, learner.method.buffer
+    assert model is not None
+    assert buffer is not None
+    phi = F.normalize(torch.relu(model.convs[0](graph.dense_x(), graph.edge_index)), dim=1)  # type: ignore[operator, index]
+    for c, chosen in zip(tasks[0].classes, buffer.nodes.split(4), strict=True):
+        members = tasks[0].train[graph.y[tasks[0].train] == c]
+        nearest = (phi[members] - phi[members].mean(0)).norm(dim=1).argmin()
+        assert int(chosen[0]) == int(members[nearest])
+    assert small.method.buffer.nodes.tolist() == buffer.nodes[[0, 1, 4, 5]].tolist()  # type: ignore[union-attr]
+
+
+def test_herding_starts_nearest_to_the_mean_and_is_greedy() -> None:
+    rows = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    order = herding_order(rows, 7)
+    assert sorted(order.tolist()) == list(range(7))
+    assert int(order[0]) == int((rows - rows.mean(0)).norm(dim=1).argmin())
+    for k in range(1, 7):
+        error = {v: float((rows[[*order[:k].tolist(), v]].mean(0) - rows.mean(0)).norm()) for v in order[k:].tolist()}
+        assert int(order[k]) == min(error, key=lambda v: error[v])
+    random = [float((rows[list(pair)].mean(0) - rows.mean(0)).norm()) for pair in combinations(range(7), 2)]
+    assert float((rows[order[:2]].mean(0) - rows.mean(0)).norm()) < sum(random) / len(random)

@@ -1,0 +1,26 @@
+"""Published methods from the command line, with known and unknown tasks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ergnn.cli import main
+
+METHODS = ["slda", "icarl", "cat", "ssm", "pdgnn-tem", "continualgnn", "tpp"]
+
+
+@pytest.mark.parametrize("head", ["per-task", "growing"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_reports_accuracy_and_bytes(method: str, head: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = [] if method == "slda" else ["--epochs", "20"]
+    assert main(["run", "cora", "--method", method, "--head", head, "--seeds", "1", "--json", "--quiet", *trained]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["buffer"]["bytes"] > 0
+    assert result["pm"]["mean"] > (0.6 if head == "per-task" else 0.4)
+
+
+def test_settings_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "cora", "--method", "slda", "--epochs", "5"]) == 2
+    assert "epochs is 5, which has no effect with method 'slda'" in capsys.readouterr().err
