@@ -77,7 +77,12 @@ def test_an_error_in_a_callback_leaves_the_learner_as_it_was():
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("replay", {"selector": "im", "per_class": 2, "replay_batch": 3}), ("agem", {"sample": 2}), ("ewc", {})],
+    [
+        ("replay", {"selector": "im", "per_class": 2, "replay_batch": 3}),
+        ("agem", {"sample": 2}),
+        ("ewc", {}),
+        ("si", {}),
+    ],
 )
 @pytest.mark.parametrize("head", ["growing", "per-task"])
 def test_a_task_goes_on_where_it_was_interrupted_to_the_same_bits(method: str, options: dict[str, Any], head: str):
@@ -201,7 +206,7 @@ def test_training_influence_and_fisher_information_use_the_methods_own_loss() ->
         losses = objective.losses(objective.parameters())
         expected = (logits[nodes].gather(1, task.targets(nodes).unsqueeze(1)).squeeze(1) - 1.0).square()
         torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
-    squared = objective.squared_gradients(objective.parameters())
+    squared = objective.gradient_sums(objective.parameters())
     own = objective.by_name(squared)["convs.0.bias"]
     bias = learner.model.convs[0].bias
     grads = [torch.autograd.grad(loss, bias, retain_graph=True)[0] for loss in expected]

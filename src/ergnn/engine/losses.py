@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ MASKED = -1e9
 """Score of an output that a head does not have (heads of unequal width are padded)."""
 
 ParamDict = dict[str, Tensor]
+Entry = Callable[[Tensor], Tensor]
 
 
 class Objective(ABC):
@@ -67,15 +69,20 @@ class Objective(ABC):
         """The model's tensors that are no parameters but change in training, e.g. running means; the live ones."""
         return {}
 
-    def squared_gradients(self, params: ParamDict) -> ParamDict:
-        """``Σ_i (∇ℓ_i)²``, entry by entry, of single examples' gradients (in evaluation, without weights)."""
+    def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
+        """``Σ_i (∇ℓ_i)²``, entry by entry, of single examples' gradients (in evaluation, without weights).
+
+        Args:
+            entry: applied to each entry instead of the square, e.g. :func:`torch.abs`; of a product, it must be the
+                product of what it is of the factors.
+        """
         losses, pull = vjp(self.losses, params)[:2]
         total = {name: torch.zeros_like(value) for name, value in params.items()}
         for i in range(losses.numel()):
             one = torch.zeros_like(losses)
             one[i] = 1.0
             for name, value in pull(one)[0].items():
-                total[name] += value.square()
+                total[name] += entry(value)
         return total
 
     @property
