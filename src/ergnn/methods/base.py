@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ergnn.config import HEADS
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, ParamDict
@@ -69,6 +70,7 @@ class Method(ABC):
         leaky: whether test labels are used.
         trains: whether parameters are trained; if not, the method provides :meth:`scores`.
         backbone: name of the default backbone.
+        supported_heads: the kinds of heads that the method works with.
         buffer: the experience buffer of methods that remember nodes.
     """
 
@@ -76,6 +78,7 @@ class Method(ABC):
     leaky: bool = False
     trains: bool = True
     backbone: str = "gat"
+    supported_heads: tuple[str, ...] = HEADS
     buffer: ExperienceBuffer | None = None
 
     @property
@@ -139,6 +142,10 @@ class Method(ABC):
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
         """Scores ``[n, classes]`` for predictions; by default None, which uses the model's."""
         return None
+
+    def model_for(self, model: nn.Module, task: int) -> nn.Module:
+        """The model that scores nodes of a known task (given by number); by default the learner's model."""
+        return model
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of remembered nodes; by default those in the buffer."""
