@@ -89,11 +89,11 @@ class TWP(ImportanceMethod):
 
     Args:
         lam_loss: λ_l, the weight of the importance for the loss.
-        lam_topology: λ_t, the weight of the importance for the topology.
+        lam_topology: λ_t, the weight of the importance for the topology, whose slopes are smaller.
         beta: β, the weight of the norm of the gradient.
     """
 
-    def __init__(self, lam_loss: float = 1.5, lam_topology: float = 1.5, beta: float = 0.0) -> None:
+    def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, beta: float = 0.0) -> None:
         check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology, beta=beta)
         super().__init__(lam=2.0, decay=None)
         self.lam_loss, self.lam_topology, self.beta = lam_loss, lam_topology, beta
