@@ -12,9 +12,9 @@ PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
     *("errors", "lazy", "config", "registry", "signatures", "plugins"),
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
-    *("training", "replay", "analytic", "methods"),
+    *("training", "replay", "analytic", "export", "watch", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
-    *("testing", "experiments", "report", "folder", "commands", "cli", "__main__"),
+    *("testing", "experiments", "report", "folder", "mlflow", "serve", "commands", "cli", "__main__"),
 )
 
 

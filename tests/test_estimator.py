@@ -137,6 +137,22 @@ def test_graphs_are_accepted_in_every_form(stream: TaskStream) -> None:
     assert np.array_equal(small().fit(unlabeled, nodes=nodes, y=labels[nodes]).predict_proba(graph), expected)
 
 
+def test_edge_weights_are_used_or_refused(stream: TaskStream) -> None:
+    graph, nodes = stream[0].graph, stream[0].train.numpy()
+    weight = torch.linspace(0, 2, graph.num_edges)
+    data = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y, edge_weight=weight)
+    triple = (graph.x.numpy(), graph.edge_index.numpy(), weight.numpy())
+    expected = ContinualNodeClassifier().fit(graph, nodes).predict_proba(graph)
+    weighted = replace(graph, edge_weight=weight)
+    found = ContinualNodeClassifier().fit(weighted, nodes).predict_proba(weighted)
+    assert not np.allclose(found, expected)
+    assert np.array_equal(ContinualNodeClassifier().fit(data, nodes).predict_proba(data), found)
+    labels = graph.y.numpy()[nodes]
+    assert np.allclose(ContinualNodeClassifier().fit(triple, nodes=nodes, y=labels).predict_proba(triple), found)
+    with pytest.raises(InputError, match="edge weights, which method Replay does not use"):
+        small().fit(data, nodes)
+
+
 def test_a_matrix_is_a_graph_without_edges() -> None:
     graph = random_graph(n=40, f=6, classes=3, seed=2)
     X, y = graph.x.numpy(), graph.y.numpy()
@@ -350,7 +366,7 @@ def test_more_invalid_arguments_are_rejected(stream: TaskStream) -> None:
     with pytest.raises(InputError, match="has its own graph"):
         made.partial_fit(X, np.zeros(90))
     with pytest.raises(InputError, match="a graph as a tuple is"):
-        small().fit((X, X, X), np.zeros(90))
+        small().fit((X, X, X, X), np.zeros(90))
     with pytest.raises(InputError, match="edge_index must contain node ids"):
         small().fit((X, np.zeros((2, 3))), np.zeros(90))
     with pytest.raises(InputError, match="X has no labels"):

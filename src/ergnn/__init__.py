@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ergnn.experiments.config import RunConfig
     from ergnn.experiments.result import RunResult
     from ergnn.experiments.run import run
+    from ergnn.folder.exporting import load
     from ergnn.learner import Learner
     from ergnn.methods import METHODS, Method
     from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
@@ -59,6 +60,7 @@ __all__ = [
     "average_accuracy",
     "evaluate_stream",
     "forgetting_mean",
+    "load",
     "load_graph",
     "make_stream",
     "observe_together",
@@ -78,6 +80,7 @@ __getattr__ = lazy_names(
         "ergnn.experiments.config": ("RunConfig",),
         "ergnn.experiments.result": ("RunResult",),
         "ergnn.experiments.run": ("run",),
+        "ergnn.folder.exporting": ("load",),
         "ergnn.learner": ("Learner",),
         "ergnn.methods": ("METHODS", "Method"),
         "ergnn.metrics": ("AccuracyMatrix", "average_accuracy", "forgetting_mean", "performance_mean"),

@@ -21,12 +21,13 @@ from ergnn.commands import (
     rollback,
     run,
     runs,
+    serve,
 )
 from ergnn.errors import ErgnnError
 
 COMMANDS = (
     *(run, lists, reproduce, runs, report),
-    *(init, observe, predict, evaluate, inspect, forget, export, rollback),
+    *(init, observe, predict, evaluate, inspect, forget, export, rollback, serve),
 )
 
 

@@ -1,10 +1,14 @@
-"""Evaluation of learners on streams."""
+"""Evaluation of learners: scores on streams, and on nodes that were held out of updates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ergnn.callbacks import Callback
 from ergnn.data.stream import TaskStream
@@ -14,6 +18,11 @@ from ergnn.learner import Learner
 from ergnn.metrics import AccuracyMatrix
 from ergnn.nn.heads import HeadPolicy
 from ergnn.observing import observe_together
+
+Score = list[int]
+"""``[update, right, of]``: how many held-out nodes of an update were predicted right."""
+Record = dict[str, Any]
+"""What a folder knows of an update: name, counts, classes, task, drift, and ``scores`` of all updates so far."""
 
 
 def evaluate_stream(
@@ -77,3 +86,92 @@ def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> 
     done = learner.num_tasks
     scores = [learner.evaluate(stream[j], split, stream.metric) for j in range(done)]
     return scores + [float("nan")] * (len(stream) - done)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Predictions of held-out nodes: one entry of each array per node.
+
+    Args:
+        records: of all updates.
+        classes: names of all classes.
+        updates: number of the update that the node was held out of.
+        truth: the node's class.
+        predicted: the class that was predicted.
+    """
+
+    records: list[Record]
+    classes: list[str]
+    updates: NDArray[Any]
+    truth: NDArray[Any]
+    predicted: NDArray[Any]
+
+    def scores(self) -> list[Score]:
+        """The score of each update that has held-out nodes."""
+        total = np.bincount(self.updates)
+        right = np.bincount(self.updates, self.truth == self.predicted)
+        return [[int(n), int(right[n]), int(total[n])] for n in np.flatnonzero(total)]
+
+    def confusion(self) -> NDArray[Any]:
+        """``[true class, predicted class]``: how many nodes."""
+        size = len(self.classes)
+        return np.bincount(self.truth * size + self.predicted, minlength=size * size).reshape(size, size)
+
+    def per_class(self) -> list[dict[str, Any]]:
+        """Number of held-out nodes, recall, precision and F1 of each class that has any or was predicted.
+
+        Recall is None for a class without held-out nodes, precision for one that was never predicted.
+        """
+        matrix = self.confusion()
+        rows = []
+        for c, name in enumerate(self.classes):
+            right, nodes, chosen = int(matrix[c, c]), int(matrix[c].sum()), int(matrix[:, c].sum())
+            if nodes or chosen:
+                recall, precision = (right / of if of else None for of in (nodes, chosen))
+                f1 = 2 * right / (nodes + chosen)
+                rows.append({"class": name, "nodes": nodes, "recall": recall, "precision": precision, "f1": f1})
+        return rows
+
+
+def accuracy_matrix(records: Sequence[Record]) -> tuple[list[int], AccuracyMatrix] | None:
+    """Updates that had held-out nodes when they came, and the accuracy on each since then."""
+    accuracy = [{update: right / of for update, right, of in record["scores"]} for record in records]
+    scored = [number for number, found in enumerate(accuracy) if number in found]
+    values = np.array([[accuracy[i].get(j, np.nan) for j in scored] for i in scored]).reshape(len(scored), len(scored))
+    if not scored or np.isnan(values[np.tril_indices(len(scored))]).any():
+        return None
+    return scored, AccuracyMatrix(values)
+
+
+def measures(records: Sequence[Record]) -> dict[str, float]:
+    """Return performance mean, forgetting mean and average accuracy of the updates so far, and accuracy over all nodes.
+
+    All use the scores in the newest record, which need not have held-out nodes of its own; updates whose held-out nodes
+    were all forgotten are left out.
+    """
+    accuracy = [{update: right / of for update, right, of in r["scores"] if of} for r in records]
+    learned = {number: found[number] for number, found in enumerate(accuracy) if number in found}
+    now = {update: found for update, found in (accuracy[-1] if records else {}).items() if update in learned}
+    if not now:
+        return {}
+    lost = [learned[update] - found for update, found in now.items() if update < len(records) - 1]
+    _, right, total = map(sum, zip(*records[-1]["scores"], strict=True))
+    return {
+        "pm": float(np.mean([learned[update] for update in now])),
+        "fm": float(np.mean(lost)) if lost else 0.0,
+        "aa": float(np.mean(list(now.values()))),
+        "accuracy": right / total,
+    }
+
+
+def forgetting(records: Sequence[Record]) -> list[float | None]:
+    """After each update, the mean over earlier ones of (score when it was learned − score now); None for the first."""
+    learned: dict[int, float] = {}
+    out: list[float | None] = []
+    for number, record in enumerate(records):
+        now = {update: right / of for update, right, of in record["scores"]}
+        lost = [learned[update] - score for update, score in now.items() if update in learned]
+        out.append(sum(lost) / len(lost) if lost else None)
+        if number in now:
+            learned[number] = now[number]
+    return out

@@ -258,6 +258,8 @@ class Learner:
             raise InputError(NOTHING_YET)
         if graph is None:
             raise InputError("this learner has no graph; give one to set_graph, or to predict")
+        if not self.method.reads_edge_weights:
+            graph.require_unweighted(f"method {type(self.method).__name__}")
         model = self.model if task is None else self.method.model_for(self.model, task)
         return model, _on_device(graph, self.device)
 
@@ -299,10 +301,11 @@ _MOVED: WeakKeyDictionary[Graph, tuple[Any, Graph]] = WeakKeyDictionary()
 
 
 def _on_device(graph: Graph, device: torch.device) -> Graph:
-    """The graph on a device; the latest copy is kept, so that repeated predictions move a graph once."""
+    """Return the graph on a device; the last copy is cached, so that repeated predictions move a graph once."""
     if graph.device == device:
         return graph
-    state = device, *(version_of(value) for value in (graph.x, graph.edge_index, graph.y))
+    tensors = (graph.x, graph.edge_index, graph.y, graph.edge_weight)
+    state = device, *(version_of(value) for value in tensors if value is not None)
     found = _MOVED.get(graph)
     if found is None or found[0] != state:
         _MOVED.clear()

@@ -137,6 +137,8 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
     """Prepare for a task: run checks, add outputs for its classes, and collect the training examples."""
     if task.id != learner.num_tasks:
         raise InputError(f"{task.name} was given as number {learner.num_tasks + 1}; tasks must be learned in order")
+    if not learner.method.reads_edge_weights:
+        task.graph.require_unweighted(f"method {type(learner.method).__name__}")
     learner.method.check(task)
     task = _on_device(task, learner.device)
     if learner.num_features not in (None, task.graph.num_features):

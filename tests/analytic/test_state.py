@@ -21,9 +21,10 @@ from graphs import random_graph
 N = 24
 
 
-def with_edges(graph: Graph, edges: set[tuple[int, int]]) -> Graph:
+def with_edges(graph: Graph, edges: dict[tuple[int, int], float], weighted: bool) -> Graph:
     index = torch.tensor(sorted(edges), dtype=torch.long).reshape(-1, 2).T.contiguous()
-    return replace(graph, edge_index=index)
+    weight = torch.tensor([edges[pair] for pair in sorted(edges)], dtype=torch.float64) if weighted else None
+    return replace(graph, edge_index=index, edge_weight=weight)
 
 
 @st.composite
@@ -43,13 +44,15 @@ def histories(draw: st.DrawFn) -> list[tuple[str, list[int], int]]:
     feature_map=st.sampled_from(["auto", "ppr", "hops"]),
     width=st.sampled_from([3, 40]),
     directed=st.booleans(),
+    weighted=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 def test_any_history_equals_learning_the_final_data_at_once(
-    history: list[tuple[str, list[int], int]], seed: int, feature_map: str, width: int, directed: bool
+    history: list[tuple[str, list[int], int]], seed: int, feature_map: str, width: int, directed: bool, weighted: bool
 ) -> None:
     graph = random_graph(n=N, f=width, classes=3, seed=seed, p_edge=0.05, directed=directed, isolated=2)
-    edges = {(int(a), int(b)) for a, b in graph.edge_index.T}
+    edges = {(int(a), int(b)): 1.0 for a, b in graph.edge_index.T}
+    graph = with_edges(graph, edges, weighted)
     labels: dict[int, int] = {}
     method = METHODS.create("analytic", feature_map=feature_map)
     for kind, nodes, c in history:
@@ -64,10 +67,13 @@ def test_any_history_equals_learning_the_final_data_at_once(
         else:
             pairs = {(a, b) for a, b in pairwise(nodes)}
             pairs |= set() if directed else {(b, a) for a, b in pairs}
-            edges = edges | pairs if kind == "link" else edges - pairs
-            graph = with_edges(graph, edges)
+            if kind == "link":  # an edge that is there already gets another weight
+                edges |= dict.fromkeys(pairs, 0.5 * c)
+            else:
+                edges = {pair: weight for pair, weight in edges.items() if pair not in pairs}
+            graph = with_edges(graph, edges, weighted)
             method.refresh(graph)
-    final = with_edges(graph, edges)
+    final = with_edges(graph, edges, weighted)
     once = METHODS.create("analytic", feature_map=feature_map)
     order = sorted(labels, reverse=True)
     if order:
@@ -125,7 +131,14 @@ def test_changed_features_and_new_nodes_are_detected() -> None:
     grown = Graph(torch.cat([before.x, x[:1]]), before.edge_index, torch.cat([before.y, before.y[:1]]))
     assert changed_nodes(before, grown).nonzero().flatten().tolist() == [20]
     assert bool(changed_nodes(before.with_sparse_x(), before.with_sparse_x()).all())
+    weighted = replace(before, edge_weight=torch.ones(before.num_edges))
+    weight = torch.ones(before.num_edges)
+    weight[3] = 0.5
+    heavier = replace(weighted, edge_weight=weight)
+    assert changed_nodes(weighted, heavier).nonzero().flatten().tolist() == [int(before.edge_index[1, 3])]
     order = torch.randperm(before.num_edges, generator=torch.Generator().manual_seed(0))
+    mixed = replace(heavier, edge_index=before.edge_index[:, order], edge_weight=weight[order])
+    assert not bool(changed_nodes(heavier, mixed).any())
     assert not bool(changed_nodes(before, replace(before, edge_index=before.edge_index[:, order])).any())
 
 

@@ -64,6 +64,11 @@ def test_moving_also_moves_the_public_split() -> None:
             {"edge_index": torch.zeros(3, 2).long()},
             r"tiny: edge_index has shape \(3, 2\); expected \[2, edges\]",
         ),
+        (
+            {"edge_weight": torch.ones(3)},
+            r"float32 of shape \(3,\); expected floats of shape \[2\], one per edge",
+        ),
+        ({"edge_weight": torch.ones(2).long()}, r"edge_weight is torch\.int64 of shape \(2,\)"),
         ({"y": torch.zeros(3)}, r"must be int64; got torch\.int64 and torch\.float32"),
         ({"edge_index": torch.zeros(2, 1).int()}, r"must be int64; got torch\.int32 and torch\.int64"),
     ],
@@ -87,6 +92,11 @@ def test_features_that_are_not_finite_name_the_node(sparse: bool, value: float) 
     [
         ({"edge_index": torch.tensor([[0], [3]])}, "tiny: an edge contains node 3; nodes are 0 to 2"),
         ({"edge_index": torch.tensor([[-1], [0]])}, "tiny: an edge contains node -1; nodes are 0 to 2"),
+        (
+            {"edge_weight": torch.tensor([1.0, -0.5])},
+            "tiny: an edge has weight -0.5; weights must be finite, 0 or",
+        ),
+        ({"edge_weight": torch.tensor([torch.nan, 1.0])}, "tiny: an edge has weight nan"),
         ({"y": torch.tensor([0, -2, 1])}, "tiny: label -2 is out of range; labels are 0, 1, 2"),
     ],
 )
@@ -123,6 +133,19 @@ def test_from_pyg_reads_masks_as_the_public_split() -> None:
     assert [part.tolist() for part in parts] == [[2], [0], [1]]
     del data.val_mask
     assert Graph.from_pyg(data).public_split is None
+
+
+def test_from_pyg_reads_edge_weights_but_no_edge_features() -> None:
+    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1]))
+    data.edge_attr = torch.ones(2)
+    assert Graph.from_pyg(data).edge_weight is None
+    data.edge_weight = torch.tensor([2, 3])
+    graph = Graph.from_pyg(data)
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [2.0, 3.0]
+    assert graph.to("cpu").edge_weight is not None
+    assert graph.unweighted().edge_weight is None
+    assert tiny().unweighted().edge_weight is None
 
 
 @pytest.mark.parametrize("key", ["x", "edge_index", "y"])

@@ -20,6 +20,8 @@ SEEDS = st.integers(0, 2**31)
 def streams(draw: st.DrawFn) -> tuple[Graph, TaskStream, dict]:
     """A graph, a stream of it with any options, and the options."""
     graph = draw(graphs())
+    if draw(st.booleans()):
+        graph = replace(graph, edge_weight=torch.arange(graph.num_edges).double())
     per_task = draw(st.integers(1, graph.num_classes))
     options = {
         "classes_per_task": per_task,
@@ -83,7 +85,11 @@ def test_visible_edges_by_brute_force(drawn: tuple[Graph, TaskStream, dict]) -> 
         return all(c not in home or home[c] <= i for c in (a, b))
 
     for task in stream:
-        assert pairs(task.graph) == [(u, v) for u, v in pairs(graph) if visible(u, v, task.id)]
+        kept = [i for i, (u, v) in enumerate(pairs(graph)) if visible(u, v, task.id)]
+        assert pairs(task.graph) == [pairs(graph)[i] for i in kept]
+        weight = task.graph.edge_weight
+        assert (weight is None) == (graph.edge_weight is None)
+        assert weight is None or weight.tolist() == kept
 
 
 @settings(max_examples=40, deadline=None)
@@ -214,6 +220,10 @@ def test_moving_a_stream_keeps_what_is_shared() -> None:
     assert seen.metric == "micro-f1"
     shared = TaskStream.from_classes(random_graph()).to("meta")
     assert shared[0].graph is shared[1].graph
+    graph = random_graph()
+    weighted = TaskStream.from_classes(replace(graph, edge_weight=torch.ones(graph.num_edges))).to("meta")
+    assert weighted[0].graph.edge_weight is not None
+    assert weighted[0].graph.edge_weight.device.type == "meta"
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,20 @@ def test_the_script_computes_accuracies_and_skips_finished_runs(tmp_path: Path) 
         assert record["bytes"] == 16 * 140
 
 
+@pytest.mark.slow
+def test_trials_in_several_processes_give_the_same_record(tmp_path: Path) -> None:
+    line = [sys.executable, "-W", "ignore", EXAMPLES / "against_joint.py", "cora", "--networks", "gcn"]
+    line += ["--tuning-seeds", "0", "1", "--seeds", "1", "3", "--epochs", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for jobs in ("1", "2"):
+        out = tmp_path / f"{jobs}.jsonl"
+        subprocess.run([*line, "--jobs", jobs, "--out", out], check=True, capture_output=True, env=environment)
+    assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "2.jsonl").read_bytes()
+    record = json.loads((tmp_path / "1.jsonl").read_text())
+    assert {name: len(values) for name, values in record["rows"].items()} == {"analytic": 2, "gcn": 2}
+    assert record["chosen"]["gcn"]["trials"] == 24
+
+
 def test_paired_differences_omit_missing_graphs(tmp_path: Path) -> None:
     rows = {"analytic": [[0.82, 0.8], [0.84, 0.8]], "gcn": [[0.8, 0.8], [0.82, 0.8]], "gat": [[0.9, 0.7], [0.8, 0.7]]}
     best = {"hidden": 16, "dropout": 0.5, "weight_decay": 5e-4, "normalize": True}

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from ergnn.data import Graph
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FILE
@@ -125,3 +127,14 @@ def tables(folder: LearnerFolder) -> dict[str, list[dict[str, object]]]:
     found = {name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")] for name in names}
     connection.close()
     return found
+
+
+def own_graph(folder: LearnerFolder) -> Graph:
+    """The folder's graph with dense features."""
+    with folder.snapshot() as snapshot:
+        nodes = snapshot.graph.nodes()
+        target, source = snapshot.graph.neighbors(nodes)
+        x = snapshot.graph.features(nodes)
+        dense = torch.from_numpy(np.array(x if isinstance(x, np.ndarray) else x.toarray()))
+        edges = torch.from_numpy(np.stack([np.searchsorted(nodes, source), target]))
+        return Graph(dense, edges, torch.zeros(len(nodes), dtype=torch.long))

@@ -17,6 +17,7 @@ from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FolderError, writing
+from ergnn.folder.graph import LocalGraph, read_subgraph
 from ergnn.learner import Learner
 from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
 
@@ -190,6 +191,33 @@ def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -
     folder.resume()
     whole.link([("v60", "v62")])
     check(folder, whole)
+
+
+def test_held_out_nodes_out_of_reach_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"feature_map": "hops", "map_options": {"num_hops": 2}}
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
+    read: list[int] = []
+
+    def counted(*arguments: Any) -> LocalGraph:
+        local = read_subgraph(*arguments)
+        read.append(len(local.nodes))
+        return local
+
+    monkeypatch.setattr("ergnn.folder.analytic_learner.read_subgraph", counted)
+    rng, count = np.random.default_rng(4), 0
+    for size in (60, 5, 5, 5):  # a chain
+        read.clear()
+        ids = [f"v{count + i}" for i in range(size)]
+        pairs = [(f"v{i}", f"v{i - 1}") for i in range(max(count, 1), count + size)]
+        splits = np.array([("train", "test")[i % 2] for i in range(size)], object)
+        labels: list[str | None] = [str(rng.choice(CLASSES)) for _ in ids]
+        record = folder.observe(nodes_of(ids, labels, x_of(size, count), split=splits), edges_of(*pairs))
+        count += size
+        now = [score for _, score in folder.evaluate()]  # reads all again
+        assert record["scores"] == now
+        assert sum(of for _, _, of in now) == 30 + 2 * (len(now) - 1)
+    assert read[0] == record["touched"] == 5 + 1 + 2 + 2
+    assert len(read) == 2
 
 
 def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

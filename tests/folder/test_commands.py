@@ -18,9 +18,9 @@ from ergnn.cli import main
 from ergnn.data import Task
 from ergnn.data.formats import NodeTable
 from ergnn.folder import LearnerFolder
-from ergnn.folder.local import read_subgraph
-from ergnn.folder.page import in_words
+from ergnn.folder.graph import read_subgraph
 from ergnn.learner import Learner
+from ergnn.report.folder_page import in_words
 from folder.growing import make_updates, write_tables
 
 
@@ -228,7 +228,7 @@ def test_they_agree_after_an_update_without_held_out_nodes(
     assert main(["evaluate", str(copy.root)]) == 0
     mean = re.search(r"mean over updates: (\S+) %", capsys.readouterr().out)[1]
     assert main(["inspect", str(copy.root)]) == 0
-    pattern = r"when learned (\S+) %, after the last update (\S+) %, lost in between (\S+) %"
+    pattern = r"when learned (\S+) %, after the last update (\S+) %, forgetting (\S+) %"
     shown = re.search(pattern, capsys.readouterr().out).groups()
     assert shown[1] == mean
     expected = [np.mean(learned), np.mean(now), np.mean(learned) - np.mean(now)]

@@ -52,14 +52,13 @@ class TestGraph:
             found = set(zip(source.tolist(), some[row].tolist(), strict=True))
             assert found == {(a, b) for a, b in edges if b in some}
             assert len(found) == len(row)
-            indptr, indices = graph.read_graph()
-            target = np.repeat(np.arange(150), np.diff(indptr))
-            assert set(zip(indices.tolist(), target.tolist(), strict=True)) == edges
-            assert len(indices) == len(edges) == snapshot.version.edges
-            for got, wanted in ((graph.features(some), x[some]), (graph.read_features(), x)):
+            target, source = graph.neighbors(graph.nodes())
+            assert set(zip(source.tolist(), target.tolist(), strict=True)) == edges
+            assert len(source) == len(edges) == snapshot.version.edges
+            for got, wanted in ((graph.features(some), x[some]), (graph.features(graph.nodes()), x)):
                 assert isinstance(got, np.ndarray) == graph.dense
                 np.testing.assert_array_equal(got.toarray() if scipy.sparse.issparse(got) else got, wanted)
-            classes, split, update = graph.labels()
+            classes, split, update = graph.labels(graph.nodes())
             assert [None if c < 0 else snapshot.classes[c] for c in classes] == label
             for number in range(3):
                 for i, part in enumerate(("train", "val", "test")):
@@ -73,9 +72,11 @@ class TestGraph:
         for nodes, edges in updates[:2]:
             other.observe(nodes, edges)
         with folder.snapshot(2) as old, other.snapshot() as alone:
-            for a, b in zip(old.graph.read_graph(), alone.graph.read_graph(), strict=True):
+            nodes = old.graph.nodes()
+            np.testing.assert_array_equal(nodes, alone.graph.nodes())
+            for a, b in zip(old.graph.neighbors(nodes), alone.graph.neighbors(nodes), strict=True):
                 np.testing.assert_array_equal(a, b)
-            np.testing.assert_array_equal(old.graph.labels(), alone.graph.labels())
+            np.testing.assert_array_equal(old.graph.labels(nodes), alone.graph.labels(nodes))
             assert old.classes == alone.classes
         ids = [f"n{i}" for i in range(100)]
         np.testing.assert_array_equal(probabilities(folder, ids, version=2), probabilities(other, ids))

@@ -11,7 +11,7 @@ import torch
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.folder.local import read_subgraph
+from ergnn.folder.graph import read_subgraph
 from ergnn.learner import Learner
 from folder.growing import QUICK, make_updates, quick
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ergnn.folder import LearnerFolder
-from ergnn.folder.page import page_of
+from ergnn.report.folder_page import page_of
 from folder.growing import make_updates, quick
 from report.chromium import Browser, find
 

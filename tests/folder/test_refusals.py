@@ -14,7 +14,7 @@ import pytest
 
 from ergnn.errors import ErgnnError, InputError
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.folder.database import BusyError, FolderError, wrap_errors, writing
+from ergnn.folder.database import BusyError, FolderError, from_json, insert, select, to_json, wrap_errors, writing
 from folder.growing import QUICK, current, edges_of, make_update, make_updates, nodes_of, probabilities, quick, tables
 
 REFUSED: list[tuple[str, Callable[[LearnerFolder], object], str]] = [
@@ -135,6 +135,29 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path) 
         folder.observe(*make_update(0, [0, 1]))
     with pytest.raises(InputError, match="cannot be made with these options"):
         LearnerFolder.create(tmp_path / "e", quick(backbone_options={"hidden": 10**30}))
+
+
+def test_records_that_no_update_wrote_are_refused_although_their_checksums_are_right(folder: LearnerFolder) -> None:
+    asked = {"classes": (["nobody"], lambda: folder.evaluate(task_known=True)), "scores": ([[0, 1, 0]], folder.inspect)}
+    for key, (value, ask) in asked.items():
+        with writing(folder.root) as connection:
+            number, added, name, text = select(connection, "updates", "number = 0")[0]
+            wrong = to_json({**from_json(text), key: value})
+            insert(connection, "updates", [(number, added, name, wrong)], "REPLACE")
+            with pytest.raises(FolderError, match="the database is damaged"):
+                ask()
+            insert(connection, "updates", [(number, added, name, text)], "REPLACE")
+    assert folder.check() == []
+
+
+def test_a_version_of_very_many_updates_is_refused_before_memory_is_taken(folder: LearnerFolder) -> None:
+    with writing(folder.root) as connection:
+        row = list(select(connection, "versions", "version = 2")[0])
+        row[-2] = 2**40
+        connection.execute("PRAGMA foreign_keys = OFF")
+        insert(connection, "versions", [tuple(row)], "REPLACE")
+    with pytest.raises(FolderError, match="the table updates does not match"):
+        folder.inspect()
 
 
 def test_diverged_learning_leaves_the_old_state(folder: LearnerFolder, tmp_path: Path) -> None:

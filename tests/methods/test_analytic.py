@@ -33,9 +33,11 @@ def learned(stream: TaskStream, head: str = "growing", **options: object) -> Lea
     head=st.sampled_from(HEADS),
     name=st.sampled_from(["ppr", "hops"]),
     edges=st.sampled_from(["own", "seen", "all"]),
+    weighted=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
-def test_scores_are_those_of_dense_matrices(graph: Graph, head: str, name: str, edges: str) -> None:
+def test_scores_are_those_of_dense_matrices(graph: Graph, head: str, name: str, edges: str, weighted: bool) -> None:
+    graph = with_weights(graph) if weighted else graph
     stream = TaskStream.from_classes(graph, classes_per_task=2, edges=edges)
     learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3)
     nodes = torch.empty(0, dtype=torch.long)
@@ -43,7 +45,7 @@ def test_scores_are_those_of_dense_matrices(graph: Graph, head: str, name: str, 
         learner.observe(task)
         nodes = torch.cat([nodes, task.train])
         labels = graph.y[nodes].numpy()
-        phi = dense_phi(name, dense_s(task.graph), dense_x(task.graph))
+        phi = dense_phi(name, dense_s(task.graph, task.graph.edge_weight), dense_x(task.graph))
         weight = dense_ridge(phi[nodes], one_hot(labels), weights_of(labels, torch.ones(len(labels)).numpy()), 0.3)
         scores = torch.from_numpy(phi @ weight)
         known = sorted(set(labels.tolist()))
@@ -53,6 +55,28 @@ def test_scores_are_those_of_dense_matrices(graph: Graph, head: str, name: str, 
             expected = torch.softmax(tau * scores[earlier.test][:, columns], 1)
             # λ = 0.001 and τ = 1,000 turn rounding into as much
             torch.testing.assert_close(learner.predict_proba(earlier.test, earlier.id), expected, rtol=0, atol=1e-5)
+
+
+def with_weights(graph: Graph) -> Graph:
+    """Random weights, about a fifth of them 0."""
+    weight = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    return replace(graph, edge_weight=(2 * weight - 0.4).clamp(min=0))
+
+
+def test_methods_that_would_ignore_edge_weights_refuse_them() -> None:
+    plain = random_graph(n=40, classes=4)
+    graph = with_weights(plain)
+    stream = TaskStream.from_classes(graph, classes_per_task=2)
+    for options in ({"method": "replay"}, {"method": "nearest-mean"}, {"method": "analytic", "student": True}):
+        learner = Learner("gcn", head="growing", epochs=1, **options)
+        with pytest.raises(InputError, match=r"the graph has edge weights, which method \w+ does not use"):
+            learner.observe(stream[0])
+        learner.observe(replace(stream[0], graph=stream[0].graph.unweighted()))
+        with pytest.raises(InputError, match="edge weights"):
+            learner.predict(stream[0].test, graph=graph)
+    nodes = stream[0].test
+    heads = [learned(each) for each in (stream, TaskStream.from_classes(plain, classes_per_task=2))]
+    assert not torch.equal(heads[0].predict_proba(nodes, 0), heads[1].predict_proba(nodes, 0))
 
 
 @pytest.mark.parametrize("options", [{"memory": "centroids", "per_class": 2}, {"sketch": 5}, {"feature_map": "hops"}])

@@ -347,6 +347,33 @@ def test_memory_trains_new_parameters_on_what_is_remembered_afterwards():
     assert sorted(learner.method.buffer.nodes.tolist()) == sorted(trained_on.tolist())
 
 
+@pytest.mark.parametrize(("per_class", "mode"), [(1, "logit-adjustment"), (2, "memory"), (8, "memory")])
+def test_auto_trains_on_the_memory_if_it_has_a_quarter_as_many_nodes_per_class(per_class: int, mode: str):
+    states = []
+    for each in ("auto", mode):
+        learner = Learner("gcn", "replay", head="growing", per_class=per_class, class_balance=each, epochs=2)
+        stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+        for task in stream:  # 8 training nodes per class
+            learner.observe(task)
+        states.append(learner.model.state_dict())
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_auto_is_plain_for_earlier_classes_and_does_not_count_nodes_that_are_learned_again():
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    learner = Learner("gcn", "replay", head="growing", selector="mf", per_class=2, epochs=1)
+    learner.observe(stream[0])
+    method = learner.method
+    assert isinstance(method, Replay)
+    assert method.balance(learner, stream[1]) == "memory"
+    again = replace(stream[1], classes=(0, 2, 3))
+    assert method.balance(learner, again) == "none"
+    corrected = replace(stream[1], train=torch.cat([stream[1].train[1:], method.buffer.nodes[:1]]))
+    assert method.balance(learner, corrected) == "logit-adjustment"
+    every = replace(stream[1], train=torch.cat([stream[1].train, method.buffer.nodes]))
+    assert method.balance(learner, every) == "none"
+
+
 @pytest.mark.parametrize("head", ["shared", "per-task"])
 def test_other_heads_are_never_balanced(head: str):
     states = [balanced(mode, head)[0].model.state_dict() for mode in ("auto", "none")]

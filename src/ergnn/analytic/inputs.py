@@ -37,25 +37,25 @@ class Sketch:
         column = torch.randint(size, (width, NONZEROS), generator=generator)
         sign = torch.randint(2, (width, NONZEROS), generator=generator).double().mul_(2).sub_(1)
         self.width, self.size = width, size
-        self._column, self._sign = column.to(device), (sign / NONZEROS**0.5).to(device)
+        self.column, self.sign = column.to(device), (sign / NONZEROS**0.5).to(device)
 
     def columns(self, first: int, last: int, dtype: torch.dtype) -> Tensor:
         """Compute ``P[:, first:last]``, dense."""
-        row = torch.arange(self.width, device=self._column.device).unsqueeze(1).expand_as(self._column)
-        inside = (self._column >= first) & (self._column < last)
-        out = torch.zeros(self.width, last - first, dtype=dtype, device=self._column.device)
-        index = (row[inside], self._column[inside] - first)
-        return out.index_put_(index, self._sign[inside].to(dtype), accumulate=True)
+        row = torch.arange(self.width, device=self.column.device).unsqueeze(1).expand_as(self.column)
+        inside = (self.column >= first) & (self.column < last)
+        out = torch.zeros(self.width, last - first, dtype=dtype, device=self.column.device)
+        index = (row[inside], self.column[inside] - first)
+        return out.index_put_(index, self.sign[inside].to(dtype), accumulate=True)
 
     def matmul(self, w: Tensor) -> Tensor:
         """Compute ``P w``."""
-        return (self._sign.to(w.dtype).unsqueeze(2) * w[self._column]).sum(1)
+        return (self.sign.to(w.dtype).unsqueeze(2) * w[self.column]).sum(1)
 
     def t_matmul(self, q: Tensor) -> Tensor:
         """Compute ``Pᵀ q``."""
         out = q.new_zeros(self.size, q.size(1))
         for j in range(NONZEROS):
-            out.index_add_(0, self._column[:, j], self._sign[:, j, None].to(q.dtype) * q)
+            out.index_add_(0, self.column[:, j], self.sign[:, j, None].to(q.dtype) * q)
         return out
 
 

@@ -144,7 +144,7 @@ def changed_nodes(before: Graph, after: Graph) -> Tensor:
         changed[:common] = False
     elif not (before.is_sparse or after.is_sparse) and before.num_features == after.num_features:
         changed[:common] = (before.x[:common] != after.x[:common]).any(1)
-    if before.edge_index is not after.edge_index:
+    if before.edge_index is not after.edge_index or before.edge_weight is not after.edge_weight:
         one, two = (_list_hashes(graph) for graph in (before, after))
         changed[:common] |= (one[:common] != two[:common]).any(1)
     return changed
@@ -162,9 +162,13 @@ def reached(graph: Graph, start: Tensor, num_hops: int) -> Tensor:
 
 
 def _list_hashes(graph: Graph) -> Tensor:
-    """Return the degree and an order-independent 64-bit hash of the in-neighbors of each node."""
+    """Return the degree and an order-independent 64-bit hash of the in-neighbors (and weights) of each node."""
     adj = adjacency_of(graph)
     total = torch.zeros(graph.num_nodes, dtype=torch.long, device=graph.device)
+    if graph.edge_weight is not None:
+        source, target = graph.edge_index.long()
+        weighed = pair_hash(pair_hash(source, target), graph.edge_weight.double().view(torch.long))
+        return torch.stack([adj.degree, total.index_add_(0, target, weighed)], 1)
     for row, stop, first, last in row_chunks(adj.rowptr):
         target = targets(adj.rowptr[row : stop + 1]) + row
         total.index_add_(0, target, pair_hash(adj.col[first:last].long(), target))

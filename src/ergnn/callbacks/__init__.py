@@ -7,6 +7,7 @@ from ergnn.callbacks.progress import Progress
 from ergnn.callbacks.recorder import Recorder
 from ergnn.callbacks.tensorboard import TensorBoard
 from ergnn.callbacks.wandb import WandB
+from ergnn.callbacks.watch import Watch
 
 __all__ = [
     "Callback",
@@ -18,4 +19,5 @@ __all__ = [
     "Recorder",
     "TensorBoard",
     "WandB",
+    "Watch",
 ]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ergnn.commands.folder_options import add_command, add_threads, use_threads
 
 if TYPE_CHECKING:
+    from ergnn.evaluation import HeldOut
     from ergnn.folder import LearnerFolder
-    from ergnn.folder.scoring import HeldOut
 
 MAX_CLASSES = 12
 """Maximum number of classes for which the confusion matrix is printed."""
@@ -69,7 +69,7 @@ def offline_scores(
     folder: LearnerFolder, version: int | None, task_known: bool = False
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
-    from ergnn.folder.scoring import CLOSED_FORM
+    from ergnn.folder.prediction import CLOSED_FORM
 
     closed = folder.settings.config.method == CLOSED_FORM
     found = folder.predict_held_out(version, task_known=task_known, offline=not closed)

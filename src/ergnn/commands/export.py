@@ -1,8 +1,9 @@
-"""``ergnn export``: write the weights and their description."""
+"""``ergnn export``: write the model as ONNX, a torch program or safetensors."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from ergnn.commands.folder_options import add_command
@@ -10,8 +11,12 @@ from ergnn.commands.folder_options import add_command
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "export", export_command, "write the model (and the graph) to files")
+    parser.add_argument("-o", "--out", metavar="DIR|FILE", required=True, help="write to this folder or file")
     parser.add_argument(
-        "-o", "--out", metavar="DIR|FILE.safetensors", required=True, help="write to this folder or file"
+        "--format",
+        choices=("safetensors", "onnx", "torch"),
+        help="safetensors: weights and their description; onnx, torch: a program that runs without ergnn "
+        "(default: by the suffix of FILE, .safetensors, .onnx or .pt2, else safetensors)",
     )
     parser.add_argument("--graph", action="store_true", help="also write the graph, as graph.npz")
     parser.add_argument("--version", metavar="N", type=int, help="export a stored version (default: the current one)")
@@ -20,6 +25,7 @@ def add(commands: Any) -> None:
 def export_command(args: argparse.Namespace) -> int:
     from ergnn.folder import LearnerFolder
 
-    for path in LearnerFolder(args.folder).export(args.out, graph=args.graph, version=args.version):
+    form = args.format or {".onnx": "onnx", ".pt2": "torch"}.get(Path(args.out).suffix, "safetensors")
+    for path in LearnerFolder(args.folder).export(args.out, format=form, graph=args.graph, version=args.version):
         print(f"{path}: {path.stat().st_size:,} bytes")
     return 0

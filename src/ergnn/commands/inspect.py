@@ -47,7 +47,7 @@ def inspect_command(args: argparse.Namespace) -> int:
     if args.offline:
         found["offline"] = offline_scores(folder, args.version)[1]
     if args.out:
-        from ergnn.folder.page import page_of
+        from ergnn.report.folder_page import page_of
 
         with output(args.out) as file:
             file.write(page_of(found))
@@ -78,6 +78,7 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
         )
     if found.get("offline"):
         lines.append(offline_line(found["offline"]))
+    lines += watch_lines(found)
     updates = [
         [
             str(u["update"] + 1),
@@ -115,3 +116,31 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
     rest = len(found["buffer"]) - len(rows)
     lines += [f"… and {rest:,} more; --all lists them"] if rest else []
     return "\n".join(lines)
+
+
+def watch_lines(found: dict[str, Any]) -> list[str]:
+    """Drift of inputs, calibration and unknown classes, a line each."""
+    from ergnn.report.tables import percent
+
+    lines = []
+    tested = [(u["update"] + 1, u["input_drift"]) for u in found["updates"] if u.get("input_drift")]
+    alarms = [(number, drift) for number, drift in tested if drift["alarm"]]
+    if tested:
+        rate = percent(tested[-1][1]["alpha"])
+        line = f"input drift: {len(alarms)} alarms in {len(tested)} updates (false alarms: {rate} %)"
+        if alarms:
+            number, drift = alarms[-1]
+            names = ", ".join(name for name, p in drift["p"].items() if p <= drift["alpha"])
+            line += f"; newest in update {number}: {names}"
+        lines.append(line)
+    watch = found["watch"]
+    if watch["calibration"]:
+        error, after, tau = (watch["calibration"][key] for key in ("ece", "ece_calibrated", "temperature"))
+        lines.append(f"calibration error: {percent(error)} %; with temperature {tau:.2f}: {percent(after)} %")
+    if watch["unknown"] and watch["unknown"]["threshold"] is not None:
+        above, nodes, rate = (watch["unknown"][key] for key in ("above", "nodes", "rate"))
+        lines.append(
+            f"unknown class: {percent(above / nodes)} % of {nodes:,} nodes of the last update "
+            f"(nodes of known classes: {percent(rate)} %)"
+        )
+    return lines

@@ -43,6 +43,8 @@ class Graph:
         name: name of the graph in messages and results.
         public_split: the split published with the data set, if any.
         class_names: one name per class.
+        edge_weight: weight of each column of ``edge_index``, ``[m]``, floats of 0 or more; by default all are 1. Only
+            methods that read weights accept such a graph: ``analytic`` without a student.
     """
 
     x: Tensor
@@ -51,6 +53,7 @@ class Graph:
     name: str = "graph"
     public_split: Split | None = None
     class_names: tuple[str, ...] | None = None
+    edge_weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         n = self.y.numel()
@@ -64,9 +67,15 @@ class Graph:
             raise InputError(
                 f"{self.name}: edge_index and y must be int64; got {self.edge_index.dtype} and {self.y.dtype}"
             )
+        weight = self.edge_weight
+        if weight is not None and (weight.shape != (self.num_edges,) or not weight.is_floating_point()):
+            raise InputError(
+                f"{self.name}: edge_weight is {weight.dtype} of shape {tuple(weight.shape)}; expected floats of shape "
+                f"[{self.num_edges}], one per edge"
+            )
 
     def validate(self) -> Graph:
-        """Check every value (edges to missing nodes, NaN or infinite features, labels out of range)."""
+        """Check every value (edges to missing nodes, NaN or infinite features, bad weights, labels out of range)."""
         n = self.num_nodes
         if n == 0:
             raise InputError(f"{self.name}: the graph has no nodes")
@@ -79,6 +88,12 @@ class Graph:
             if low < 0 or high >= n:
                 raise InputError(
                     f"{self.name}: an edge contains node {low if low < 0 else high}; nodes are 0 to {n - 1}"
+                )
+        if self.edge_weight is not None:
+            bad = self.edge_weight[~(torch.isfinite(self.edge_weight) & (self.edge_weight >= 0))]
+            if bad.numel():
+                raise InputError(
+                    f"{self.name}: an edge has weight {float(bad[0]):g}; weights must be finite, 0 or more"
                 )
         values = self.x.values() if self.is_sparse else self.x
         parts = values.split(CHECKED if self.is_sparse else max(1, CHECKED // max(1, self.num_features)))
@@ -104,7 +119,8 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
-        """Read a PyG ``Data`` with ``x``, ``edge_index``, ``y`` and, if present, train/val/test masks."""
+        """Read a PyG ``Data`` with ``x``, ``edge_index``, ``y`` and, if present, ``edge_weight`` and
+        train/val/test masks (``edge_attr`` is not read)."""
         for key in ("x", "edge_index", "y"):
             if getattr(data, key, None) is None:
                 raise InputError(f"{name}: the PyG Data has no {key!r}; x, edge_index and y are needed")
@@ -112,7 +128,8 @@ class Graph:
         vectors = [mask for mask in masks if mask is not None and mask.dim() == 1]
         split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
         y = data.y.reshape(-1).long()
-        return cls(data.x, data.edge_index.long(), y, name=name, public_split=split).validate()
+        weight = pyg_edge_weight(data)
+        return cls(data.x, data.edge_index.long(), y, name=name, public_split=split, edge_weight=weight).validate()
 
     @classmethod
     def from_csr(
@@ -124,7 +141,7 @@ class Graph:
             rowptr: ``[n + 1]``, int64: the sources of edges into ``v`` are ``col[rowptr[v]:rowptr[v + 1]]``.
             col: ``[m]``, int32 or int64; fastest if each list is sorted.
             undirected: whether each edge is present in both directions; computed when needed if not given.
-            more: ``name``, ``public_split``, ``class_names``.
+            more: ``name``, ``public_split``, ``class_names``, ``edge_weight`` (in the order of ``col``).
         """
         name = more.get("name", "graph")
         if rowptr.dtype != torch.long or rowptr.shape != (y.numel() + 1,):
@@ -141,6 +158,18 @@ class Graph:
             raise InputError(
                 f"{self.name}: rowptr goes from {ends[0]} to {ends[1]}; it must increase from 0 to {csr.col.numel()}, "
                 "the number of edges"
+            )
+
+    def unweighted(self) -> Graph:
+        """The same graph without edge weights."""
+        return self if self.edge_weight is None else replace(self, edge_weight=None)
+
+    def require_unweighted(self, reader: str) -> None:
+        """Raise an error if the graph has edge weights, which ``reader`` would ignore."""
+        if self.edge_weight is not None:
+            raise InputError(
+                f"{self.name}: the graph has edge weights, which {reader} does not use; use method 'analytic' without "
+                "a student, or drop the weights with graph.unweighted()"
             )
 
     @property
@@ -210,4 +239,11 @@ class Graph:
             edge_index=self.edge_index.to(device),
             y=self.y.to(device),
             public_split=split,
+            edge_weight=None if self.edge_weight is None else self.edge_weight.to(device),
         )
+
+
+def pyg_edge_weight(data: Any) -> Tensor | None:
+    """``edge_weight`` of a PyG ``Data`` as floats; None if there is none."""
+    weight = getattr(data, "edge_weight", None)
+    return weight if weight is None or weight.is_floating_point() else weight.float()

@@ -64,6 +64,7 @@ def to_graph(
 def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     """Convert a graph to tables: nodes are numbered from 0, labels are names or numbers of classes, and the public
     split is the column ``split``."""
+    graph.require_unweighted("a table of edges")
     ids = numbered(graph.num_nodes)
     names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
     split = None

@@ -193,6 +193,7 @@ class TaskStream(Sequence[Task]):
                     edge_index=move(graph.edge_index),
                     y=move(graph.y),
                     public_split=split,
+                    edge_weight=None if graph.edge_weight is None else move(graph.edge_weight),
                 )
             return graphs[id(graph)]
 
@@ -226,7 +227,10 @@ def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: i
 
 
 def _with_edges(graph: Graph, keep: Tensor) -> Graph:
-    return graph if bool(keep.all()) else replace(graph, edge_index=graph.edge_index[:, keep])
+    if bool(keep.all()):
+        return graph
+    weight = None if graph.edge_weight is None else graph.edge_weight[keep]
+    return replace(graph, edge_index=graph.edge_index[:, keep], edge_weight=weight)
 
 
 def _class_order(graph: Graph, num_classes: int, order: str | Sequence[int], seed: int) -> list[int]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ergnn.callbacks import Callback
 from ergnn.config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.graph import UNLABELED, Graph
+from ergnn.data.graph import UNLABELED, Graph, pyg_edge_weight
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.estimator.inputs import as_graph, check_once, is_graph, is_matrix, labels_of, nodes_of, parts_of, to_torch
@@ -45,8 +45,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     - an :class:`ergnn.Graph` or a PyG ``Data`` with labels in ``y`` (-1: unlabeled). The second argument of ``fit``,
       ``partial_fit`` and ``score`` is then the *nodes*: ``partial_fit(graph, nodes)``. To use other labels, pass them
       with the nodes: ``partial_fit(graph, nodes=..., y=...)``, one label per node;
-    - a pair ``(X, edge_index)`` without labels: ``partial_fit((X, edge_index), y)`` for all nodes, or
-      ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
+    - a tuple ``(X, edge_index)`` or ``(X, edge_index, edge_weight)`` without labels:
+      ``partial_fit((X, edge_index), y)`` for all nodes, or ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
     - a matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
       ``partial_fit(X, y)``.
 
@@ -194,11 +194,11 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     def _read(self, X: Any, reset: bool, y: Any = "no_validation") -> tuple[Graph, Any]:
         """Convert X to a graph, without labels if X is not a graph, and check y."""
         if not is_graph(X):
-            x, edges = parts_of(X)
+            x, edges, weight = parts_of(X)
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
-            return as_graph(to_torch(x), edges), y
+            return as_graph(to_torch(x), edges, weight), y
         if X.x is None:
             raise InputError("the graph has no features x")
         if reset:
@@ -207,7 +207,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(
                 f"the graph has {X.x.size(1)} features, but {type(self).__name__} is expecting {self.n_features_in_}"
             )
-        return X.validate() if isinstance(X, Graph) else as_graph(X.x, X.edge_index), y
+        return X.validate() if isinstance(X, Graph) else as_graph(X.x, X.edge_index, pyg_edge_weight(X)), y
 
     def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
         """Return the graph, the given nodes, and their labels."""

@@ -22,21 +22,25 @@ def is_matrix(X: Any) -> bool:
     return not is_graph(X) and not isinstance(X, tuple)
 
 
-def parts_of(X: Any) -> tuple[Any, Tensor]:
-    """Return the features and the directed edges ``[2, m]`` of a pair or a matrix."""
+def parts_of(X: Any) -> tuple[Any, Tensor, Tensor | None]:
+    """Return the features, directed edges ``[2, m]`` and, if given, edge weights of a tuple or a matrix."""
     if is_matrix(X):
-        return X, torch.empty(2, 0, dtype=torch.long)
-    if len(X) != 2:
-        raise InputError(f"X is a tuple of {len(X)}; a graph as a tuple is (X, edge_index)")
-    return X[0], torch.as_tensor(X[1] if isinstance(X[1], Tensor) else np.asarray(X[1]))
+        return X, torch.empty(2, 0, dtype=torch.long), None
+    if len(X) not in (2, 3):
+        raise InputError(
+            f"X is a tuple of {len(X)}; a graph as a tuple is (X, edge_index) or (X, edge_index, edge_weight)"
+        )
+    edges, *weight = (torch.as_tensor(part if isinstance(part, Tensor) else np.asarray(part)) for part in X[1:])
+    return X[0], edges, weight[0].float() if weight else None
 
 
-def as_graph(x: Tensor, edge_index: Tensor) -> Graph:
+def as_graph(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Graph:
     """Create a graph without labels, and check all values."""
     if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
         raise InputError(f"edge_index must contain node ids; got {edge_index.dtype}")
     y = torch.full((x.size(0),), UNLABELED, device=x.device)
-    return Graph(x, edge_index.to(x.device, torch.long), y).validate()
+    weight = None if edge_weight is None else edge_weight.to(x.device)
+    return Graph(x, edge_index.to(x.device, torch.long), y, edge_weight=weight).validate()
 
 
 def labels_of(X: Any) -> np.ndarray | None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from safetensors.torch import save
+from torch import Tensor
 
-from ergnn.analytic import Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
 from ergnn.analytic.state import choose
 from ergnn.errors import InputError
-from ergnn.folder.database import FolderError, reading_values
-from ergnn.folder.graph import SPLITS, Array, StoredGraph
-from ergnn.folder.local import LocalGraph, read_subgraph
+from ergnn.folder.database import FolderError
+from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
 from ergnn.folder.row_cache import RowCache
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import load_tensors
@@ -25,17 +25,15 @@ from ergnn.methods.analytic import Analytic, working_dtype
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
 if TYPE_CHECKING:
-    from ergnn.folder.learning import Checkpoints
+    from ergnn.folder.network_learner import Checkpoints
     from ergnn.folder.snapshot import Snapshot
-
-TRAIN = SPLITS.index("train")
 
 
 class AnalyticLearner:
     """Ridge regression on propagated features, solved from all training labels of the graph as it is now.
 
     After any updates, corrections and removals, the head is the one that the final graph gives at once. See
-    :class:`ergnn.methods.analytic.Analytic`.
+    :class:`ergnn.methods.analytic.Analytic`; methods are those of :class:`NetworkLearner`.
     """
 
     exact = True
@@ -54,9 +52,9 @@ class AnalyticLearner:
         self.chosen = 0
         self.sketch: int | None = None
         self._version = 0
-        self._cache: RowCache | None = None
         self._graph: StoredGraph | None = None
-        self._read: tuple[StoredGraph, LocalGraph, list[Features]] | None = None
+        self._cache: RowCache | None = None
+        self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
 
     @property
     def num_tasks(self) -> int:
@@ -68,9 +66,9 @@ class AnalyticLearner:
         """The training nodes of each update: all labels count."""
         buffer = ExperienceBuffer()
         if self._graph is not None:
-            nodes, labels, splits, updates = map(torch.from_numpy, self._graph.labeled())
+            nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
             for update in updates.unique():
-                mine = (updates == update) & (splits == TRAIN)
+                mine = updates == update
                 score = torch.full((int(mine.sum()),), torch.nan)
                 buffer.experiences.append(Experience(int(update), nodes[mine], labels[mine], score))
         return buffer
@@ -80,49 +78,49 @@ class AnalyticLearner:
         return [] if self.solution is None else self.solution.classes.tolist()
 
     def learn(
-        self,
-        graph: StoredGraph,
-        update: int,
-        train: tuple[Array, Array],
-        val: tuple[Array, Array],
-        names: list[str],
-        checkpoints: Checkpoints | None = None,
+        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
     ) -> dict[str, Any]:
-        """Solve the head in a graph that holds one more update; returns what :class:`NetworkLearner` does."""
-        touched = self.solve(graph)
-        classes = [names[c] for c in np.unique(train[1])]
-        return {"task": update if classes else None, "classes": classes, "drift": None, "touched": touched}
+        """Solve the head in a graph that holds more updates; only their own classes go into the record."""
+        touched = self.solve(snapshot)
+        classes = [snapshot.classes[c] for c in np.unique(snapshot.pooled_members(updates, "train")[1])]
+        return {"task": updates[0] if classes else None, "classes": classes, "drift": None, "touched": touched}
 
     def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
         """Solve the head in a graph that some nodes have left; no node takes their place."""
-        self.solve(snapshot.graph)
+        self.solve(snapshot)
         return []
 
-    def solve(self, graph: StoredGraph) -> int:
-        """Solve the head from all training labels in a graph; returns the number of nodes that were read."""
-        labeled, labels, splits, _ = graph.labeled()
-        nodes, labels = labeled[splits == TRAIN], labels[splits == TRAIN]
-        self._graph, self._read, self._cache, self.solution = graph, None, None, None
-        if not len(nodes):
+    def solve(self, snapshot: Snapshot) -> int:
+        """Solve the head from all training labels in a graph; returns the number of nodes that were read.
+
+        Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
+        """
+        graph, maps = snapshot.graph, self.method.maps
+        train, labels, _ = graph.split("train")
+        self._graph, self._cache, self.solution = graph, None, None
+        if not len(train):
             return 0
-        self.sketch = self.method.sketch_size(graph.num_features, len(nodes))
-        maps, dtype = self.method.maps, working_dtype(graph.num_nodes, graph.num_features)
-        cache = RowCache(graph, self._version, f"{self.sketch} {dtype}", self.settings.directed, maps)
+        nodes = np.union1d(train, snapshot.held_out(self.settings.eval_samples)[0])
+        self.sketch = self.method.sketch_size(graph.num_features, len(train))
+        dtype = working_dtype(graph.num_nodes, graph.num_features)
+        cache = RowCache(graph, nodes, self._version, f"{self.sketch} {dtype}", self.settings.directed, maps)
         width = self.sketch or graph.num_features
-        loaded = [cache.load(each, nodes, each.num_blocks * width + 1, dtype) for each in maps]
-        new = ~np.logical_and.reduce([known for known, _ in loaded])
-        roots = labeled if new.all() else nodes[new]  # held-out nodes as well, if all is read: they are scored next
+        loaded = [cache.load(each, each.num_blocks * width + 1, dtype) for each in maps]
+        roots = nodes[~np.logical_and.reduce([known for known, _ in loaded])]
         local, features = self._features(graph, roots, max(each.num_hops for each in maps))
-        target, solutions = torch.from_numpy(labels).to(self.device), []
+        held_out = ~np.isin(nodes, train)
+        place = np.where(held_out, len(train) + np.cumsum(held_out) - 1, np.cumsum(~held_out) - 1)  # training first
+        target, scored, solutions = torch.from_numpy(labels).to(self.device), [], []
         for each, (known, old) in zip(features, loaded, strict=True):
+            new = each.rows(local.places(nodes[~known]).to(self.device))
+            cache.put(each.feature_map, ~known, new)
             rows = torch.empty(len(nodes), each.width, dtype=dtype, device=self.device)
-            mask = torch.from_numpy(known).to(self.device)
-            rows[mask] = old.to(self.device)
-            rows[~mask] = each.rows(local.places(nodes[~known]).to(self.device))
-            cache.put(each.feature_map, nodes, ~known, rows)
-            solutions.append(fit_ridge(rows, target, lambdas=self.method.lambdas))
+            for mask, part in ((known, old), (~known, new)):
+                rows[torch.from_numpy(place[mask]).to(self.device)] = part.to(self.device)
+            solutions.append(fit_ridge(rows[: len(train)], target, lambdas=self.method.lambdas))
+            scored.append(rows[len(train) :].clone())
         self.chosen, self.solution = choose(solutions)
-        self._cache = cache
+        self._cache, self._scored = cache, (nodes[held_out], scored[self.chosen])
         return len(local.nodes)
 
     def probabilities(
@@ -130,70 +128,63 @@ class AnalyticLearner:
     ) -> Iterator[tuple[Array, Array]]:
         """Places in ``nodes`` and probabilities ``[n, num_classes]``, all at once: their neighborhoods overlap."""
         assert self.solution is not None
-        local, all_features = self._features(graph, nodes, self.method.maps[self.chosen].num_hops)
-        features, places = all_features[self.chosen], local.places(nodes).to(self.device)
-        weight = self.solution.weight
-        if len(nodes) < features.inputs.width:
-            scores = features.rows(places).double() @ weight
-        else:
-            scores = features.scores(weight)[places].double()
+        scores = self._scores(graph, nodes, self.solution.weight).double()
         out = np.zeros((len(nodes), num_classes))
         out[:, self.classes()] = torch.softmax(self.solution.temperature * scores, 1).cpu().numpy()
         yield np.arange(len(nodes)), out
 
+    def _scores(self, graph: StoredGraph, nodes: Array, weight: Tensor) -> Tensor:
+        """``φ W``, from the rows of the solve if they are there."""
+        known, rows = self._scored
+        if graph is self._graph and np.isin(nodes, known).all():
+            return rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)].double() @ weight
+        local, all_features = self._features(graph, nodes, self.method.maps[self.chosen].num_hops)
+        features, places = all_features[self.chosen], local.places(nodes).to(self.device)
+        if len(nodes) < features.inputs.width:
+            return features.rows(places).double() @ weight
+        return features.scores(weight)[places]
+
     def _features(self, graph: StoredGraph, nodes: Array, num_hops: int) -> tuple[LocalGraph, list[Features]]:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
-        if self._read is not None and self._read[0] is graph:
-            local, features = self._read[1:]
-            if local.closed and np.isin(nodes, local.nodes).all():
-                return local, features
         local = read_subgraph(graph, nodes, num_hops, self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
         operator, inputs = NormalizedAdjacency(part), Inputs(part, self.sketch, dtype)
-        features = [Features(each, operator, inputs) for each in self.method.maps]
-        self._read = graph, local, features
-        return local, features
+        return local, [Features(each, operator, inputs) for each in self.method.maps]
 
     def state(self) -> dict[str, Any]:
+        """What is not stored as tensors, as JSON."""
         if self.solution is None:
             return {}
-        return {
-            "map": self.method.maps[self.chosen].name,
-            "sketch": self.sketch,
-            "lam": self.solution.lam,
-            "temperature": self.solution.temperature,
-            "loo_error": self.solution.loo_error,
-        }
+        numbers = {name: getattr(self.solution, name) for name in ("lam", "temperature", "loo_error")}
+        return {"map": self.method.maps[self.chosen].name, "sketch": self.sketch, **numbers}
 
     def describe(self, classes: list[str]) -> dict[str, Any]:
         """What the exported weights mean."""
         outputs = [[i, classes[c]] for i, c in enumerate(self.classes())]
-        return {"method": "analytic", **self.state(), "outputs": outputs}
+        chosen, given = self.method.maps[self.chosen], self.settings.config.method_options
+        own = FEATURE_MAPS.resolve(given.get("feature_map", "auto")) == chosen.name
+        options = given.get("map_options") or {} if own else {}
+        return {"method": "analytic", **self.state(), "map_options": options, "outputs": outputs}
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store the head with a version: W and the class of each column, as safetensors."""
         if self._cache is not None:
             self._cache.write(version)
-        if self.solution is None:
-            return
-        tensors = {"weight": self.solution.weight.cpu().contiguous(), "classes": self.solution.classes.cpu()}
-        put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
+        if self.solution is not None:
+            tensors = {"weight": self.solution.weight.cpu().contiguous(), "classes": self.solution.classes.cpu()}
+            put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        """Bring a new learner to the state of a version."""
-        self._version = version.number
-        self._graph = StoredGraph.of(connection, version)
-        with reading_values(f"the learner of version {version.number}"):
-            state = version.state["learner"]
-            if not state:
-                return
-            tensors = load_tensors(get_blob(connection, version.number, "weights") or b"")
-            names = [each.name for each in self.method.maps]
-            self.chosen, self.sketch = names.index(state["map"]), state["sketch"]
-            width = self.method.maps[self.chosen].num_blocks * (self.sketch or self._graph.num_features) + 1
-            weight, classes = tensors["weight"].double(), tensors["classes"]
-            if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
-                raise FolderError(f"the head of version {version.number} does not fit its features: it is damaged")
-            lam, temperature, error = float(state["lam"]), float(state["temperature"]), state["loo_error"]
-            parts = (weight.to(self.device), classes.to(self.device), lam, temperature, weight[:0], error)
-            self.solution = RidgeSolution(*parts)
+        """Give a new learner the state of a version."""
+        self._version, self._graph = version.number, StoredGraph(connection, version)
+        state = dict(version.state["learner"])
+        if not state:
+            return
+        tensors = load_tensors(get_blob(connection, version.number, "weights"))
+        self.chosen, self.sketch = [each.name for each in self.method.maps].index(state.pop("map")), state.pop("sketch")
+        width = self.method.maps[self.chosen].num_blocks * (self.sketch or self._graph.num_features) + 1
+        weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
+        if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
+            raise FolderError(f"the head of version {version.number} does not fit its features: it is damaged")
+        lam, temperature = float(state["lam"]), float(state["temperature"])
+        self.solution = RidgeSolution(weight, classes, lam, temperature, weight[:0], state["loo_error"])

@@ -1,4 +1,4 @@
-"""The database of a folder: opening it, one writer, transactions, checksums.
+"""The database of a folder: connections, one writer, transactions, rows with checksums.
 
 Readers see the version that was current when they opened the database and are never blocked (SQLite's WAL mode). A
 writer holds the folder's lock for as long as it works, since learning takes many transactions.
@@ -15,7 +15,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,27 @@ WAIT = 60.0
 """Seconds to wait for another connection's short lock."""
 VISIBLE = "added <= :v AND (removed IS NULL OR removed > :v)"
 """Whether a row belongs to version ``:v``."""
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, OverflowError)
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError)
 """What reading a damaged value may raise."""
+COLUMNS = {
+    "settings": "name, value",
+    "versions": "version, time, nodes, next_node, edges, labeled, remembered, classes, updates, state",
+    "current": "one, version, newest",
+    "classes": "class, name, added",
+    "updates": "number, added, name, record",
+    "nodes": "node, id, added, columns, features",
+    "labels": "node, class, split, number, added",
+    "adjacency": "node, added, neighbors",
+    "remembered": "version, place, task, node, class, score, rank",
+    "blobs": "version, kind, data",
+    "progress": "one, version, staged",
+    "checkpoint": "one, state, tensors",
+    "phi": "map, node, data",
+    "row_cache": "one, version, layout",
+}
+"""The columns of each table that its checksums cover: all but ``removed`` and ``checksum``, in the table's order."""
+
+Row = tuple[Any, ...]
 
 
 class FolderError(InputError):
@@ -47,13 +66,34 @@ def checksum(*values: Any) -> int:
     return zlib.crc32(b"\x1f".join(parts))
 
 
-def insert(
-    connection: sqlite3.Connection, table: str, columns: str, rows: Iterable[tuple[Any, ...]], verb: str = "INSERT"
-) -> None:
-    """Add rows with their checksums; ``columns`` are all but ``removed`` and ``checksum``, in the table's order."""
+def insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], verb: str = "INSERT") -> None:
+    """Add rows with their checksums."""
+    columns = COLUMNS[table]
     places = ", ".join("?" * (columns.count(",") + 2))
     statement = f"{verb} INTO {table} ({columns}, checksum) VALUES ({places})"
     connection.executemany(statement, ((*row, checksum(*row)) for row in rows))
+
+
+def select(connection: sqlite3.Connection, table: str, where: str = "1", **values: Any) -> list[Row]:
+    """Rows whose checksums are right; ``where`` may end with the order."""
+    found = connection.execute(f"SELECT {COLUMNS[table]}, checksum FROM {table} WHERE {where}", values).fetchall()
+    rows = [row[:-1] for row in found]
+    if any(full[-1] != checksum(*row) for full, row in zip(found, rows, strict=True)):
+        raise damaged(f"a row of the table {table}")
+    return rows
+
+
+def check_database(connection: sqlite3.Connection) -> list[str]:
+    """What is wrong with a database: SQLite's own checks, and the checksum of every row of every version."""
+    wrong = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    for table, number, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        wrong.append(f"{table}: row {number} names a missing row of {parent}")
+    for table, columns in COLUMNS.items():
+        for total, *row in connection.execute(f"SELECT checksum, {columns} FROM {table}"):
+            if total != checksum(*row):
+                key = ", ".join(f"{k} {str(v)[:60]}" for k, v in zip(columns.split(", ")[:2], row, strict=False))
+                wrong.append(f"{table}: {key} does not match its checksum")
+    return wrong
 
 
 def to_json(value: Any) -> str:
@@ -69,6 +109,24 @@ def from_json(text: str) -> dict[str, Any]:
     return value
 
 
+def damaged(what: str) -> FolderError:
+    return FolderError(f"{what} does not match its checksum: the database is damaged (`ergnn inspect --check`)")
+
+
+@contextmanager
+def reading_values(what: str) -> Iterator[None]:
+    """Refuse values that no intact database holds, also where their checksum is right."""
+    try:
+        yield
+    except FolderError:
+        raise
+    except ErgnnError as error:
+        raise FolderError(f"{what} cannot be used: {error}") from None
+    except MALFORMED as error:
+        text = f"{type(error).__name__}: {str(error)[:200]}"
+        raise FolderError(f"{what} cannot be read ({text}): the database is damaged") from None
+
+
 @contextmanager
 def wrap_errors(root: Path) -> Iterator[None]:
     """Turn errors of SQLite and of the file system into one line for the user."""
@@ -78,20 +136,16 @@ def wrap_errors(root: Path) -> Iterator[None]:
         text = getattr(error, "strerror", None) or str(error)
         if "locked" in text or "busy" in text:
             raise BusyError(f"{root}: the database is locked by another program; try again once it is done") from None
-        if isinstance(error, OSError) or any(
-            word in text for word in ("full", "I/O error", "readonly", "unable to open")
-        ):
-            text = "the disk is full" if _is_full(root) else text  # SQLite says "disk I/O error" of its shared memory
-            raise FolderError(
-                f"{root}: could not be written or read ({text}); the last version is as it was before, and the same "
-                "command works once the cause is gone"
-            ) from None
-        raise FolderError(f"{root}: the database is damaged ({text}); `ergnn inspect --check` says where") from None
-
-
-def _is_full(root: Path) -> bool:
-    place = next(path for path in (root, *root.absolute().parents) if path.is_dir())
-    return shutil.disk_usage(place).free < 65_536  # what SQLite needs for its shared memory
+        disk = any(word in text for word in ("full", "I/O error", "readonly", "unable to open"))
+        if not disk and not isinstance(error, OSError):
+            raise FolderError(f"{root}: the database is damaged ({text}); `ergnn inspect --check` says where") from None
+        place = next(path for path in (root, *root.absolute().parents) if path.is_dir())
+        if shutil.disk_usage(place).free < 65_536:  # SQLite then says "disk I/O error" of its shared memory
+            text = "the disk is full"
+        raise FolderError(
+            f"{root}: could not be written or read ({text}); the last version is as it was before, and the same "
+            "command works once the cause is gone"
+        ) from None
 
 
 def database_path(root: Path) -> Path:
@@ -100,9 +154,8 @@ def database_path(root: Path) -> Path:
     if root.is_file():
         raise FolderError(f"{root}: is a file; a folder that `ergnn init` made is needed")
     if not root.is_dir():
-        raise FolderError(
-            f"{root}: there is no such folder; `ergnn init {shlex.quote(str(root))}` makes a learner there"
-        )
+        hint = f"`ergnn init {shlex.quote(str(root))}` makes a learner there"
+        raise FolderError(f"{root}: there is no such folder; {hint}")
     if not os.path.lexists(path):
         if (root / "segments").is_dir() and (root / "versions").is_dir():
             raise FolderError(
@@ -116,7 +169,7 @@ def database_path(root: Path) -> Path:
 
 
 def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
-    """A connection to a folder's database, brought to the newest schema."""
+    """A connection to a folder's database, migrated to the newest schema."""
     path = database_path(root)
     with wrap_errors(root):
         connection = _connect(path, "rw")
@@ -141,18 +194,17 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
-    )
-    for name, value in {
-        "foreign_keys": "ON",
-        "trusted_schema": "OFF",  # a stranger's database must not run functions
-        "cell_size_check": "ON",
-        "synchronous": "FULL",
-        "secure_delete": "ON",
-        "temp_store": "MEMORY",
-    }.items():
-        connection.execute(f"PRAGMA {name} = {value}")
+    uri = f"{path.resolve().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False)
+    for setting in (
+        "foreign_keys = ON",
+        "trusted_schema = OFF",  # a stranger's database must not run functions
+        "cell_size_check = ON",
+        "synchronous = FULL",
+        "secure_delete = ON",
+        "temp_store = MEMORY",
+    ):
+        connection.execute(f"PRAGMA {setting}")
     return connection
 
 
@@ -167,7 +219,7 @@ def migrations() -> list[str]:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a database to the newest schema, all at once."""
+    """Migrate a database to the newest schema in one transaction."""
     with transaction(connection):
         for number, script in enumerate(migrations(), start=1):
             if number > read_number(connection, "PRAGMA user_version"):
@@ -182,31 +234,27 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def created(root: Path) -> Iterator[sqlite3.Connection]:
-    """A new database, which is there once the block ends well; otherwise the folder is as it was before."""
-    made = not root.exists()
-    beside = root / f"{FILE}.new"
-    if not made and (not root.is_dir() or any(not path.name.startswith(beside.name) for path in root.iterdir())):
+    """A new database, which exists once the block ends without an error; else the folder is as it was before."""
+    existed, beside = root.exists(), root / f"{FILE}.new"
+    if existed and (not root.is_dir() or any(not path.name.startswith(beside.name) for path in root.iterdir())):
         raise FolderError(f"{root}: is there already, and is not an empty folder")
     try:
         with wrap_errors(root):
             root.mkdir(parents=True, exist_ok=True)
             for path in root.iterdir():
                 path.unlink()  # left by an `init` that was killed
-            connection = _connect(beside, "rwc")
-            try:
+            with closing(_connect(beside, "rwc")) as connection:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 migrate(connection)
                 with transaction(connection):
                     yield connection
-            finally:
-                connection.close()  # the last connection: all is in one file now
-            os.replace(beside, root / FILE)
+            os.replace(beside, root / FILE)  # closing the last connection has emptied the write-ahead log
     except BaseException:
         for path in root.glob(f"{beside.name}*"):
             path.unlink()
-        if made and root.is_dir():
+        if not existed and root.is_dir():
             root.rmdir()
         raise
 
@@ -217,26 +265,24 @@ def writing(root: Path) -> Iterator[sqlite3.Connection]:
     import fcntl  # not on Windows, where everything else can be imported
 
     database_path(root)
-    with wrap_errors(root):
-        handle = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with wrap_errors(root), open(root / LOCK, "a+", encoding="utf-8", errors="replace", opener=_no_link) as lock:
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "another process"
-                raise BusyError(
-                    f"{root}: is being written by {holder}; wait until it is done (reading goes on meanwhile)"
-                ) from None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-            connection = connect(root, write=True)
-            try:
-                yield connection
-            finally:
-                connection.close()
-            os.ftruncate(handle, 0)
-        finally:
-            os.close(handle)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read(200).strip() or "another process"
+            raise BusyError(
+                f"{root}: is being written by {holder}; wait until it is done (reading goes on meanwhile)"
+            ) from None
+        lock.truncate(0)
+        print(f"process {os.getpid()} on {socket.gethostname()}", file=lock, flush=True)
+        with closing(connect(root, write=True)) as connection:
+            yield connection
+        lock.truncate(0)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 @contextmanager
@@ -250,19 +296,3 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
             connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-
-
-def damaged(what: str) -> FolderError:
-    return FolderError(f"{what} does not match its checksum: the database is damaged (`ergnn inspect --check`)")
-
-
-@contextmanager
-def reading_values(what: str) -> Iterator[None]:
-    """Refuse values that no intact database holds."""
-    try:
-        yield
-    except ErgnnError:
-        raise
-    except MALFORMED as error:
-        text = f"{type(error).__name__}: {str(error)[:200]}"
-        raise FolderError(f"{what}: the database is damaged ({text})") from None

@@ -1,7 +1,12 @@
-"""The graph of a version: read in parts, or as a whole.
+"""The graph of a version, read in parts.
 
 Nodes are numbered in the order in which they came and keep their number; a node that was forgotten leaves a gap. Every
 node that is read must have exactly one row of each table, so that a damaged index is noticed as well.
+
+The part of the graph that the outputs of some nodes depend on is a small graph of its own. Its nodes have the order
+that they have in the whole graph, its edges that of target and source. So receptive fields are row by row those of the
+whole graph, dropout falls on the same entries, and results are the same bits. At the rim, where neighbors are left out,
+edges from one empty node keep every degree what it is.
 """
 
 from __future__ import annotations
@@ -9,17 +14,23 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from ergnn.folder.database import VISIBLE, FolderError, checksum, damaged, reading_values
+from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.formats.tables import SPLITS
+from ergnn.data.graph import UNLABELED, Graph
+from ergnn.errors import InputError
+from ergnn.folder.database import VISIBLE, FolderError, Row, damaged, reading_values, select
 from ergnn.folder.versions import Version
 
 Array = NDArray[Any]
-SPLITS = ("train", "val", "test")
 AMONG = "IN (SELECT value FROM json_each(:nodes))"
 
 
@@ -31,151 +42,62 @@ def json_list(values: Iterable[Any]) -> str:
 class StoredGraph:
     """The graph of one version, as far as it is asked for.
 
-    Args:
-        connection: of the database.
-        version: which one.
-        num_nodes: how many there are.
-        next_node: numbers are below this one.
+    Attributes:
         num_features: features per node.
         dense: whether features are stored and used as a dense matrix; otherwise in CSR form.
     """
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        version: int,
-        num_nodes: int,
-        next_node: int,
-        num_features: int,
-        dense: bool,
-    ) -> None:
-        self.connection, self.version, self.num_nodes, self.next_node = connection, version, num_nodes, next_node
-        self.num_features, self.dense = num_features, dense
-
-    @classmethod
-    def of(cls, connection: sqlite3.Connection, version: Version) -> StoredGraph:
+    def __init__(self, connection: sqlite3.Connection, version: Version) -> None:
+        self.connection, self.version = connection, version
+        self.num_nodes, self.next_node = version.nodes, version.next_node
+        self._splits: dict[str, tuple[Array, Array, Array]] = {}
         with reading_values("the features"):
-            width, dense = int(version.state["num_features"] or 0), bool(version.state["dense"])
-        return cls(connection, version.number, version.nodes, version.next_node, width, dense)
+            self.num_features, self.dense = int(version.state["num_features"] or 0), bool(version.state["dense"])
 
     def find(self, ids: Sequence[str]) -> Array:
         """Node numbers; -1 for an id that is not there."""
         found = np.full(len(ids), -1, np.int64)
         query = f"""SELECT asked.key, node FROM json_each(:ids) AS asked CROSS JOIN nodes ON nodes.id = asked.value
                     WHERE {VISIBLE}"""
-        for place, node in self.connection.execute(query, {"ids": json_list(ids), "v": self.version}):
+        for place, node in self.connection.execute(query, {"ids": json_list(ids), "v": self.version.number}):
             found[place] = node
         return found
 
+    def find_all(self, ids: Sequence[str]) -> Array:
+        """Node numbers of ids, all of which must be in the graph."""
+        numbers = self.find(ids)
+        lost = np.flatnonzero(numbers < 0)
+        if lost.size:
+            raise InputError(f"node {truncate(ids[lost[0]])} is not in the graph ({lost.size} such id(s))")
+        return numbers
+
     def names(self, nodes: Array) -> list[str]:
         """The user's ids of some nodes."""
-        distinct, place = np.unique(nodes, return_inverse=True)
-        names = [row[1] for row in self._rows("nodes", "node, id", distinct)]
-        return [names[i] for i in place]
+        query = f"SELECT node, id FROM nodes WHERE node {AMONG} AND {VISIBLE}"
+        names = dict(self.connection.execute(query, {"nodes": json_list(nodes), "v": self.version.number}))
+        with reading_values("the ids"):
+            return [names[node] for node in nodes.tolist()]
 
     def nodes(self) -> Array:
         """All nodes."""
         query = f"SELECT node FROM nodes WHERE {VISIBLE} ORDER BY node"
-        return np.array([row[0] for row in self.connection.execute(query, {"v": self.version})], np.int64)
+        return np.array([row[0] for row in self.connection.execute(query, {"v": self.version.number})], np.int64)
 
     def neighbors(self, nodes: Array) -> tuple[Array, Array]:
         """Edges into some nodes (ascending, none twice): place in ``nodes`` and source, in the order of both."""
-        rows = self._rows("adjacency", "node, added, neighbors, checksum", nodes)
-        return _edges(rows, self.next_node)
-
-    def read_graph(self) -> tuple[Array, Array]:
-        """The whole graph in CSR form: ``indptr [next_node + 1]`` and ``indices``, edges by their target."""
-        query = f"SELECT node, added, neighbors, checksum FROM adjacency WHERE {VISIBLE} ORDER BY node"
-        cursor = self.connection.execute(query, {"v": self.version})
-        degree, parts, last = np.zeros(self.next_node, np.int64), [], -1
-        while rows := cursor.fetchmany(65536):
-            nodes = np.array([row[0] for row in rows])
-            if nodes[0] <= last or nodes[-1] >= self.next_node or (np.diff(nodes) < 1).any():
-                raise damaged("the adjacency")
-            last = int(nodes[-1])
-            place, source = _edges(rows, self.next_node)
-            degree[nodes] = np.bincount(place, minlength=len(nodes))
-            parts.append(source.astype(np.int32))
-        indices = np.concatenate(parts) if parts else np.empty(0, np.int32)
-        return np.concatenate([[0], np.cumsum(degree)]), indices
+        lists = [row[2] for row in self._rows("adjacency", nodes)]
+        with reading_values("the adjacency"):
+            sources = np.frombuffer(b"".join(lists), np.int32).astype(np.int64)
+            if sources.size and not 0 <= sources.min() <= sources.max() < self.next_node:
+                raise FolderError("an edge names a node that is not there: the database is damaged")
+            return np.repeat(np.arange(len(lists)), [len(data) // 4 for data in lists]), sources
 
     def features(self, nodes: Array) -> Any:
         """Features of some nodes (ascending, none twice): float32, a dense matrix or in CSR form."""
-        return self._features(self._rows("nodes", "node, id, added, columns, features, checksum", nodes))
-
-    def read_features(self) -> Any:
-        """Features of all nodes ``[next_node, num_features]``; those of a forgotten node are zero."""
-        query = f"SELECT node, id, added, columns, features, checksum FROM nodes WHERE {VISIBLE} ORDER BY node"
-        cursor = self.connection.execute(query, {"v": self.version})
-        dense = np.zeros((self.next_node, self.num_features), np.float32) if self.dense else None
-        counts, columns, values = np.zeros(self.next_node, np.int64), [], []
-        while rows := cursor.fetchmany(16384):
-            nodes, part = np.array([row[0] for row in rows]), self._features(rows)
-            if dense is not None:
-                dense[nodes] = part
-            else:
-                counts[nodes] = np.diff(part.indptr)
-                columns.append(part.indices)
-                values.append(part.data)
-        if dense is not None:
-            return dense
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        entries = [
-            np.concatenate(part) if part else np.empty(0, kind) for part, kind in ((values, "f4"), (columns, "i4"))
-        ]
-        return scipy.sparse.csr_matrix((*entries, indptr), (self.next_node, self.num_features))
-
-    def labels(self, nodes: Array | None = None) -> tuple[Array, Array, Array]:
-        """Class (-1 for none), split (place in ``SPLITS``) and update of the label, of some nodes or of all numbers."""
-        wanted, place = np.unique(np.arange(self.next_node) if nodes is None else nodes, return_inverse=True)
-        which = "" if nodes is None else f"AND node {AMONG}"
-        query = f"SELECT node, class, split, number, added, checksum FROM labels WHERE {VISIBLE} {which}"
-        rows = self._labels(query, {} if nodes is None else {"nodes": json_list(wanted)})
-        out = np.full((3, len(wanted)), -1, np.int64)
-        out[:, np.searchsorted(wanted, rows[:, 0])] = rows[:, 1:].T
-        label, split, number = out[:, place]
-        return label, split, number
-
-    def members(self, number: int, split: str, count: int | None = None) -> tuple[Array, Array]:
-        """The labeled nodes of an update's split in their order, and their classes.
-
-        Args:
-            count: how many there must be, where that is known.
-        """
-        query = f"""SELECT node, class, split, number, added, checksum FROM labels
-                    WHERE number = :number AND split = :split AND {VISIBLE} ORDER BY node"""
-        rows = self._labels(query, {"number": number, "split": SPLITS.index(split)})
-        if count is not None and len(rows) != count:
-            raise damaged(f"the {split} nodes of update {number + 1}")
-        return rows[:, 0], rows[:, 1]
-
-    def labeled(self) -> tuple[Array, Array, Array, Array]:
-        """All labeled nodes in their order, with class, split (place in ``SPLITS``) and update of the label."""
-        query = f"SELECT node, class, split, number, added, checksum FROM labels WHERE {VISIBLE} ORDER BY node"
-        node, label, split, number = np.ascontiguousarray(self._labels(query, {}).T)
-        return node, label, split, number
-
-    def _labels(self, query: str, values: dict[str, Any]) -> Array:
-        rows = self.connection.execute(query, {**values, "v": self.version}).fetchall()
-        with reading_values("the labels"):
-            for node, label, split, number, added, total in rows:
-                if total != checksum(node, label, split, number, added) or not 0 <= node < self.next_node:
-                    raise damaged(f"the label of node {node}")
-        return np.array([row[:4] for row in rows], np.int64).reshape(-1, 4)
-
-    def _rows(self, table: str, columns: str, nodes: Array) -> list[tuple[Any, ...]]:
-        """One row of a table per node, in the order of the nodes (ascending, none twice)."""
-        query = f"SELECT {columns} FROM {table} WHERE node {AMONG} AND {VISIBLE} ORDER BY node"
-        rows = self.connection.execute(query, {"nodes": json_list(nodes), "v": self.version}).fetchall()
-        if [row[0] for row in rows] != nodes.tolist():
-            raise damaged(f"the table {table}")
-        return rows
-
-    def _features(self, rows: list[tuple[Any, ...]]) -> Any:
+        rows = self._rows("nodes", nodes)
         with reading_values("the features"):
-            for *row, total in rows:
-                if total != checksum(*row) or (row[3] is None) != self.dense:
-                    raise damaged(f"node {row[0]}")
+            if any((row[3] is None) != self.dense for row in rows):
+                raise FolderError("features of some nodes are dense, of others sparse: the database is damaged")
             values = np.frombuffer(b"".join([row[4] for row in rows]), np.float32)
             if self.dense:
                 return values.reshape(len(rows), self.num_features)
@@ -185,16 +107,44 @@ class StoredGraph:
                 raise FolderError(f"a feature beyond the {self.num_features} there are: the database is damaged")
             return scipy.sparse.csr_matrix((values, columns, indptr), (len(rows), self.num_features))
 
+    def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
+        """Class (-1 for none), split (place in ``SPLITS``) and update of the label of each node."""
+        wanted, place = np.unique(nodes, return_inverse=True)
+        found = self.labeled(f"node {AMONG}", nodes=json_list(wanted))
+        out = np.full((3, len(wanted)), -1, np.int64)
+        out[:, np.searchsorted(wanted, found[0])] = found[1:]
+        label, split, number = out[:, place]
+        return label, split, number
 
-def _edges(rows: list[tuple[Any, ...]], next_node: int) -> tuple[Array, Array]:
-    with reading_values("the adjacency"):
-        for node, added, data, total in rows:
-            if total != checksum(node, added, data):
-                raise damaged(f"the neighbors of node {node}")
-        sources = np.frombuffer(b"".join([row[2] for row in rows]), np.int32).astype(np.int64)
-        if sources.size and not 0 <= sources.min() <= sources.max() < next_node:
-            raise FolderError("an edge names a node that is not there: the database is damaged")
-        return np.repeat(np.arange(len(rows)), [len(row[2]) // 4 for row in rows]), sources
+    def labeled(self, where: str = "1", **values: Any) -> tuple[Array, Array, Array, Array]:
+        """Labeled nodes in their order, with class, split (place in ``SPLITS``) and update of the label."""
+        where = f"{where} AND {VISIBLE} ORDER BY node"
+        rows = select(self.connection, "labels", where, v=self.version.number, **values)
+        node, label, split, number, _ = found = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 5).T)
+        limits = (self.next_node, self.version.classes, len(SPLITS), self.version.updates)
+        if len(node) and (found.min() < 0 or (found[:4].max(1) >= limits).any()):
+            raise damaged("the table labels")
+        return node, label, split, number
+
+    def split(self, name: str) -> tuple[Array, Array, Array]:
+        """All nodes of a split in their order, with class and update of the label; read once."""
+        if name not in self._splits:
+            node, label, _, number = self.labeled("split = :split", split=SPLITS.index(name))
+            self._splits[name] = node, label, number
+        return self._splits[name]
+
+    def members(self, number: int, split: str) -> tuple[Array, Array]:
+        """The labeled nodes of an update's split in their order, and their classes."""
+        place = SPLITS.index(split)
+        return self.labeled("number = :number AND split = :split", number=number, split=place)[:2]
+
+    def _rows(self, table: str, nodes: Array) -> list[Row]:
+        """One row of a table per node, in the order of the nodes (ascending, none twice)."""
+        where = f"node {AMONG} AND {VISIBLE} ORDER BY node"
+        rows = select(self.connection, table, where, nodes=json_list(nodes), v=self.version.number)
+        if [row[0] for row in rows] != nodes.tolist():
+            raise damaged(f"the table {table}")
+        return rows
 
 
 class ExtendedGraph(StoredGraph):
@@ -208,8 +158,8 @@ class ExtendedGraph(StoredGraph):
     """
 
     def __init__(self, base: StoredGraph, ids: Sequence[str], features: Any, edges: Array) -> None:
-        sizes = (base.num_nodes + len(ids), base.next_node + len(ids))
-        super().__init__(base.connection, base.version, *sizes, base.num_features, base.dense)
+        version = replace(base.version, nodes=base.num_nodes + len(ids), next_node=base.next_node + len(ids))
+        super().__init__(base.connection, version)
         self.base, self.extra = base, features
         self.places = {name: base.next_node + i for i, name in enumerate(ids)}
         self.edges = edges[:, np.lexsort(edges)]
@@ -230,3 +180,70 @@ class ExtendedGraph(StoredGraph):
         old = self.base.features(nodes[nodes < self.base.next_node])
         new = self.extra[nodes[nodes >= self.base.next_node] - self.base.next_node]
         return np.concatenate([old, new]) if self.dense else scipy.sparse.vstack([old, new], "csr")
+
+
+@dataclass(frozen=True, eq=False)
+class LocalGraph:
+    """A part of a stored graph.
+
+    Args:
+        graph: the part; its last node is the empty one.
+        nodes: the number in the whole graph of each of the others.
+    """
+
+    graph: Graph
+    nodes: Array
+
+    def places(self, nodes: Array) -> Tensor:
+        """Where nodes of the whole graph stand in the part."""
+        return torch.from_numpy(np.searchsorted(self.nodes, nodes))
+
+    def numbers(self, places: Tensor) -> Array:
+        """The numbers in the whole graph of some nodes of the part."""
+        return self.nodes[places.cpu().numpy()]
+
+
+def read_subgraph(
+    stored: StoredGraph, roots: Array, hops: int, limits: Limits, labels: tuple[Array, Array] | None = None
+) -> LocalGraph:
+    """Everything within ``hops`` of ``roots``.
+
+    Args:
+        limits: how much memory features may take.
+        labels: nodes whose labels may be seen, and their classes; by default none.
+    """
+    frontier = nodes = np.unique(roots)
+    sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for hop in range(hops + 1 if hops else 0):
+        row, source = stored.neighbors(frontier)
+        target = frontier[row]
+        if hop == hops:  # the rim: all edges but loops come from the empty node
+            source = np.where(source == target, source, -1)
+        sources.append(source)
+        targets.append(target)
+        if hop < hops:
+            frontier = np.setdiff1d(source, nodes)
+            nodes = np.union1d(nodes, frontier)
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    place = np.where(source < 0, len(nodes), np.searchsorted(nodes, source))
+    edges = np.stack([place, np.searchsorted(nodes, target)])
+    y = np.full(len(nodes) + 1, UNLABELED, np.int64)
+    if labels is not None:
+        y[np.searchsorted(nodes, labels[0])] = labels[1]
+    if stored.dense:
+        limits.check_bytes(4 * stored.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
+    x = _with_empty_row(stored.features(nodes))
+    graph = Graph(x, torch.from_numpy(edges[:, np.lexsort(edges)]), torch.from_numpy(y))
+    return LocalGraph(graph, nodes)
+
+
+def _with_empty_row(features: Any) -> Tensor:
+    if isinstance(features, np.ndarray):
+        return torch.from_numpy(np.concatenate([features, np.zeros((1, features.shape[1]), np.float32)]))
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(np.append(features.indptr, features.indptr[-1]).astype(np.int64)),
+        torch.from_numpy(features.indices.astype(np.int64)),
+        torch.from_numpy(features.data.copy()),
+        (features.shape[0] + 1, features.shape[1]),
+        check_invariants=False,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -14,15 +14,14 @@ from typing import Any
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError, InputError
+from ergnn.evaluation import HeldOut, Record, Score
 from ergnn.folder import database, versions
-from ergnn.folder.database import FolderError, reading_values, transaction, wrap_errors
+from ergnn.folder.database import FolderError, from_json, insert, reading_values, select, transaction, wrap_errors
 from ergnn.folder.graph import SPLITS, Array, StoredGraph
-from ergnn.folder.learning import CHUNK, Checkpoints
-from ergnn.folder.prediction import predictions
-from ergnn.folder.scoring import HeldOut, Score, learn_offline, predict_held_out, score_updates
+from ergnn.folder.network_learner import CHUNK, Checkpoints
+from ergnn.folder.prediction import learn_offline, predict_held_out, predictions
 from ergnn.folder.settings import Settings, read_settings, write_settings
 from ergnn.folder.snapshot import (
-    Record,
     Snapshot,
     clear_class_names,
     make_learner,
@@ -32,6 +31,7 @@ from ergnn.folder.snapshot import (
 )
 from ergnn.folder.updates import Update, prepare_update, tables_digest, write_update
 from ergnn.folder.versions import Version
+from ergnn.folder.watching import update_drift, watch_snapshot
 
 
 class LearnerFolder:
@@ -54,16 +54,15 @@ class LearnerFolder:
         root, settings = Path(root), settings or Settings()
         learner = make_learner(settings)
         state = {"num_features": settings.num_features, "dense": None, "feature_names": None, "digest": ""}
+        empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
         with database.created(root) as connection:
             write_settings(connection, settings)
-            graph = StoredGraph(connection, 0, 0, 0, 0, False)
-            empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
-            write_snapshot(Snapshot(root, settings, empty, [], [], graph, learner), 0)
+            write_snapshot(Snapshot(root, settings, empty, [], [], StoredGraph(connection, empty), learner), 0)
         return cls(root)
 
     @property
     def settings(self) -> Settings:
-        with self._reading() as connection:
+        with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
             return read_settings(connection)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
@@ -101,8 +100,7 @@ class LearnerFolder:
                     return {**base.records[-1], "again": True}
                 if nodes is None and edges is None:
                     raise InputError("an update needs nodes, or edges, or both")
-                state, num_edges = base.version.state, base.version.edges
-                update = prepare_update(base.graph, base.settings, state, base.classes, num_edges, nodes, edges)
+                update = prepare_update(base, nodes, edges)
                 staged = self._stage(base, update, name or f"update {len(base.records) + 1}", digest)
             return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
@@ -125,16 +123,17 @@ class LearnerFolder:
         """Add an update to the database as part of the next version, which is not current yet."""
         old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
         alone = [c for c, count in Counter(update.labels[1].tolist()).items() if count == 1 and c >= len(base.classes)]
+        sizes = {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]}
         record: Record = {
             "update": old.updates,
             "name": name,
             "counts": counts,
             "members": {split: counts[split] for split in SPLITS},
             "notes": [f"class {truncate(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
-            "graph": {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]},
+            "graph": sizes,
         }
         fields = {
-            **record["graph"],
+            **sizes,
             "next_node": old.next_node + counts["nodes"],
             "labeled": old.labeled + len(update.labels[0]),
             "classes": len(names),
@@ -146,7 +145,7 @@ class LearnerFolder:
         with transaction(base.connection):
             versions.drop_after(base.connection, old.number)
             write_update(base.connection, base.graph, update, number, old.updates)
-            versions.write_progress(base.connection, staged)
+            insert(base.connection, "progress", [(1, number, database.to_json(staged))])
         return staged
 
     def _finish(self, base: Snapshot, staged: dict[str, Any], checkpoints: Checkpoints) -> Record:
@@ -154,17 +153,18 @@ class LearnerFolder:
         start, connection = perf_counter(), base.connection
         with reading_values("the unfinished update"):
             number, values, record = staged["version"], staged["fields"], dict(staged["record"])
-            graph = StoredGraph.of(connection, replace(base.version, number=number, **values))
+            graph = StoredGraph(connection, replace(base.version, number=number, **values))
             grown = replace(base, graph=graph, classes=list(staged["classes"]), records=[*base.records, record])
             name, update = str(record["name"]), int(record["update"])
         try:
-            record |= grown.learn(update, checkpoints)
+            record |= grown.learn([update], checkpoints)
         except ErgnnError as error:
             if not isinstance(error, FolderError):  # it would not be learned next time either
                 self._drop_unfinished(connection)
             raise
         record["remembered"] = len(grown.learner.buffer)
-        record["scores"] = score_updates(grown, base.settings.eval_samples)
+        record["scores"] = predict_held_out(grown, base.settings.eval_samples).scores()
+        record["input_drift"] = update_drift(grown, base.version.next_node)
         with transaction(connection):
             connection.execute("DELETE FROM progress")
             write_snapshot(grown, number, **values)
@@ -192,8 +192,16 @@ class LearnerFolder:
             nodes: nodes, of which those that are not in the graph are there for this prediction only.
             edges: of those, for this prediction only.
             classes: only these compete (the task is known); by default all that were learned.
+            chunk: the most nodes that are yielded at a time.
+            version: an older version that is kept.
         """
-        return self._predict(self.snapshot(version), ids, nodes, edges, classes, chunk)
+        snapshot = self.snapshot(version)
+
+        def chunks() -> Iterator[tuple[list[str], list[str], Array]]:
+            with wrap_errors(self.root), snapshot:
+                yield from predictions(snapshot, ids, nodes, edges, classes, chunk)
+
+        return chunks()
 
     def classes_of(self, update: int, version: int | None = None) -> list[str]:
         """The classes that an update taught (updates count from 0)."""
@@ -210,6 +218,7 @@ class LearnerFolder:
         """Each update's record, and its score now on all nodes that were held out of it.
 
         Args:
+            version: an older version that is kept.
             task_known: whether only the classes of a node's own update compete.
         """
         found = self.predict_held_out(version, task_known=task_known)
@@ -221,9 +230,10 @@ class LearnerFolder:
         """Predictions of all held-out nodes: scores per update and per class, and the confusion matrix.
 
         Args:
+            version: an older version that is kept.
             task_known: whether only the classes of a node's own update compete.
             offline: predict by a learner that is trained on the labels of all updates at once; the folder stays as it
-                is. See :func:`ergnn.folder.scoring.learn_offline`.
+                is. See :func:`ergnn.folder.prediction.learn_offline`.
         """
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
             learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot
@@ -233,15 +243,18 @@ class LearnerFolder:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
         from ergnn.folder.inspection import inspect_snapshot
 
-        with wrap_errors(self.root), self.snapshot(version) as snapshot, reading_values("the records"):
+        with wrap_errors(self.root), self.snapshot(version) as snapshot:
             return inspect_snapshot(snapshot)
+
+    def watch(self, version: int | None = None) -> dict[str, Any]:
+        """Drift, calibration and unknown classes; see :func:`ergnn.folder.watching.watch_snapshot`."""
+        with wrap_errors(self.root), self.snapshot(version) as snapshot, reading_values("the records"):
+            return watch_snapshot(snapshot)
 
     def check(self) -> list[str]:
         """Verify every checksum and SQLite's own structures; returns what is wrong."""
-        from ergnn.folder.inspection import check_database
-
-        with self._reading() as connection:
-            return check_database(connection)
+        with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
+            return database.check_database(connection)
 
     def forget(self, ids: Sequence[str], *, retrain: bool = False) -> dict[str, Any]:
         """Remove nodes from the graph and the buffer; see :func:`ergnn.folder.forgetting.forget_nodes`."""
@@ -269,12 +282,20 @@ class LearnerFolder:
             versions.scrub(connection, self.root)
             return dropped
 
-    def export(self, out: str | Path, *, graph: bool = False, version: int | None = None) -> list[Path]:
-        """Write the weights and what they mean; see :func:`ergnn.folder.exporting.export_snapshot`."""
+    def export(
+        self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None
+    ) -> list[Path]:
+        """Write the model for use elsewhere; see :func:`ergnn.folder.exporting.export_snapshot`.
+
+        Args:
+            out: a folder, or a file with the suffix of the format.
+            format: ``safetensors``, ``onnx`` or ``torch``.
+            graph: write the graph, too.
+        """
         from ergnn.folder.exporting import export_snapshot
 
         with wrap_errors(self.root), self.snapshot(version) as snapshot:
-            return export_snapshot(snapshot, out, graph)
+            return export_snapshot(snapshot, out, graph, format)
 
     def rollback(self, version: int | None = None) -> int:
         """Make an older version (by default the one before) the current one; returns its number.
@@ -295,24 +316,13 @@ class LearnerFolder:
                 versions.add_log(connection, "rollback", version=wanted)
         return wanted
 
-    def _predict(self, snapshot: Snapshot, *args: Any) -> Iterator[tuple[list[str], list[str], Array]]:
-        with wrap_errors(self.root), snapshot:
-            yield from predictions(snapshot, *args)
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with wrap_errors(self.root):
-            connection = database.connect(self.root)
-            try:
-                yield connection
-            finally:
-                connection.close()
-
     @contextmanager
     def _writing(self) -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
-        """The current version in the only writer's hands, and the update that is not finished."""
+        """The current version on the only writer's connection, and the update that is not finished."""
         with database.writing(self.root) as connection:
-            yield open_snapshot(self.root, connection=connection), versions.read_progress(connection)
+            with reading_values("the unfinished update"):
+                staged = [from_json(row[2]) for row in select(connection, "progress")]
+            yield open_snapshot(self.root, connection=connection), staged[0] if staged else None
 
     def _drop_unfinished(self, connection: sqlite3.Connection) -> None:
         with transaction(connection):

@@ -10,8 +10,8 @@ from typing import Any
 
 from ergnn.config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data.formats.limits import Limits
-from ergnn.errors import ErgnnError, InputError
-from ergnn.folder.database import FolderError, checksum, damaged, insert, reading_values, to_json
+from ergnn.errors import InputError
+from ergnn.folder.database import insert, reading_values, select, to_json
 
 METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"replay": {"per_class": 50, "scarce": "keep"}}
 """Options of a method whose defaults differ in a folder."""
@@ -104,18 +104,10 @@ class Settings:
 
 
 def write_settings(connection: sqlite3.Connection, settings: Settings) -> None:
-    insert(connection, "settings", "name, value", ((k, to_json(v)) for k, v in settings.settings().items()))
+    insert(connection, "settings", ((name, to_json(value)) for name, value in settings.settings().items()))
 
 
 def read_settings(connection: sqlite3.Connection) -> Settings:
     """Settings as they were written; one that an earlier version did not know has its default."""
-    values = {}
     with reading_values("the settings"):
-        for name, text, total in connection.execute("SELECT name, value, checksum FROM settings"):
-            if total != checksum(name, text):
-                raise damaged(f"setting {name[:60]!r}")
-            values[name] = json.loads(text)
-        try:
-            return Settings.from_settings(values)
-        except ErgnnError as error:
-            raise FolderError(f"the settings cannot be used: {error}") from None
+        return Settings.from_settings({name: json.loads(text) for name, text in select(connection, "settings")})

@@ -1,24 +1,27 @@
-"""A version with its graph, its updates and its learner, ready to be asked."""
+"""A version with its graph, its updates and its learner."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ergnn.data.formats.limits import truncate
 from ergnn.errors import InputError, UnknownNameError
+from ergnn.evaluation import Record
 from ergnn.folder import database, versions
 from ergnn.folder.analytic_learner import AnalyticLearner
-from ergnn.folder.database import VISIBLE, FolderError, checksum, damaged
+from ergnn.folder.database import VISIBLE, FolderError, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.learning import NETWORK_METHODS, Checkpoints, FolderLearner, NetworkLearner
+from ergnn.folder.network_learner import NETWORK_METHODS, Checkpoints, NetworkLearner
 from ergnn.folder.settings import Settings, read_settings
 from ergnn.folder.versions import Version
 
-Record = dict[str, Any]
-"""What is known of an update: name, counts, classes, task, scores, drift."""
+FolderLearner = NetworkLearner | AnalyticLearner
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +30,7 @@ class Snapshot:
 
     Args:
         root: the folder.
+        settings: the folder's settings.
         version: the row of the version.
         classes: names of the classes.
         records: of the updates.
@@ -54,14 +58,42 @@ class Snapshot:
 
     def members(self, update: int, split: str) -> tuple[Array, Array]:
         """The labeled nodes of an update's split, and their classes."""
-        with database.reading_values("the updates"):
-            count = int(self.records[update]["members"][split])
-        return self.graph.members(update, split, count)
+        nodes, classes = self.graph.members(update, split)
+        with reading_values("the updates"):
+            if len(nodes) != self.records[update]["members"][split]:
+                raise damaged(f"the {split} nodes of update {update + 1}")
+        return nodes, classes
 
-    def learn(self, update: int, checkpoints: Checkpoints | None = None) -> Record:
-        """Let the learner learn an update that is in the graph; returns what is to be added to its record."""
-        train, val = self.members(update, "train"), self.members(update, "val")
-        return self.learner.learn(self.graph, update, train, val, self.classes, checkpoints)
+    def pooled_members(self, updates: Iterable[int], split: str) -> tuple[Array, Array]:
+        """The labeled nodes of a split of several updates, and their classes."""
+        nodes, classes = (np.concatenate(part) for part in zip(*(self.members(u, split) for u in updates), strict=True))
+        return nodes, classes
+
+    def held_out(self, samples: int | None = None) -> tuple[Array, Array, Array]:
+        """The test nodes of all updates, their classes and updates.
+
+        Args:
+            samples: the most nodes in all; if there are more, each update gives its share in an order drawn by seed and
+                update, so that a smaller sample is part of a larger one.
+        """
+        nodes, classes, updates = self.graph.split("test")
+        counts = np.bincount(updates, minlength=len(self.records))
+        with reading_values("the updates"):
+            if counts.tolist() != [record["members"]["test"] for record in self.records]:
+                raise damaged("the test nodes")
+        share = len(nodes) if samples is None else max(1, samples // max(1, int((counts > 0).sum())))
+        parts = [np.empty(0, np.int64)]
+        for number in np.flatnonzero(counts):
+            mine = np.flatnonzero(updates == number)
+            if len(mine) > share:
+                mine = mine[np.random.default_rng([self.settings.seed, int(number)]).permutation(len(mine))[:share]]
+            parts.append(mine)
+        order = np.concatenate(parts)
+        return nodes[order], classes[order], updates[order]
+
+    def learn(self, updates: Iterable[int], checkpoints: Checkpoints | None = None) -> Record:
+        """Let the learner learn updates that are in the graph as one task; returns what to add to the record."""
+        return self.learner.learn(self, list(updates), checkpoints)
 
 
 def make_learner(settings: Settings) -> FolderLearner:
@@ -84,35 +116,27 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
         except BaseException:
             connection.close()
             raise
-    version = versions.read_version(connection, versions.current_version(connection)[0] if number is None else number)
     settings = read_settings(connection)
     learner = make_learner(settings)
-    learner.read(connection, version)
-    graph = StoredGraph.of(connection, version)
-    snapshot = Snapshot(
-        root, settings, version, _classes(connection, version), read_records(connection, version), graph, learner
-    )
-    if not set(learner.classes()) <= set(range(len(snapshot.classes))):
-        raise FolderError(f"{root}: the learner has a class without a name: the database is damaged")
-    return snapshot
+    number = versions.current_version(connection)[0] if number is None else number
+    with reading_values(f"version {number}"):
+        version = versions.read_version(connection, number)
+        learner.read(connection, version)
+        classes = _numbered(connection, "classes", "added <= :v ORDER BY class", number, version.classes)
+        updates = _numbered(connection, "updates", f"{VISIBLE} ORDER BY number", number, version.updates)
+        if not set(learner.classes()) <= set(range(len(classes))):
+            raise FolderError(f"{root}: the learner has a class without a name: the database is damaged")
+        names = [row[1] for row in classes]
+        records = [{"update": row[0], "name": row[2], **from_json(row[3])} for row in updates]
+        return Snapshot(root, settings, version, names, records, StoredGraph(connection, version), learner)
 
 
-def _classes(connection: sqlite3.Connection, version: Version) -> list[str]:
-    query = "SELECT class, name, added, checksum FROM classes WHERE added <= ? ORDER BY class"
-    rows = connection.execute(query, (version.number,)).fetchall()
-    if [row[0] for row in rows] != list(range(version.classes)) or any(row[3] != checksum(*row[:3]) for row in rows):
-        raise damaged("the list of classes")
-    return [row[1] for row in rows]
-
-
-def read_records(connection: sqlite3.Connection, version: Version) -> list[Record]:
-    """The records of the updates of a version."""
-    query = f"SELECT number, added, name, record, checksum FROM updates WHERE {VISIBLE} ORDER BY number"
-    rows = connection.execute(query, {"v": version.number}).fetchall()
-    if [row[0] for row in rows] != list(range(version.updates)) or any(row[4] != checksum(*row[:4]) for row in rows):
-        raise damaged("the list of updates")
-    with database.reading_values("the updates"):
-        return [{"update": number, "name": name, **database.from_json(text)} for number, _, name, text, _ in rows]
+def _numbered(connection: sqlite3.Connection, table: str, where: str, version: int, count: int) -> list[database.Row]:
+    """Rows that are numbered from 0."""
+    rows = select(connection, table, where, v=version)
+    if len(rows) != count or [row[0] for row in rows] != list(range(len(rows))):
+        raise damaged(f"the table {table}")
+    return rows
 
 
 def write_records(connection: sqlite3.Connection, records: list[Record], version: int) -> None:
@@ -122,9 +146,7 @@ def write_records(connection: sqlite3.Connection, records: list[Record], version
         rest = {key: value for key, value in record.items() if key not in ("update", "name")}
         query = "UPDATE updates SET removed = ? WHERE number = ? AND removed IS NULL"
         connection.execute(query, (version, number))
-        database.insert(
-            connection, "updates", "number, added, name, record", [(number, version, name, database.to_json(rest))]
-        )
+        insert(connection, "updates", [(number, version, name, to_json(rest))])
 
 
 def clear_class_names(snapshot: Snapshot) -> None:
@@ -137,7 +159,7 @@ def clear_class_names(snapshot: Snapshot) -> None:
     gone = {c: name for c, name in enumerate(snapshot.classes) if c not in used}
     for c in gone:
         connection.execute("DELETE FROM classes WHERE class = ?", (c,))
-        database.insert(connection, "classes", "class, name, added", [(c, f"(removed class {c})", number)])
+    insert(connection, "classes", ((c, f"(removed class {c})", number) for c in gone))
     names = set(gone.values())
     for record in snapshot.records:
         notes = [note for note in record["notes"] if not any(truncate(name) in note for name in names)]
@@ -147,7 +169,7 @@ def clear_class_names(snapshot: Snapshot) -> None:
             write_records(connection, [{**record, "classes": kept, "notes": notes}], number)
 
 
-def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:
+def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> None:
     """Make a snapshot's learner, with the graph as it is in the database, the next version; call in a transaction.
 
     Args:
@@ -155,10 +177,7 @@ def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> Snapshot:
         values: fields of :class:`Version` that differ from the snapshot's.
     """
     state = {**snapshot.version.state, **values.pop("state", {}), "learner": snapshot.learner.state()}
-    remembered = len(snapshot.learner.buffer)
-    version = replace(
-        snapshot.version, **values, number=number, time=versions.now(), remembered=remembered, state=state
-    )
+    sizes = {**values, "remembered": len(snapshot.learner.buffer)}
+    version = replace(snapshot.version, **sizes, number=number, time=versions.now(), state=state)
     versions.write_version(snapshot.connection, version)
     snapshot.learner.write(snapshot.connection, number)
-    return replace(snapshot, version=version)

@@ -1,4 +1,4 @@
-"""A learner's state as JSON, tensors and rows, and back. Whatever does not fit is refused."""
+"""States as JSON, tensors and rows, and back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from itertools import count
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
-from ergnn.errors import ErgnnError
-from ergnn.folder.database import MALFORMED, FolderError, checksum, damaged, insert
-from ergnn.folder.versions import Version, get_blob, put_blob
-from ergnn.learner import Learner
+from ergnn.folder.database import FolderError, Row, damaged, select
+from ergnn.folder.versions import Version
+from ergnn.replay.buffer import ExperienceBuffer
 
 TENSOR = "$tensor"
 
@@ -26,9 +25,9 @@ def pack(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
         tensors[path] = value.detach().cpu().contiguous()
         return {TENSOR: path}
     if isinstance(value, dict):
-        return {str(key): pack(entry, tensors, f"{path}.{key}" if path else str(key)) for key, entry in value.items()}
+        return {str(key): pack(entry, tensors, f"{path}.{key}".lstrip(".")) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [pack(entry, tensors, f"{path}.{i}" if path else str(i)) for i, entry in enumerate(value)]
+        return [pack(entry, tensors, f"{path}.{i}".lstrip(".")) for i, entry in enumerate(value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -41,84 +40,37 @@ def unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
     return [unpack(entry, tensors) for entry in value] if isinstance(value, list) else value
 
 
-def load_tensors(data: bytes) -> dict[str, Tensor]:
+def load_tensors(data: bytes | None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
     try:
-        return dict(load(data))
+        return dict(load(data or b""))
     except Exception as error:  # SafetensorError, and what torch says of shapes
         raise FolderError(f"tensors cannot be read ({str(error)[:200]}): the database is damaged") from None
 
 
-def write_learner(connection: sqlite3.Connection, learner: Learner, version: int) -> None:
-    """Store weights, the method's tensors and what is remembered with a version that is there already."""
-    state = learner.state_dict()
-    weights = {name: value.cpu().contiguous() for name, value in state["model"].items()}
-    put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
-    tensors: dict[str, Tensor] = {}
-    pack(_without_buffer(state["method"]), tensors)
-    if tensors:
-        put_blob(connection, version, "method", save(tensors))
-    insert(connection, "remembered", "version, place, task, node, class, score, rank", _remembered(learner, version))
-
-
-def _remembered(learner: Learner, version: int) -> Iterator[tuple[Any, ...]]:
-    buffer, place = learner.method.buffer, count()
-    for part in [] if buffer is None else buffer.experiences:
+def remembered_rows(buffer: ExperienceBuffer, version: int) -> Iterator[Row]:
+    """Rows of the table ``remembered``."""
+    place = count()
+    for part in buffer.experiences:
         columns = (part.nodes, part.labels, part.scores, part.ranks + 1)
         for node, label, score, rank in zip(*(column.tolist() for column in columns), strict=True):
             value = None if math.isnan(score) else score + 0.0  # SQLite has neither NaN nor -0.0
             yield version, next(place), part.task, node, label, value, rank
 
 
-def learner_state(learner: Learner) -> dict[str, Any]:
-    """The rest of a learner, as JSON; times are left out, so that the same learning gives the same text."""
-    state = learner.state_dict()
-    del state["model"]
-    for entry in state["history"]:
-        entry["train_seconds"] = entry["select_seconds"] = 0.0
-    state["method"] = _without_buffer(state["method"])
-    packed: dict[str, Any] = pack(state, {})
-    return packed
-
-
-def _without_buffer(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in state.items() if name != "buffer"}
-
-
-def read_learner(connection: sqlite3.Connection, version: Version, learner: Learner) -> None:
-    """Bring a new learner to the state of a version."""
-    try:
-        state = dict(version.state["learner"])
-        weights = load_tensors(get_blob(connection, version.number, "weights") or b"")
-        method = get_blob(connection, version.number, "method")
-        state["method"] = unpack(state["method"], {} if method is None else load_tensors(method))
-        if learner.method.buffer is not None:
-            state["method"]["buffer"] = _read_buffer(connection, version, learner.method.buffer.state_dict())
-        learner.load_state_dict({**state, "model": weights})
-    except ErgnnError as error:
-        raise FolderError(f"the learner of version {version.number} cannot be read: {error}") from None
-    except MALFORMED as error:
-        text = f"{type(error).__name__}: {str(error)[:200]}"
-        raise FolderError(f"the learner of version {version.number} cannot be read ({text}): it is damaged") from None
-
-
-def _read_buffer(connection: sqlite3.Connection, version: Version, empty: dict[str, Any]) -> dict[str, Any]:
-    """The state of the buffer, from the rows of what is remembered."""
-    rows = connection.execute("SELECT * FROM remembered WHERE version = ? ORDER BY place", (version.number,)).fetchall()
-    if len(rows) != version.remembered or any(row[-1] != checksum(*row[:-1]) for row in rows):
-        raise damaged("what is remembered")
+def read_experiences(connection: sqlite3.Connection, version: Version) -> list[dict[str, Any]]:
+    """The experiences of a buffer's state, from the rows of the table ``remembered``."""
+    rows = select(connection, "remembered", "version = :v ORDER BY place", v=version.number)
+    if len(rows) != version.remembered:
+        raise damaged("the table remembered")
     classes = {c for task in version.state["learner"]["classes"] for c in task}
     parts: dict[int, list[tuple[int, int, float]]] = {}
-    for _, _, task, node, label, score, _, _ in rows:
+    for _, _, task, node, label, score, _ in rows:
         if not 0 <= node < version.next_node or label not in classes:
             raise FolderError(f"node {node} of class {label} cannot be remembered: the database is damaged")
         parts.setdefault(task, []).append((node, label, math.nan if score is None else score))
-    experiences = [
-        {
-            "task": task,
-            "nodes": torch.tensor([row[0] for row in part]),
-            "labels": torch.tensor([row[1] for row in part]),
-            "scores": torch.tensor([row[2] for row in part], dtype=torch.float32),
-        }
-        for task, part in parts.items()
-    ]
-    return {**empty, "experiences": experiences}
+    experiences = []
+    for task, part in parts.items():
+        nodes, labels, scores = map(torch.tensor, zip(*part, strict=True))
+        experiences.append({"task": task, "nodes": nodes, "labels": labels, "scores": scores.float()})
+    return experiences

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
@@ -16,8 +16,11 @@ from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable, align_features
 from ergnn.errors import InputError
 from ergnn.folder.database import insert, to_json
-from ergnn.folder.graph import SPLITS, Array, StoredGraph, json_list
+from ergnn.folder.graph import AMONG, SPLITS, Array, StoredGraph, json_list
 from ergnn.folder.settings import Settings
+
+if TYPE_CHECKING:
+    from ergnn.folder.snapshot import Snapshot
 
 DENSE_FROM = 0.1
 """Features are stored as a dense matrix if at least this share of the first update's is not zero."""
@@ -68,22 +71,9 @@ def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
     return total.hexdigest()
 
 
-def prepare_update(
-    graph: StoredGraph,
-    settings: Settings,
-    state: dict[str, Any],
-    classes: Sequence[str],
-    num_edges: int,
-    nodes: NodeTable | None,
-    edges: EdgeTable | None,
-) -> Update:
-    """Check tables against the graph that is there, and number what they bring.
-
-    Args:
-        state: of the version before: ``num_features``, ``dense`` and ``feature_names``.
-        classes: names of the known classes.
-        num_edges: edges of the graph.
-    """
+def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable | None) -> Update:
+    """Check tables against the graph that is there, and number what they bring."""
+    graph, settings, state = snapshot.graph, snapshot.settings, snapshot.version.state
     nodes = NodeTable(np.empty(0, object)) if nodes is None else nodes
     known = graph.find(list(nodes.ids))
     fresh = np.flatnonzero(known < 0)
@@ -100,9 +90,9 @@ def prepare_update(
     numbers[fresh] = graph.next_node + np.arange(len(fresh))
     settings.limits.check("nodes", graph.next_node + len(fresh), "the graph with this update")
     ids = [str(nodes.ids[i]) for i in fresh]
-    pairs = _edges(graph, settings, ids, edges)
-    settings.limits.check("edges", num_edges + pairs.shape[1], "the graph with this update")
-    new_classes, labels, corrected = _labels(graph, settings, classes, nodes, numbers)
+    pairs = _edges(graph, settings.directed, ids, edges)
+    settings.limits.check("edges", snapshot.version.edges + pairs.shape[1], "the graph with this update")
+    new_classes, labels, corrected = _labels(snapshot, nodes, numbers)
     dense, rows = state["dense"], features[fresh]
     if dense is None and len(fresh):
         dense = bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
@@ -139,7 +129,7 @@ def _check_known(graph: StoredGraph, nodes: NodeTable, known: Array, features: A
         )
 
 
-def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTable | None) -> Array:
+def _edges(graph: StoredGraph, directed: bool, ids: list[str], table: EdgeTable | None) -> Array:
     """New edges as ``[2, m]`` node numbers: both ways unless directed, none twice, none that is there already."""
     if table is None or not len(table):
         return np.empty((2, 0), np.int64)
@@ -156,7 +146,7 @@ def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTa
     sides = [np.fromiter(map(number.__getitem__, side), np.int64, len(table)) for side in (table.source, table.target)]
     total = graph.next_node + len(ids)
     keys = sides[1] * total + sides[0]
-    if not settings.directed:
+    if not directed:
         keys = np.concatenate([keys, sides[0] * total + sides[1]])
     keys = np.unique(keys)
     targets = np.unique(keys // total)
@@ -167,14 +157,15 @@ def _edges(graph: StoredGraph, settings: Settings, ids: list[str], table: EdgeTa
 
 
 def _labels(
-    graph: StoredGraph, settings: Settings, classes: Sequence[str], nodes: NodeTable, numbers: Array
+    snapshot: Snapshot, nodes: NodeTable, numbers: Array
 ) -> tuple[list[str], tuple[Array, Array, Array], tuple[Array, Array]]:
     """New class names, the newly labeled nodes in ascending order with class and split, and corrections with class."""
-    rows = np.array([i for i, label in enumerate(nodes.labels) if label is not None], np.int64)
-    old = rows[numbers[rows] < graph.next_node]
+    graph, settings, classes = snapshot.graph, snapshot.settings, snapshot.classes
     before = np.full(len(nodes), -1, np.int64)
+    old = np.flatnonzero(numbers < graph.next_node)
     before[old] = graph.labels(numbers[old])[0]
-    rows = rows[np.argsort(numbers[rows])]
+    rows = [i for i in np.argsort(numbers) if nodes.labels[i] is not None]
+    new = [i for i in rows if before[i] < 0]
     other = [i for i in rows if before[i] >= 0 and classes[before[i]] != nodes.labels[i]]
     if other and settings.learner.method != "analytic":
         i = other[0]
@@ -182,24 +173,21 @@ def _labels(
             f"node {truncate(nodes.ids[i])} has label {truncate(classes[before[i]])} already; it cannot become "
             f"{truncate(nodes.labels[i])}, as a network has learned it (forget the node and observe it again)"
         )
-    rows = rows[before[rows] < 0]
-    place = {name: i for i, name in enumerate(classes)}
-    new = sorted({str(nodes.labels[i]) for i in (*rows, *other)} - set(place))
-    place.update({name: len(place) + i for i, name in enumerate(new)})
-    labels, corrected = (np.array([place[nodes.labels[i]] for i in part], np.int64) for part in (rows, other))
-    found = numbers[rows], labels, _splits(settings, nodes, rows, labels)
-    return new, found, (numbers[np.array(other, np.int64)], corrected)
+    added = sorted({str(nodes.labels[i]) for i in (*new, *other)} - set(classes))
+    place = {name: i for i, name in enumerate([*classes, *added])}
+    labels, corrected = (np.array([place[nodes.labels[i]] for i in part], np.int64) for part in (new, other))
+    found = numbers[np.array(new, np.int64)], labels, _splits(settings, nodes, new, labels)
+    return added, found, (numbers[np.array(other, np.int64)], corrected)
 
 
-def _splits(settings: Settings, nodes: NodeTable, rows: Array, labels: Array) -> Array:
+def _splits(settings: Settings, nodes: NodeTable, rows: list[int], labels: Array) -> Array:
     """The split column's, or of each class the first shares in an order drawn by seed and id."""
-    splits = np.zeros(len(rows), np.int64)
     given = [nodes.split[i] for i in rows] if nodes.split is not None else []
     if any(split is not None for split in given):  # the column's other nodes are for training
         return np.array([0 if split is None else SPLITS.index(split) for split in given], np.int64)
-    seed = settings.seed
+    splits, seed = np.zeros(len(rows), np.int64), settings.seed
     drawn = [hashlib.blake2b(f"{seed}:{nodes.ids[i]}".encode(), digest_size=8).digest() for i in rows]
-    order = np.array(sorted(range(len(rows)), key=lambda k: drawn[k]), np.int64)
+    order = np.array(sorted(range(len(rows)), key=drawn.__getitem__), np.int64)
     for label in np.unique(labels):
         mine = order[labels[order] == label]
         val, test = int(settings.val * len(mine)), int(settings.test * len(mine))
@@ -211,23 +199,16 @@ def _splits(settings: Settings, nodes: NodeTable, rows: Array, labels: Array) ->
 def write_update(connection: sqlite3.Connection, graph: StoredGraph, update: Update, version: int, number: int) -> None:
     """Add an update to the graph of the next version; older versions do not see it."""
     known = connection.execute("SELECT count(*) FROM classes").fetchone()[0]
-    new_classes = ((known + i, name, version) for i, name in enumerate(update.classes))
-    insert(connection, "classes", "class, name, added", new_classes)
+    insert(connection, "classes", ((known + i, name, version) for i, name in enumerate(update.classes)))
     new = graph.next_node + np.arange(len(update.ids))
-    rows = zip(new.tolist(), update.ids, _blobs(update.features), strict=True)
-    new_nodes = ((node, name, version, *blobs) for node, name, blobs in rows)
-    insert(connection, "nodes", "node, id, added, columns, features", new_nodes)
-    labels = zip(*(column.tolist() for column in update.labels), strict=True)
-    insert(connection, "labels", "node, class, split, number, added", ((*row, number, version) for row in labels))
+    columns, values = _blobs(update.features)
+    insert(connection, "nodes", zip(new.tolist(), update.ids, repeat(version), columns, values, strict=False))
     nodes, classes = update.corrected
-    if len(nodes):
-        _, split, first = graph.labels(nodes)
-        connection.execute(
-            "UPDATE labels SET removed = ? WHERE removed IS NULL AND node IN (SELECT value FROM json_each(?))",
-            (version, json_list(nodes)),
-        )
-        changed = zip(*(column.tolist() for column in (nodes, classes, split, first)), strict=True)
-        insert(connection, "labels", "node, class, split, number, added", ((*row, version) for row in changed))
+    remove_rows(connection, "labels", nodes, version)
+    corrected = np.stack([nodes, classes, *graph.labels(nodes)[1:]])
+    labeled = np.stack([*update.labels, np.full_like(update.labels[0], number)])
+    labels = np.concatenate([labeled, corrected], axis=1).T.tolist()
+    insert(connection, "labels", ((*row, version) for row in labels))
     targets = np.unique(update.edges[1])
     old = targets[targets < graph.next_node]
     row, source = graph.neighbors(old)
@@ -235,25 +216,25 @@ def write_update(connection: sqlite3.Connection, graph: StoredGraph, update: Upd
     write_adjacency(connection, np.union1d(targets, new), edges, version)
 
 
-def _blobs(features: Any) -> Any:
+def _blobs(features: Any) -> tuple[Iterable[bytes | None], Iterable[bytes]]:
     """Columns (None where all are stored) and values of each row."""
     if isinstance(features, np.ndarray):
-        yield from ((None, row.astype(np.float32).tobytes()) for row in features)
-        return
-    columns, values = features.indices.astype(np.int32), features.data.astype(np.float32)
-    for start, end in zip(features.indptr[:-1], features.indptr[1:], strict=True):
-        yield columns[start:end].tobytes(), values[start:end].tobytes()
+        return repeat(None), (row.tobytes() for row in features.astype(np.float32))
+    parts = (features.indices.astype(np.int32), features.data.astype(np.float32))
+    columns, values = ([part[start:end].tobytes() for start, end in pairwise(features.indptr)] for part in parts)
+    return columns, values
+
+
+def remove_rows(connection: sqlite3.Connection, table: str, nodes: Array, version: int) -> None:
+    """Rows of some nodes no longer belong to the graph from a version on."""
+    query = f"UPDATE {table} SET removed = :v WHERE removed IS NULL AND node {AMONG}"
+    connection.execute(query, {"v": version, "nodes": json_list(nodes)})
 
 
 def write_adjacency(connection: sqlite3.Connection, nodes: Array, edges: Array, version: int) -> None:
     """Give nodes (ascending) new lists of neighbors from a version on: all ``edges`` ``[2, m]`` into them."""
-    connection.execute(
-        "UPDATE adjacency SET removed = ? WHERE removed IS NULL AND node IN (SELECT value FROM json_each(?))",
-        (version, json_list(nodes)),
-    )
+    remove_rows(connection, "adjacency", nodes, version)
     order = np.lexsort(edges)
-    sources = edges[0][order].astype(np.int32)
-    ends = np.searchsorted(edges[1][order], nodes, side="right").tolist()
-    starts = np.searchsorted(edges[1][order], nodes, side="left").tolist()
-    lists = (sources[start:end].tobytes() for start, end in zip(starts, ends, strict=True))
-    insert(connection, "adjacency", "node, added, neighbors", zip(nodes.tolist(), repeat(version), lists, strict=False))
+    sources, targets = edges[0][order].astype(np.int32), edges[1][order]
+    lists = [part.tobytes() for part in np.split(sources, np.searchsorted(targets, nodes))[1:]]
+    insert(connection, "adjacency", zip(nodes.tolist(), repeat(version), lists, strict=False))

@@ -8,17 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ergnn.folder.database import (
-    BusyError,
-    FolderError,
-    checksum,
-    damaged,
-    from_json,
-    insert,
-    read_number,
-    reading_values,
-    to_json,
-)
+from ergnn.folder.database import BusyError, FolderError, damaged, from_json, insert, read_number, select, to_json
+
+VERSIONED = ("adjacency", "labels", "nodes", "updates")
+"""Tables whose rows are added and removed by versions."""
 
 
 @dataclass(frozen=True)
@@ -39,40 +32,33 @@ class Version:
 
 def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
     """The current version, and the largest number ever used."""
-    row = connection.execute("SELECT one, version, newest, checksum FROM current").fetchone()
-    if row is None or row[3] != checksum(*row[:3]):
+    rows = select(connection, "current")
+    if not rows:
         raise damaged("the number of the current version")
-    return row[1], row[2]
+    return rows[0][1], rows[0][2]
 
 
 def set_current(connection: sqlite3.Connection, version: int, newest: int) -> None:
-    insert(connection, "current", "one, version, newest", [(1, version, newest)], "REPLACE")
+    insert(connection, "current", [(1, version, newest)], "REPLACE")
 
 
 def kept_versions(connection: sqlite3.Connection) -> list[int]:
-    rows = connection.execute("SELECT * FROM versions ORDER BY version").fetchall()
-    if any(row[-1] != checksum(*row[:-1]) for row in rows):
-        raise damaged("the list of versions")
-    return [row[0] for row in rows]
+    return [row[0] for row in select(connection, "versions", "1 ORDER BY version")]
 
 
 def read_version(connection: sqlite3.Connection, number: int) -> Version:
-    row = connection.execute("SELECT * FROM versions WHERE version = ?", (number,)).fetchone()
-    if row is None:
+    rows = select(connection, "versions", "version = :v", v=number)
+    if not rows:
         kept = ", ".join(map(str, kept_versions(connection)))
         raise FolderError(f"version {number} is not kept; versions {kept} are")
-    with reading_values(f"version {number}"):
-        *values, total = row
-        if total != checksum(*values):
-            raise damaged(f"version {number}")
-        return Version(**dict(zip(Version.__annotations__, [*values[:-1], from_json(values[-1])], strict=True)))
+    values = dict(zip(Version.__annotations__, rows[0], strict=True))
+    return Version(**{**values, "state": from_json(values["state"])})
 
 
 def write_version(connection: sqlite3.Connection, version: Version) -> None:
     """Add a version and make it the current one."""
-    row = (*vars(version).values(),)
-    columns = "version, time, nodes, next_node, edges, labeled, remembered, classes, updates, state"
-    insert(connection, "versions", columns, [(*row[:-1], to_json(version.state))])
+    *values, state = vars(version).values()
+    insert(connection, "versions", [(*values, to_json(state))])
     set_current(connection, version.number, version.number)
 
 
@@ -87,7 +73,7 @@ def drop_after(connection: sqlite3.Connection, version: int) -> None:
         return  # without reading whole tables
     connection.execute("DELETE FROM progress")
     connection.execute("DELETE FROM remembered WHERE version > ?", (version,))
-    for table in ("adjacency", "labels", "nodes", "updates"):
+    for table in VERSIONED:
         connection.execute(f"DELETE FROM {table} WHERE added > ?", (version,))
         connection.execute(f"UPDATE {table} SET removed = NULL WHERE removed > ?", (version,))
     connection.execute("DELETE FROM versions WHERE version > ?", (version,))
@@ -97,7 +83,7 @@ def drop_after(connection: sqlite3.Connection, version: int) -> None:
 def drop_before(connection: sqlite3.Connection, version: int) -> None:
     """Delete older versions, and the rows that only they have."""
     connection.execute("DELETE FROM versions WHERE version < ?", (version,))
-    for table in ("adjacency", "labels", "nodes", "updates"):
+    for table in VERSIONED:
         connection.execute(f"DELETE FROM {table} WHERE removed <= ?", (version,))
 
 
@@ -116,8 +102,7 @@ def scrub(connection: sqlite3.Connection, root: Path) -> None:
     """Rewrite the database without a trace of deleted rows, and empty the write-ahead log."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA busy_timeout = 5000")
-    busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    if busy:
+    if read_number(connection, "PRAGMA wal_checkpoint(TRUNCATE)"):
         raise BusyError(
             f"{root}: another process is reading; deleted rows stay in the write-ahead log until it is done and "
             "`ergnn forget --purge` runs again"
@@ -125,34 +110,13 @@ def scrub(connection: sqlite3.Connection, root: Path) -> None:
 
 
 def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: bytes) -> None:
-    """Store bytes with a version, e.g. weights, or statistics that are worth keeping."""
-    insert(connection, "blobs", "version, kind, data", [(version, kind, data)], "REPLACE")
+    """Store bytes with a version, e.g. weights."""
+    insert(connection, "blobs", [(version, kind, data)], "REPLACE")
 
 
 def get_blob(connection: sqlite3.Connection, version: int, kind: str) -> bytes | None:
-    query = "SELECT data, checksum FROM blobs WHERE version = ? AND kind = ?"
-    row = connection.execute(query, (version, kind)).fetchone()
-    if row is None:
-        return None
-    if row[1] != checksum(version, kind, row[0]):
-        raise damaged(f"blob {kind!r} of version {version}")
-    return bytes(row[0])
-
-
-def write_progress(connection: sqlite3.Connection, staged: dict[str, Any]) -> None:
-    """Note that an update is in the database but not learned yet."""
-    insert(connection, "progress", "one, version, staged", [(1, staged["version"], to_json(staged))])
-
-
-def read_progress(connection: sqlite3.Connection) -> dict[str, Any] | None:
-    """The update that is not finished, if there is one."""
-    row = connection.execute("SELECT one, version, staged, checksum FROM progress").fetchone()
-    if row is None:
-        return None
-    with reading_values("the unfinished update"):
-        if row[3] != checksum(*row[:3]):
-            raise damaged("the unfinished update")
-        return from_json(row[2])
+    rows = select(connection, "blobs", "version = :version AND kind = :kind", version=version, kind=kind)
+    return rows[0][2] if rows else None
 
 
 def add_log(connection: sqlite3.Connection, action: str, **details: Any) -> None:

@@ -87,6 +87,7 @@ class Analytic(Method):
         self._candidates = self.maps = FEATURE_MAPS.create(feature_map, **(map_options or {})).candidates()
         self.lam, self.memory, self.per_class, self.sketch = lam, memory, per_class, sketch
         self.trains = self.from_scratch = self.student = student
+        self.reads_edge_weights = not student
         self.state = AnalyticState()
         self.solution: RidgeSolution | None = None
         self._chosen = 0
@@ -261,7 +262,7 @@ class Analytic(Method):
         sketched, made = self._features.get(graph, (self._sketched, {}))
         if not made or sketched != self._sketched:
             dtype = working_dtype(graph.num_nodes, graph.num_features)
-            operator, inputs = NormalizedAdjacency(graph), Inputs(graph, self._sketched, dtype)
+            operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
             made = {each.name: Features(each, operator, inputs) for each in self._candidates}
             self._features[graph] = self._sketched, made
         return made[feature_map.name]

@@ -50,6 +50,10 @@ class LearnerView(Protocol):
 
     def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor: ...
 
+    def classes(self, task: int | None = None) -> Tensor: ...
+
+    def predict_proba(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor: ...
+
     def selection_context(
         self, task: Task, trained_on: Examples, per_class: int, allow_test: bool
     ) -> SelectionContext: ...
@@ -69,6 +73,7 @@ class Method(ABC):
         from_scratch: whether every task starts from new parameters.
         leaky: whether test labels are used.
         trains: whether parameters are trained; if not, the method provides :meth:`scores`.
+        reads_edge_weights: whether edge weights of a graph are used; other methods refuse graphs that have them.
         backbone: name of the default backbone.
         supported_heads: the kinds of heads that the method works with.
         buffer: the experience buffer of methods that remember nodes.
@@ -77,6 +82,7 @@ class Method(ABC):
     from_scratch: bool = False
     leaky: bool = False
     trains: bool = True
+    reads_edge_weights: bool = False
     backbone: str = "gat"
     supported_heads: tuple[str, ...] = HEADS
     buffer: ExperienceBuffer | None = None

@@ -24,8 +24,10 @@ long as an epoch, and all of them are kept in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
 ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
-GROWING_DEFAULT: ClassBalance = "memory"
-"""Meaning of ``auto`` for a growing head: the most accurate on validation nodes of Cora, for e = 1 and 5."""
+MEMORY_SHARE = 0.25
+"""``auto`` is ``memory`` from this ratio of remembered nodes per class to training nodes of the task's largest class;
+with a smaller buffer, the parameters know more of earlier classes. Chosen on validation nodes: docs/howto/choosing-e.md
+"""
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
@@ -71,8 +73,9 @@ class Replay(MemoryMethod):
         class_balance: how to keep a growing head from favoring the current task's classes, from the second task on:
             ``logit-adjustment``, ``ace`` (the task's own nodes compete among its own classes only), or ``memory``
             (train from new parameters, on the buffer and e nodes per class of the task, selected before training);
-            ``none`` trains with Eq. 3 alone, as other heads always do. ``auto`` is ``none`` for a task that contains
-            earlier classes.
+            ``none`` trains with Eq. 3 alone, as other heads always do. ``auto`` is ``memory`` if the buffer has at
+            least a quarter as many nodes per class as the largest class of the task, otherwise ``logit-adjustment``;
+            for a task that contains earlier classes, it is ``none``.
     """
 
     def __init__(
@@ -106,12 +109,23 @@ class Replay(MemoryMethod):
                 f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
                 f"{learner.heads.kind!r}: choose auto or none"
             )
-        if not grows or not len(self.buffer):
+        remembered = self._remembered(task)
+        if not grows or not remembered:
             return "none"
         if self.class_balance != "auto":
             return self.class_balance
         seen = {c for classes in learner.heads.classes[: task.id] for c in classes}
-        return "none" if seen & set(task.classes) else GROWING_DEFAULT
+        if seen & set(task.classes):
+            return "none"
+        largest = int(task.graph.y[task.train].bincount().max())
+        return "memory" if remembered / len(seen) >= MEMORY_SHARE * largest else "logit-adjustment"
+
+    def _remembered(self, task: Task) -> int:
+        """Number of remembered nodes; without those that the task learns again, which leave the buffer first."""
+        nodes = self.buffer.nodes
+        if not len(self.buffer) or self.buffer.replay != "live":
+            return nodes.numel()
+        return int((~torch.isin(nodes, task.train.to(nodes.device))).sum())
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
         return self.balance(learner, task) == "memory"

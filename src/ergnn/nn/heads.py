@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -90,19 +91,29 @@ class HeadPolicy:
         seen = {c for earlier in self.classes for c in earlier}
         return tuple(c for c in classes if c not in seen)
 
-    def _heads(self) -> list[tuple[int, ...]]:
+    def _heads(self) -> tuple[tuple[int, ...], ...]:
         """Of a growing head: the classes of each of its output layers."""
-        seen: set[int] = set()
-        heads = []
-        for classes in self.classes:
-            new = tuple(c for c in classes if c not in seen)
-            seen.update(new)
-            if new:
-                heads.append(new)
-        return heads
+        return _new_classes(tuple(self.classes))
 
     def _places(self) -> dict[int, int]:
         """Of a growing head: class → output; every layer has as many outputs as the widest."""
-        heads = self._heads()
-        width = max(len(classes) for classes in heads)
-        return {c: number * width + i for number, classes in enumerate(heads) for i, c in enumerate(classes)}
+        return _output_places(self._heads())
+
+
+@lru_cache(maxsize=64)  # each of many experiences asks for the heads of all tasks
+def _new_classes(tasks: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """The classes of each task that no earlier task has, where there are any."""
+    seen: set[int] = set()
+    heads = []
+    for classes in tasks:
+        new = tuple(c for c in classes if c not in seen)
+        seen.update(new)
+        if new:
+            heads.append(new)
+    return tuple(heads)
+
+
+@lru_cache(maxsize=64)
+def _output_places(heads: tuple[tuple[int, ...], ...]) -> dict[int, int]:
+    width = max(len(classes) for classes in heads)
+    return {c: number * width + i for number, classes in enumerate(heads) for i, c in enumerate(classes)}

@@ -158,6 +158,7 @@ class Propagate(nn.Module):
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
         (source, target), weight = gcn_norm(edge_index, None, x.size(0), add_self_loops=True, dtype=x.dtype)
+        index = target.unsqueeze(1).expand(-1, x.size(1))
         for _ in range(self.hops):
-            x = torch.zeros_like(x).index_add(0, target, weight.unsqueeze(1) * x.index_select(0, source))
+            x = torch.zeros_like(x).scatter_add(0, index, weight.unsqueeze(1) * x.index_select(0, source))
         return x

@@ -104,6 +104,7 @@ def walk_stream(stream: TaskStream, kind: str = "deepwalk", seed: int = 0, **set
     seen: list[int] = []
     for task in stream:
         graph = task.graph
+        graph.require_unweighted(f"an embedding by {kind}")
         seen.extend(task.classes)
         skip_gram.train(_walks(graph.to("cpu"), visible_nodes(graph, seen), chosen, generator))
         vectors = skip_gram.vectors(graph.num_nodes)

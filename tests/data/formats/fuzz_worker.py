@@ -105,7 +105,7 @@ def seeds(folder: Path) -> dict[str, Path]:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     made("edges.csv").write_text(text.getvalue(), encoding="utf-8")
-    edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs], "weight": rng.random(60)}
+    edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs], "strength": rng.random(60)}
     pq.write_table(pa.table(edges), made("edges.parquet"))
     numbered = rng.integers(0, 40, (60, 2))
     lines = ["source,target", *(f"{a},{b}" for a, b in numbered)]

@@ -13,7 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from ergnn.data.formats import EdgeTable, FormatError, Limits, NodeTable, read_edges, read_nodes, to_graph, write_nodes
+from ergnn.data.formats import (
+    Columns,
+    EdgeTable,
+    FormatError,
+    Limits,
+    NodeTable,
+    read_edges,
+    read_nodes,
+    to_graph,
+    write_nodes,
+)
 from ergnn.errors import InputError
 
 NODES = {
@@ -69,6 +79,7 @@ def test_a_table_of_nodes_that_cannot_be_read(text: str, tmp_path: Path) -> None
 EDGES = {
     "source,to\na,b\n": "no column 'target'; columns are 'source', 'to'; name it with --target-column",
     "source,target\na,\n": "row 1: target is missing",
+    "source,target,Weight\na,b,2\n": "column 'Weight': edge weights are not read from tables; leave it out with",
 }
 
 
@@ -177,6 +188,15 @@ def test_a_number_of_features_can_be_required(tmp_path: Path) -> None:
     assert read_nodes(path, num_features=9).features.toarray().tolist() == [[2, 0, 0, 0, 1, 0, 0, 0, 0], [0] * 9]
     with pytest.raises(FormatError, match="index 4 is out of range; 0 to 3 are allowed"):
         read_nodes(path, num_features=4)
+
+
+def test_a_column_of_edge_weights_can_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_text("source,target,weight,year\na,b,2,1999\n")
+    edges = read_edges(path, columns=Columns(ignore=["weight"]))
+    assert (edges.source.tolist(), edges.target.tolist()) == (["a"], ["b"])
+    path.write_text("source,weight\na,b\n")  # by name, any column may be the target
+    assert read_edges(path, columns=Columns(target="weight")).target.tolist() == ["b"]
 
 
 def test_roles_of_columns(tmp_path: Path) -> None:

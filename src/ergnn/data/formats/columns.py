@@ -94,6 +94,8 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
             out[role] = found[0]
         elif given or role in REQUIRED:
             raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; {_hint(role)}")
+    if roles == EDGE_ROLES:
+        _refuse_weights([n for n in names if n not in out.values() and n.strip() not in columns.ignore], where)
     return Found(out)
 
 
@@ -153,3 +155,13 @@ def _present(names: Sequence[str]) -> str:
     if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
         text += ": values are separated by commas in .csv files and by tabs in .tsv files"
     return text
+
+
+def _refuse_weights(names: Sequence[str], where: object) -> None:
+    """Refuse columns of an edge table that look like edge weights, which would be ignored."""
+    for name in names:
+        if name.strip().lower() in ("weight", "weights", "edge_weight"):
+            raise FormatError(
+                f"{where}: column {truncate(name)}: edge weights are not read from tables; leave it out with "
+                f"--ignore-column {name.strip()}, in Python Columns(ignore=[…]), to treat all edges alike"
+            )

@@ -1,8 +1,8 @@
-"""What :mod:`ergnn.folder.inspection` found, as one HTML page that looks like the reports."""
+"""What ``ergnn inspect`` found in a learner's folder, as one HTML page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ergnn import __version__
-from ergnn.folder.inspection import accuracy_matrix
+from ergnn.evaluation import accuracy_matrix
 from ergnn.report.figures import Point, Series, heat_map, line_chart, look_of
 from ergnn.report.tables import percent
+from ergnn.watch.drift import ALPHA
 
 MOST_UPDATES = 40
 """Updates that the figures show: the newest."""
@@ -33,21 +34,30 @@ MEASURES = {
     "accuracy": ("accuracy over nodes", "Share of all scored nodes that are predicted right after the last update."),
 }
 """What each measure is called and means."""
-LEFT = ("name", "classes learned", "class", "part", "time", "what happened")
+ASPECTS = ("features", "neighborhoods", "degrees", "predictions")
+"""What the nodes of an update are compared by."""
+LEFT = ("result", "probability %", "name", "classes learned", "class", "part", "time", "what happened")
 """Columns of text, which are aligned left."""
 
 
-def page_of(found: dict[str, Any]) -> str:
-    """The page, which needs nothing else: style, script and figures are inside."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def page_of(
+    found: dict[str, Any], template: str = "folder_page.html", package: str = "ergnn.report", **values: Any
+) -> str:
+    """The page, which needs nothing else: style, script and figures are inside.
+
+    Args:
+        found: see :func:`ergnn.folder.inspection.inspect_snapshot`.
+        template: a page that extends ``folder_page.html``, in ``package``.
+        values: further values for it; one with the id of a table takes its place.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("ergnn.folder"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.report"))])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["svg"] = Markup
     folder = files("ergnn.report") / "templates"
-    return environment.get_template("inspect.html").render(
+    return environment.get_template(template).render(
         title=f"What {found['folder']} knows",
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
@@ -65,9 +75,11 @@ def page_of(found: dict[str, Any]) -> str:
         + _offline(found.get("offline")),
         confusion=_confusion(found),
         charts=_charts(found["updates"]),
-        tables=_tables(found),
+        tables=[table for table in _tables(found) if table["id"] not in values],
+        alpha=ALPHA,
         version=__version__,
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        **values,
     )
 
 
@@ -93,7 +105,16 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("remembered", f"{len(found['buffer']):,}"),
         ("backbone", settings["backbone"]),
         ("method", settings["method"]),
+        *_watched(found["watch"]),
     ]
+
+
+def _watched(watch: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Calibration error on held-out nodes, and the share of the last update's nodes that are of no known class."""
+    if watch["calibration"]:
+        yield "calibration error", f"{percent(watch['calibration']['ece'])} %"
+    if watch["unknown"] and watch["unknown"]["threshold"] is not None:
+        yield "unknown class", f"{percent(watch['unknown']['above'] / watch['unknown']['nodes'])} %"
 
 
 def _matrix(updates: Sequence[dict[str, Any]]) -> str | None:
@@ -165,12 +186,24 @@ def _tables(found: dict[str, Any]) -> list[dict[str, Any]]:
         [r["id"], r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
         for r in found["buffer"]
     ]
+    drift = [
+        [u["update"] + 1, "alarm" if u["input_drift"]["alarm"] else "no alarm",
+         *(f"{u['input_drift']['p'][name]:.3f}" if name in u["input_drift"]["p"] else "" for name in ASPECTS)]
+        for u in found["updates"]
+        if u.get("input_drift")
+    ]  # fmt: skip
+    bins = [
+        [f"{percent(low)} to {percent(high)}", nodes, percent(confidence), percent(accuracy)]
+        for low, high, nodes, confidence, accuracy in (found["watch"]["calibration"] or {"bins": []})["bins"]
+    ]
     log = [[entry["time"].replace("T", " ")[:19], in_words(entry)] for entry in found["log"][-MOST_LOG_LINES:]]
     scores = ["recall %", "precision %", "F1 %"]
     counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]
     tables = [
         ("classes", "Classes", ["class", "held out", *scores], classes),
         ("updates", "Updates", ["update", "name", "classes learned", *counts], updates),
+        ("input-drift", "Input drift", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift),
+        ("calibration", "Calibration", ["probability %", "nodes", "mean probability %", "right %"], bins),
         ("buffer", "Remembered nodes", ["id", "class", "update", "rank", "score"], buffer[:MOST_REMEMBERED]),
         ("bytes", "Bytes on disk", ["part", "bytes"], [[name, size] for name, size in found["bytes"].items()]),
         ("versions", "Versions that are kept", ["version"], [[number] for number in found["versions"]]),

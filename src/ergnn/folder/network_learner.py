@@ -1,12 +1,12 @@
-"""The learner of a folder: how it learns an update, predicts, and is stored. One class per kind of method."""
+"""The network of a folder: how it learns an update, predicts, and is stored."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from ergnn.callbacks import Callback
 from ergnn.data.stream import Task
 from ergnn.errors import ErgnnError, InputError
-from ergnn.folder.database import MALFORMED, FolderError, checksum, from_json, insert, to_json, transaction
-from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.local import LocalGraph, read_subgraph
+from ergnn.folder.database import MALFORMED, FolderError, from_json, insert, select, to_json, transaction
+from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
 from ergnn.folder.settings import Settings
-from ergnn.folder.state import learner_state, load_tensors, pack, read_learner, unpack, write_learner
-from ergnn.folder.versions import Version
+from ergnn.folder.state import load_tensors, pack, read_experiences, remembered_rows, unpack
+from ergnn.folder.versions import Version, get_blob, put_blob
 from ergnn.learner import Learner
 from ergnn.methods import LearnerView
 from ergnn.nn.backbones import BACKBONES, Backbone
@@ -41,6 +40,7 @@ class Checkpoints(Callback):
     """Checkpoints of the update that is being learned, in the table ``checkpoint``.
 
     Args:
+        connection: the writer's.
         seconds: time between two of them; 0 writes one after every epoch.
         on_epoch: called after every epoch.
     """
@@ -57,65 +57,19 @@ class Checkpoints(Callback):
             text = to_json(pack(progress.state_dict(), tensors))
             data = save(tensors)
             with transaction(self.connection):
-                insert(self.connection, "checkpoint", "one, state, tensors", [(1, text, data)], "REPLACE")
+                insert(self.connection, "checkpoint", [(1, text, data)], "REPLACE")
             self._last = monotonic()
         if self.on_epoch is not None:
             self.on_epoch()
 
     def read(self) -> dict[str, Any] | None:
         """The newest checkpoint; None if there is none, or none that is intact: learning then begins anew."""
-        row = self.connection.execute("SELECT one, state, tensors, checksum FROM checkpoint").fetchone()
         try:
-            if row is None or row[3] != checksum(*row[:3]):
-                return None
-            state: dict[str, Any] = unpack(from_json(row[1]), load_tensors(row[2]))
+            _, text, data = select(self.connection, "checkpoint")[0]
+            state: dict[str, Any] = unpack(from_json(text), load_tensors(data))
             return state
         except (*MALFORMED, FolderError):
             return None
-
-
-class FolderLearner(Protocol):
-    """What a folder asks of a learner.
-
-    Attributes:
-        exact: whether the model depends on the present graph only, so that nothing of a forgotten node is left in it.
-        all_at_once: whether many nodes are scored together rather than a chunk at a time.
-    """
-
-    exact: bool
-    all_at_once: bool
-
-    @property
-    def num_tasks(self) -> int: ...
-
-    @property
-    def buffer(self) -> ExperienceBuffer: ...
-
-    def classes(self) -> list[int]: ...
-
-    def learn(
-        self,
-        graph: StoredGraph,
-        update: int,
-        train: tuple[Array, Array],
-        val: tuple[Array, Array],
-        names: list[str],
-        checkpoints: Checkpoints | None = None,
-    ) -> dict[str, Any]: ...
-
-    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]: ...
-
-    def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
-    ) -> Iterator[tuple[Array, Array]]: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def describe(self, classes: list[str]) -> dict[str, Any]: ...
-
-    def write(self, connection: sqlite3.Connection, version: int) -> None: ...
-
-    def read(self, connection: sqlite3.Connection, version: Version) -> None: ...
 
 
 class NetworkLearner:
@@ -125,7 +79,9 @@ class NetworkLearner:
     """
 
     exact = False
+    """Whether the model depends on the present graph only, so that nothing of a forgotten node is left in it."""
     all_at_once = False
+    """Whether many nodes are scored together rather than a chunk at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -159,29 +115,20 @@ class NetworkLearner:
         return sorted(self.learner.classes().tolist()) if self.num_tasks else []
 
     def learn(
-        self,
-        graph: StoredGraph,
-        update: int,
-        train: tuple[Array, Array],
-        val: tuple[Array, Array],
-        names: list[str],
-        checkpoints: Checkpoints | None = None,
+        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
     ) -> dict[str, Any]:
-        """Learn an update; returns its task, classes, drift and the number of nodes that were read.
+        """Learn the training nodes of some updates as one task; a selector may look at their validation nodes.
 
-        Args:
-            update: its number.
-            train: nodes and their classes; if there are none, nothing is learned.
-            val: the same for nodes that a selector may look at.
-            names: of all classes.
+        Returns the number of the task, its classes, the drift and the number of nodes that were read.
         """
+        train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
         if not len(train[0]):
             return {"task": None, "classes": [], "drift": None, "touched": 0}
-        self._check_size(graph.num_features)
+        self._check_size(snapshot.graph.num_features)
         remembered = [(part.nodes.cpu().numpy(), part.labels.cpu().numpy()) for part in self.buffer.experiences]
-        labels = tuple(np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
-        local = read_subgraph(graph, labels[0], self.reach, self.settings.limits, (labels[0], labels[1]))
-        seen = replace(local.graph, class_names=tuple(names))
+        nodes, labels = (np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
+        local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
+        seen = replace(local.graph, class_names=tuple(snapshot.classes))
         classes = tuple(int(c) for c in np.unique(train[1]))
         none = torch.empty(0, dtype=torch.long)
         task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
@@ -191,14 +138,8 @@ class NetworkLearner:
         self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
         self.buffer.trim(**self._budgets)
         self.learner.set_graph(None)
-        drift = _drift(before, self._encoder())
-        return {"task": task.id, "classes": [names[c] for c in classes], "drift": drift, "touched": len(local.nodes)}
-
-    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
-        """Take nodes out of the buffer; returns the nodes that take their place."""
-        from ergnn.folder.replacement import replace_remembered
-
-        return replace_remembered(snapshot, self, nodes)
+        drift, names = _drift(before, self._encoder()), [snapshot.classes[c] for c in classes]
+        return {"task": task.id, "classes": names, "drift": drift, "touched": len(local.nodes)}
 
     def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
         resume = None if checkpoints is None else checkpoints.read()
@@ -212,17 +153,25 @@ class NetworkLearner:
                 "and observe it again"
             ) from None
 
-    def probabilities(self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK) -> Iterator[Any]:
+    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
+        """Take nodes out of the buffer; returns the nodes that take their place."""
+        from ergnn.folder.forgetting import replace_remembered
+
+        return replace_remembered(snapshot, self, nodes)
+
+    def probabilities(
+        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+    ) -> Iterator[tuple[Array, Array]]:
         """Places in ``nodes`` and probabilities ``[n, num_classes]``, a chunk at a time."""
         order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
         columns = self.learner.classes().cpu().numpy()
         for start in range(0, len(nodes), chunk):
             mine = order[start : start + chunk]
             local = self.local(graph, nodes[mine])
-            with torch.no_grad():
-                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph).cpu().numpy()
             out = np.zeros((len(mine), num_classes))
-            out[:, columns] = found
+            with torch.no_grad():
+                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph)
+            out[:, columns] = found.cpu().numpy()
             yield mine, out
 
     def local(self, graph: StoredGraph, nodes: Array) -> LocalGraph:
@@ -239,14 +188,37 @@ class NetworkLearner:
             "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
         }
 
-    def write(self, connection: sqlite3.Connection, version: int) -> None:
-        write_learner(connection, self.learner, version)
-
     def state(self) -> dict[str, Any]:
-        return learner_state(self.learner)
+        """What is not stored as tensors or rows; without times, so that the same learning gives the same state."""
+        state = self.learner.state_dict()
+        del state["model"], state["method"]
+        for entry in state["history"]:
+            entry["train_seconds"] = entry["select_seconds"] = 0.0
+        packed: dict[str, Any] = pack({**state, "method": self._method_state()}, {})
+        return packed
+
+    def write(self, connection: sqlite3.Connection, version: int) -> None:
+        """Store weights, the method's tensors and what is remembered with a version that is there already."""
+        model, tensors = self.learner.model, dict[str, Tensor]()
+        weights = {} if model is None else {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
+        put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
+        pack(self._method_state(), tensors)
+        if tensors:
+            put_blob(connection, version, "method", save(tensors))
+        insert(connection, "remembered", remembered_rows(self.buffer, version))
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        read_learner(connection, version, self.learner)
+        """Give a new learner the state of a version."""
+        state, buffer = dict(version.state["learner"]), self.learner.method.buffer
+        tensors = get_blob(connection, version.number, "method")
+        method = unpack(state["method"], {} if tensors is None else load_tensors(tensors))
+        if buffer is not None:
+            method["buffer"] = {**buffer.state_dict(), "experiences": read_experiences(connection, version)}
+        weights = load_tensors(get_blob(connection, version.number, "weights"))
+        self.learner.load_state_dict({**state, "method": method, "model": weights})
+
+    def _method_state(self) -> dict[str, Any]:
+        return {name: value for name, value in self.learner.method.state_dict().items() if name != "buffer"}
 
     def _encoder(self) -> dict[str, Tensor]:
         state = {} if self.learner.model is None else self.learner.model.state_dict()
@@ -274,9 +246,9 @@ class NetworkLearner:
             with torch.device("meta"):
                 model: nn.Module = BACKBONES.create(name, in_channels=num_features, out_channels=2, **options)
                 return model
+        except InputError:
+            raise
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"backbone {name!r} cannot be made with these options: {error}") from None
 
 

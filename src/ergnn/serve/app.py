@@ -1,0 +1,235 @@
+"""The HTTP interface of a service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from ergnn import __version__
+from ergnn.errors import InputError
+from ergnn.folder.database import BusyError, FolderError
+from ergnn.serve import requests as schema
+from ergnn.serve.limits import Guard, one_line
+from ergnn.serve.page import docs_page, live_page
+from ergnn.serve.service import Service
+from ergnn.serve.uploads import TYPES, MediaTypeError, read_upload, save_upload
+
+SMALL = 256
+"""Known ids that are looked up without a thread of their own."""
+ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"model": schema.Problem, "description": text}
+    for code, text in {
+        401: "the token is missing or wrong",
+        413: "more than the limits allow",
+        415: "a format that is not read",
+        422: "the request cannot be used as it is",
+        503: "too busy, or not answered in time",
+    }.items()
+}
+UPLOAD = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "nodes": {"type": "string", "format": "binary"},
+                        "edges": {"type": "string", "format": "binary"},
+                        "name": {"type": "string"},
+                    },
+                }
+            },
+            **{kind: {"schema": {"type": "string", "format": "binary"}} for kind in TYPES},
+        },
+    }
+}
+
+
+def make_app(service: Service, token: str | None = None) -> FastAPI:
+    """The application; ``token`` is required of every request if there is one."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="ergnn", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, responses=ERRORS,
+        summary="Predictions, updates and versions of a learner's folder.",
+    )  # fmt: skip
+    app.add_middleware(Guard, limits=service.limits, token=token, metrics=service.metrics)
+    _add_errors(app, service)
+    _add_reading(app, service)
+    _add_writing(app, service)
+    _add_pages(app, service)
+    return app
+
+
+def _add_errors(app: FastAPI, service: Service) -> None:
+    root = str(service.folder.root)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _problem(422, schema.one_line(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return _problem(error.status_code, error.detail, error.headers)
+
+    @app.exception_handler(InputError)
+    async def unusable(request: Request, error: InputError) -> Response:
+        kinds = {MediaTypeError: 415, BusyError: 409, FolderError: 500}
+        status = next((code for kind, code in kinds.items() if isinstance(error, kind)), 422)
+        return _problem(status, str(error).replace(f"{root}: ", ""))
+
+
+def _problem(status: int, text: object, headers: Any = None) -> Response:
+    return JSONResponse({"error": one_line(text)}, status, headers)
+
+
+def _add_reading(app: FastAPI, service: Service) -> None:
+    @app.post("/predict", response_model=schema.PredictAnswer)
+    async def predict(body: schema.PredictRequest) -> Response:
+        """Predict nodes: by id, or new ones with features and edges, which are not kept."""
+        version, limits = service.served, service.limits
+        service.limits.check_rows(ids=len(body.ids or ()), nodes=len(body.nodes or ()), edges=len(body.edges or ()))
+        if body.ids is None and not body.nodes:
+            raise InputError("ids or nodes are needed")
+        if not version.snapshot.learner.num_tasks:
+            raise HTTPException(409, "nothing has been learned yet; observe labeled nodes first")
+        ids = None if body.ids is None else schema.texts(body.ids)
+        if ids is not None and len(ids) <= SMALL and not body.nodes and not body.edges:
+            return _answer(service, version.number, *version.predict(ids, classes=body.classes))
+
+        def work() -> tuple[Any, ...]:
+            nodes = schema.node_table(body.nodes, limits.tables) if body.nodes else None
+            edges = schema.edge_table(body.edges) if body.edges else None
+            answer = version.predict(ids, nodes, edges, body.classes)
+            if nodes is not None:
+                service.watch(version, nodes, edges)
+            return answer
+
+        return _answer(service, version.number, *await service.answer(work))
+
+    @app.get("/versions")
+    async def versions() -> dict[str, Any]:
+        """List the versions that are kept, oldest first."""
+        version = service.served
+        return {"version": version.number, "versions": list(version.kept)}
+
+    @app.get("/updates")
+    async def updates() -> dict[str, Any]:
+        """List updates that wait, and the newest that are finished."""
+        return {"updates": [job.describe() for _, job in sorted(service.spool.jobs.items())]}
+
+    @app.get("/updates/{id}", responses={404: {"model": schema.Problem}})
+    async def update(id: Annotated[str, Path(pattern="^[0-9]{1,12}$")]) -> dict[str, Any]:
+        """Tell how far an update is."""
+        job = service.spool.jobs.get(int(id))
+        if job is None:
+            raise HTTPException(404, f"update {id} is not known; outcomes of the newest 100 are kept")
+        return job.describe()
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Tell whether the service answers, and from which version."""
+        waiting = len(service.spool.unfinished())
+        body = {"status": "degraded" if service.trouble else "ok", "version": service.served.number, "waiting": waiting}
+        return JSONResponse({**body, "trouble": service.trouble} if service.trouble else body)
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _answer(service: Service, version: int, ids: list[str], classes: list[str], rows: Any) -> Response:
+    best, rows = rows.argmax(1).tolist() if len(ids) else [], rows.round(6).tolist()
+    predictions = [
+        {"id": name, "label": classes[k], "probability": row[k], "probabilities": row}
+        for name, k, row in zip(ids, best, rows, strict=True)
+    ]
+    for k in best:
+        service.metrics.predictions.labels(classes[k]).inc()
+    body = {"version": version, "classes": classes, "predictions": predictions}
+    return Response(json.dumps(body, ensure_ascii=False), media_type="application/json")
+
+
+def _add_writing(app: FastAPI, service: Service) -> None:
+    def check_queue() -> None:
+        if len(service.spool.unfinished()) >= service.limits.queued:
+            raise HTTPException(503, f"{service.limits.queued} updates wait already; try again", {"retry-after": "10"})
+
+    @app.post("/observe", status_code=202, openapi_extra=UPLOAD)
+    async def observe(
+        request: Request,
+        name: Annotated[str, Query(max_length=200, description="name of the update")] = "",
+        table: Annotated[str, Query(description="what a CSV, TSV or Parquet body holds: nodes or edges")] = "nodes",
+    ) -> Response:
+        """Queue an update: nodes, edges and labels, as a form with two files or as one body. It is learned by one
+        writer in the order of arrival; see `/updates/{id}`. A body of JSON lines may hold both nodes and edges."""
+        check_queue()
+        with service.spool.incoming() as place:
+            name = await save_upload(request, place)
+            idle = not service.spool.unfinished()
+
+            def check() -> None:
+                tables = read_upload(place, service.limits.tables)
+                if idle:  # else an update that waits may bring what this one names
+                    service.served.check(*tables)
+
+            try:
+                await service.answer(check)
+            except InputError as error:
+                raise type(error)(str(error).replace(f"{place}/", "")) from None
+            return _accepted(service, (await service.submit(place, "observe", name)).number)
+
+    @app.post("/forget", status_code=202)
+    async def forget(body: schema.ForgetRequest) -> Response:
+        """Queue the removal of nodes from the graph and the model; see `/updates/{id}`."""
+        check_queue()
+        service.limits.check_rows(ids=len(body.ids))
+        ids = list(dict.fromkeys(schema.texts(body.ids)))
+        if not service.spool.unfinished():
+            service.served.find(ids)
+        with service.spool.incoming() as place:
+            (place / "ids.json").write_text(json.dumps({"ids": ids, "retrain": body.retrain}), encoding="utf-8")
+            return _accepted(service, (await service.submit(place, "forget")).number)
+
+    @app.post("/rollback", responses={404: {"model": schema.Problem}, 409: {"model": schema.Problem}})
+    async def rollback(body: schema.RollbackRequest) -> dict[str, Any]:
+        """Make an older version answer, by default the one before; newer ones are kept until the next update."""
+        kept = [row["version"] for row in service.served.kept]
+        if body.version is not None and body.version not in kept:
+            raise HTTPException(404, f"version {body.version} is not kept; versions {', '.join(map(str, kept))} are")
+        if body.version is None and service.served.number == kept[0]:
+            raise HTTPException(409, f"version {kept[0]} is the oldest that is kept")
+        return {"version": await service.rollback(body.version)}
+
+
+def _accepted(service: Service, number: int) -> Response:
+    where = f"/updates/{number}"
+    body = {"id": str(number), "state": "queued", "progress": where, "version": service.served.number}
+    return JSONResponse(body, 202, {"location": where})
+
+
+def _add_pages(app: FastAPI, service: Service) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        found = await service.inspect()
+        return HTMLResponse(live_page(found, service.served.kept))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(docs_page(app.openapi()))

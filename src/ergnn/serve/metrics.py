@@ -1,0 +1,102 @@
+"""Figures for Prometheus: requests, updates, and what ``ergnn inspect`` knows of the version that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+FIGURES = {
+    "graph_size": ("nodes, edges, labeled nodes and features of the version that answers", ("part",)),
+    "accuracy": ("share of an update's held-out nodes that is predicted right after the newest update", ("update",)),
+    "forgetting": ("accuracy lost on earlier updates since they were learned, mean over them", ()),
+    "parameter_drift": ("how far the newest update moved the parameters, as a share of their norm", ()),
+    "recall": ("share of a class's held-out nodes that is predicted right", ("label",)),
+    "remembered_nodes": ("nodes that the method remembers or learned from", ()),
+    "input_drift_p": ("adjusted p-value of drift of the newest update", ("aspect",)),
+    "input_drift_alarm": ("whether the newest update drifted from earlier nodes", ()),
+    "calibration_error": ("expected calibration error on held-out nodes", ()),
+    "unknown_share": ("share of the newest update's nodes that belong to no known class", ()),
+}
+"""Gauges that :func:`figures` fills: meaning, and names of their labels."""
+
+
+def figures(found: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Name in :data:`FIGURES`, labels and value of every figure in what ``LearnerFolder.inspect`` returns.
+
+    A figure that ``inspect`` learns to compute is added here and in ``FIGURES``; the page shows whatever ``ergnn
+    inspect`` shows.
+    """
+    for part in ("nodes", "edges", "labeled", "features"):
+        yield "graph_size", (part,), found["graph"][part] or 0
+    yield "remembered_nodes", (), len(found["buffer"])
+    for row in found["per_class"]:
+        if row["recall"] is not None:
+            yield "recall", (row["class"],), row["recall"]
+    drift, calibration, unknown = (found["watch"][name] for name in ("drift", "calibration", "unknown"))
+    if drift is not None:
+        yield "input_drift_alarm", (), drift["alarm"]
+        for aspect, p in drift["p"].items():
+            yield "input_drift_p", (aspect,), p
+    if calibration is not None:
+        yield "calibration_error", (), calibration["ece"]
+    if unknown is not None:
+        yield "unknown_share", (), unknown["above"] / unknown["nodes"]
+    if found["updates"]:
+        last = found["updates"][-1]
+        for update, right, of in last["scores"]:
+            yield "accuracy", (str(update + 1),), right / of
+        for name, key in (("forgetting", "forgetting"), ("parameter_drift", "drift")):
+            if last[key] is not None:
+                yield name, (), last[key]
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        into: dict[str, Any] = {"registry": self.registry, "namespace": "ergnn"}
+        self.requests = Counter("requests", "requests by outcome", ("method", "path", "status"), **into)
+        self.seconds = Histogram("request_seconds", "time to answer", ("path",), buckets=SECONDS, **into)
+        self.running = Gauge("requests_running", "requests that are being answered", **into)
+        self.predictions = Counter("predictions", "predicted nodes by class", ("label",), **into)
+        self.version = Gauge("version", "version that answers", **into)
+        self.loaded = Gauge("version_loaded_timestamp_seconds", "when it began to answer", **into)
+        self.updates = Counter("updates", "updates and other writes by outcome", ("kind", "state"), **into)
+        self.waiting = Gauge("updates_waiting", "updates that are not finished", **into)
+        self.learning = Counter("learning_seconds", "time that the writer worked", **into)
+        self.live = Gauge("live", "nodes of requests since the version answers; see docs/watch.md", ("what",), **into)
+        self.figures = {name: Gauge(name, text, labels, **into) for name, (text, labels) in FIGURES.items()}
+
+    @contextmanager
+    def request(self, scope: Any, state: dict[str, Any]) -> Iterator[None]:
+        """Count a request; ``state`` has its status at the end."""
+        start = perf_counter()
+        with self.running.track_inprogress():
+            yield
+        path = getattr(scope.get("route"), "path", "other")
+        method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
+        self.requests.labels(method, path, state["status"]).inc()
+        self.seconds.labels(path).observe(perf_counter() - start)
+
+    def show(self, found: dict[str, Any]) -> None:
+        """Replace the figures of the version by those of another one."""
+        for gauge in self.figures.values():
+            gauge.clear()
+        for name, labels, value in figures(found):
+            gauge = self.figures[name]
+            (gauge.labels(*labels) if labels else gauge).set(value)
+
+    def show_live(self, summary: dict[str, Any]) -> None:
+        """Show what was found of the nodes of requests: new and unknown ones, windows tested for drift, and alarms."""
+        for what in ("nodes", "unknown", "windows", "alarms"):
+            self.live.labels(what).set(summary[what])
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

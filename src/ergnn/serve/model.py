@@ -1,0 +1,155 @@
+"""The version that answers: graph, model and predictions of one version, in memory and never changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.evaluation import Record
+from ergnn.folder import LearnerFolder, database, versions
+from ergnn.folder.graph import Array, StoredGraph
+from ergnn.folder.prediction import predictions
+from ergnn.folder.snapshot import Snapshot
+from ergnn.folder.updates import prepare_update
+
+CHUNK = 2048
+"""Nodes that are scored at a time."""
+
+
+class MemoryGraph(StoredGraph):
+    """A stored graph that was read as a whole, so that no connection is needed."""
+
+    def __init__(self, stored: StoredGraph) -> None:
+        vars(self).update(vars(stored))
+        nodes = stored.nodes()
+        self._nodes, self._ids = nodes, stored.names(nodes)
+        self._numbers = dict(zip(self._ids, nodes.tolist(), strict=True))
+        self._row = np.full(stored.next_node, -1, np.int64)
+        self._row[nodes] = np.arange(len(nodes))
+        place, self._sources = stored.neighbors(nodes)
+        self._ends = np.cumsum(np.bincount(place, minlength=len(nodes)))
+        self._x, self._labels_of = stored.features(nodes), stored.labels(nodes)
+
+    def find(self, ids: Sequence[str]) -> Array:
+        return np.fromiter((self._numbers.get(name, -1) for name in ids), np.int64, len(ids))
+
+    def names(self, nodes: Array) -> list[str]:
+        return [self._ids[row] for row in self._row[nodes]]
+
+    def nodes(self) -> Array:
+        return self._nodes
+
+    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
+        rows = self._row[nodes]
+        starts = np.where(rows > 0, self._ends[rows - 1], 0)
+        counts = self._ends[rows] - starts
+        place = np.repeat(np.arange(len(nodes)), counts)
+        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return place, self._sources[starts[place] + within]
+
+    def features(self, nodes: Array) -> Any:
+        return self._x[self._row[nodes]]
+
+    def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
+        label, split, update = (values[self._row[nodes]] for values in self._labels_of)
+        return label, split, update
+
+
+class TableLearner:
+    """A learner that looks up the probabilities of the nodes of its graph, and computes those of an extended graph."""
+
+    def __init__(self, learner: Any, graph: MemoryGraph, num_classes: int) -> None:
+        self._learner, self._graph, self._lock = learner, graph, threading.Lock()
+        self._classes = learner.classes()
+        self._table = np.zeros((graph.next_node, num_classes), np.float32)
+        nodes = graph.nodes()
+        if learner.num_tasks and len(nodes):
+            for places, found in learner.probabilities(graph, nodes, num_classes, CHUNK):
+                self._table[nodes[places]] = found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+    def classes(self) -> list[int]:
+        return self._classes
+
+    def probabilities(
+        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+    ) -> Iterator[tuple[Array, Array]]:
+        if graph is self._graph:
+            yield np.arange(len(nodes)), self._table[nodes]
+            return
+        with self._lock:  # learners cache what they read last
+            found = list(self._learner.probabilities(graph, nodes, num_classes, chunk))
+        yield from found
+
+
+@dataclass(frozen=True, eq=False)
+class ServedVersion:
+    """A version of a folder that answers; threads may share it.
+
+    Args:
+        snapshot: the version with its graph in memory.
+        kept: all versions that were kept when it was read, as rows for people.
+    """
+
+    snapshot: Snapshot
+    kept: tuple[dict[str, Any], ...]
+
+    @property
+    def number(self) -> int:
+        return self.snapshot.version.number
+
+    @property
+    def records(self) -> list[Record]:
+        return self.snapshot.records
+
+    def predict(
+        self,
+        ids: Sequence[str] | None,
+        nodes: NodeTable | None = None,
+        edges: EdgeTable | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> tuple[list[str], list[str], Array]:
+        """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
+        if nodes is None and edges is not None:
+            nodes = NodeTable(np.array(ids or (), object))  # known nodes, with edges for this prediction only
+        parts = list(predictions(self.snapshot, ids, nodes, edges, classes, CHUNK))
+        rows = np.concatenate([part[2] for part in parts]) if parts else np.empty((0, 0))
+        return [name for part in parts for name in part[0]], parts[0][1] if parts else [], rows
+
+    def find(self, ids: Sequence[str]) -> None:
+        """Refuse ids that are not in the graph."""
+        self.snapshot.graph.find_all(ids)
+
+    def check(self, nodes: NodeTable | None, edges: EdgeTable | None) -> None:
+        """Refuse tables that cannot be added to this version."""
+        prepare_update(self.snapshot, nodes, edges)
+
+
+def load_version(folder: LearnerFolder) -> ServedVersion:
+    """Read the current version into memory, with the probabilities of all nodes."""
+    with database.wrap_errors(folder.root), folder.snapshot() as stored:
+        graph = MemoryGraph(stored.graph)
+        learner = TableLearner(stored.learner, graph, len(stored.classes))
+        numbers = versions.kept_versions(stored.connection)
+        rows = [vars(versions.read_version(stored.connection, number)) for number in numbers]
+        kept = [{**row, "version": row["number"], "current": row["number"] == stored.version.number} for row in rows]
+        for row in kept:
+            del row["state"], row["number"], row["next_node"]
+        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), tuple(kept))
+
+
+def current_number(folder: LearnerFolder) -> int:
+    """The number of the current version."""
+    with database.wrap_errors(folder.root):
+        connection = database.connect(folder.root)
+        try:
+            return versions.current_version(connection)[0]
+        finally:
+            connection.close()

@@ -1,0 +1,35 @@
+"""The page at ``/``, which is the page of ``ergnn inspect`` with controls, and the page at ``/docs``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Any
+
+from ergnn.report.folder_page import page_of
+
+
+def live_page(found: dict[str, Any], kept: Sequence[dict[str, Any]]) -> str:
+    """The page of a version, with a box to try a node and buttons to roll back.
+
+    Args:
+        found: what ``LearnerFolder.inspect`` returns.
+        kept: the versions that are kept, oldest first.
+    """
+    found = {**found, "folder": PurePath(found["folder"]).name}  # paths of the server are not shown
+    return page_of(found, "live.html", "ergnn.serve", number=found["version"], versions=list(reversed(kept)))
+
+
+def docs_page(openapi: dict[str, Any]) -> str:
+    """The OpenAPI description as a page that loads nothing from elsewhere."""
+    from jinja2 import ChainableUndefined, Environment, PackageLoader
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("ergnn.serve"), autoescape=True, undefined=ChainableUndefined, trim_blocks=True
+    )
+    environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    style = Markup((files("ergnn.report") / "templates" / "style.css").read_text(encoding="utf-8"))
+    return environment.get_template("docs.html").render(api=openapi, style=style)

@@ -1,0 +1,174 @@
+"""What requests hold: JSON bodies and lines of JSON, checked, as tables of nodes and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import scipy.sparse
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+
+from ergnn.data.formats.limits import Limits
+from ergnn.data.formats.tables import EdgeTable, NodeTable, canonical
+from ergnn.errors import FormatError, InputError
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+NodeId = Annotated[Name | Annotated[int, Field(ge=-(2**63), lt=2**64)], Field(description="your id of a node")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Index = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
+
+
+class Checked(BaseModel):
+    """A JSON object: no other fields, no conversions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Node(Checked):
+    """A node with its features: a list, or an object of ``"index": value`` where most are zero."""
+
+    id: NodeId
+    features: list[Number] | dict[Index, Number] | None = None
+
+
+class LabeledNode(Node):
+    """A node of an update; a known one needs no features."""
+
+    label: NodeId | None = None
+    split: Literal["train", "val", "test"] | None = None
+
+
+class Edge(Checked):
+    """An edge between two nodes."""
+
+    source: NodeId
+    target: NodeId
+
+
+class PredictRequest(Checked):
+    """Nodes to predict: known ones by id, new ones with features and edges, which are used for this answer only."""
+
+    ids: list[NodeId] | None = Field(None, min_length=1, description="nodes to predict; default: all of `nodes`")
+    nodes: list[Node] | None = Field(None, min_length=1, description="nodes that are not in the graph")
+    edges: list[Edge] | None = Field(None, description="edges of `nodes`, or further ones of known nodes")
+    classes: list[Name] | None = Field(None, min_length=1, description="only these classes compete; default: all")
+
+
+class Prediction(BaseModel):
+    """The probabilities of a node, in the order of the answer's classes."""
+
+    id: str
+    label: str
+    probability: float
+    probabilities: list[float]
+
+
+class PredictAnswer(BaseModel):
+    """Predictions, all of one version."""
+
+    version: int
+    classes: list[str]
+    predictions: list[Prediction]
+
+
+class ForgetRequest(Checked):
+    """Nodes to remove from the graph and the model."""
+
+    ids: list[NodeId] = Field(min_length=1)
+    retrain: bool = Field(False, description="learn all updates again without them")
+
+
+class RollbackRequest(Checked):
+    """The version to go back to; by default the one before."""
+
+    version: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class Problem(BaseModel):
+    """Why a request was refused, in one line."""
+
+    error: str
+
+
+def texts(ids: Iterable[str | int]) -> list[str]:
+    """Ids in their canonical form."""
+    return [canonical(each) or "" for each in ids]
+
+
+def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> NodeTable:
+    """A table of nodes whose features are all lists, all objects, or all missing."""
+    kinds = {type(node.features) for node in nodes if node.features is not None}
+    if len(kinds) > 1:
+        raise InputError(f"{where}: features are lists in some nodes and objects in others; use one of them")
+    rows = [node.features for node in nodes]
+    if kinds and None in rows:
+        raise InputError(f"{where}: node {nodes[rows.index(None)].id!r} has no features, others have")
+    features: Any = None
+    if kinds == {list}:
+        lengths = {len(row) for row in rows if row is not None}
+        if len(lengths) > 1:
+            raise InputError(f"{where}: features have {min(lengths):,} to {max(lengths):,} values; all need the same")
+        limits.check("features", lengths.pop(), where)
+        features = np.array(rows, np.float64)
+    elif kinds:
+        pairs = [{int(key): value for key, value in row.items()} for row in rows if isinstance(row, dict)]
+        width = 1 + max((max(row, default=-1) for row in pairs), default=-1)
+        limits.check("features", width, where)
+        indptr = np.concatenate([[0], np.cumsum([len(row) for row in pairs])])
+        entries = [np.array([*part], kind) for part, kind in (
+            ((v for row in pairs for v in row.values()), np.float64),
+            ((k for row in pairs for k in row), np.int64),
+        )]  # fmt: skip
+        features = scipy.sparse.csr_matrix((*entries, indptr), (len(pairs), width))
+    labels = splits = None
+    if any(isinstance(node, LabeledNode) for node in nodes):
+        labels = np.array([getattr(node, "label", None) for node in nodes], object)
+        splits = np.array([getattr(node, "split", None) for node in nodes], object)
+    return NodeTable(np.array([node.id for node in nodes], object), labels, split=splits, features=features)
+
+
+def edge_table(edges: Sequence[Edge]) -> EdgeTable:
+    sides = [np.array([getattr(edge, side) for edge in edges], object) for side in ("source", "target")]
+    return EdgeTable(sides[0], sides[1])
+
+
+def json_lines(data: bytes, limits: Limits, where: str) -> tuple[NodeTable | None, EdgeTable | None]:
+    """Nodes and edges, one JSON object per line: an edge has ``source`` and ``target``, a node an ``id``."""
+    nodes: list[LabeledNode] = []
+    edges: list[Edge] = []
+    for number, line in _lines(data):
+        is_edge = b'"source"' in line and b'"target"' in line
+        try:
+            if is_edge:
+                edges.append(_EDGE.validate_json(line))
+            else:
+                nodes.append(_NODE.validate_json(line))
+        except ValidationError as error:
+            raise FormatError(f"{where}, line {number}: {one_line(error.errors())}") from None
+        limits.check("edges" if is_edge else "nodes", len(edges) if is_edge else len(nodes), where)
+    if not nodes and not edges:
+        raise FormatError(f"{where}: no nodes and no edges")
+    return node_table(nodes, limits, where) if nodes else None, edge_table(edges) if edges else None
+
+
+_NODE, _EDGE = TypeAdapter(LabeledNode), TypeAdapter(Edge)
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    start, number = 0, 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        number += 1
+        if line := data[start:end].strip():
+            yield number, line
+        start = end + 1
+
+
+def one_line(errors: Sequence[Any]) -> str:
+    """The first of pydantic's errors, with the field and without the value."""
+    first = errors[0]
+    field = ".".join(str(part)[:40] for part in first["loc"] if part != "body")
+    more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{field or 'body'}: {first['msg']}{more}"[:400]

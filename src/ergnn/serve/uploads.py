@@ -1,0 +1,108 @@
+"""The tables of an update: from a request into files, and from the files into tables of nodes and edges.
+
+Names and paths in a request are never used as such: of a file name, only its ending counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ergnn.data.formats import EdgeTable, Limits, NodeTable, read_edges, read_nodes
+from ergnn.data.formats.text import GZ, read_bytes
+from ergnn.errors import InputError
+
+if TYPE_CHECKING:
+    from starlette.datastructures import UploadFile
+    from starlette.requests import Request
+
+JSON_LINES = ".jsonl"
+TYPES = {
+    "text/csv": ".csv",
+    "text/tab-separated-values": ".tsv",
+    "application/vnd.apache.parquet": ".parquet",
+    "application/x-ndjson": JSON_LINES,
+    "application/jsonl": JSON_LINES,
+}
+"""Media types, and the endings of the files that they become."""
+ENDINGS = (*dict.fromkeys(TYPES.values()), *(f"{kind}{GZ}" for kind in (".csv", ".tsv", JSON_LINES)))
+PARTS = ("nodes", "edges")
+BOTH = "update"
+"""The file that holds nodes and edges."""
+
+
+class MediaTypeError(InputError):
+    """A body in a format that is not read."""
+
+
+async def save_upload(request: Request, place: Path) -> str:
+    """Write a request's tables to a folder; returns the name of the update, if the request has one."""
+    from anyio import to_thread
+
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    packed = request.headers.get("content-encoding", "identity").strip().lower()
+    if packed not in ("identity", "gzip") or (packed == "gzip" and TYPES.get(kind, ".parquet") == ".parquet"):
+        raise MediaTypeError(f"content-encoding {packed[:60]!r} is not read for {kind[:60]!r}")
+    name = request.query_params.get("name", "")
+    if kind == "multipart/form-data":
+        async with request.form(max_files=len(PARTS), max_fields=1) as form:
+            for part, value in form.multi_items():
+                if part == "name" and isinstance(value, str):
+                    name = value
+                elif part in PARTS and not isinstance(value, str):
+                    await to_thread.run_sync(_save_part, value, place / part)
+                else:
+                    raise InputError(f"part {part[:60]!r}: files 'nodes' and 'edges' and a field 'name' are allowed")
+    elif kind in TYPES:
+        table = BOTH if TYPES[kind] == JSON_LINES else request.query_params.get("table", "nodes")
+        if table not in (*PARTS, BOTH):
+            raise InputError(f"table is {table[:60]!r}; 'nodes' and 'edges' are allowed")
+        with open(place / f"{table}{TYPES[kind]}{GZ if packed == 'gzip' else ''}", "wb") as file:
+            async for chunk in request.stream():
+                file.write(chunk)
+    else:
+        allowed = ", ".join(["multipart/form-data", *TYPES])
+        raise MediaTypeError(f"content-type {kind[:60]!r} is not read; allowed are {allowed}")
+    if len(name) > 200:
+        raise InputError("the name of the update is longer than 200 characters")
+    return name
+
+
+def _save_part(part: UploadFile, stem: Path) -> None:
+    """Write a file of a form; its format follows from its media type or from the ending of its name."""
+    kind, name = (part.content_type or "").partition(";")[0].strip().lower(), (part.filename or "").lower()
+    fitting = [ending for ending in ENDINGS if name.endswith(ending)]
+    ending = max(fitting, key=len) if fitting else TYPES.get(kind)
+    if ending is None:
+        raise MediaTypeError(f"part {stem.name!r}: file names end in {', '.join(ENDINGS)}")
+    if any(stem.parent.glob(f"{stem.name}.*")):
+        raise InputError(f"part {stem.name!r} occurs twice")
+    with open(f"{stem}{ending}", "wb") as file:
+        shutil.copyfileobj(part.file, file)
+
+
+def read_upload(place: Path, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
+    """The tables of a folder that :func:`save_upload` filled."""
+    nodes: list[NodeTable] = []
+    edges: list[EdgeTable] = []
+    for path in sorted(place.iterdir(), reverse=True):
+        table = path.name.partition(".")[0]
+        if table not in (*PARTS, BOTH):
+            continue
+        if path.name.removesuffix(GZ).endswith(JSON_LINES):
+            from ergnn.serve.requests import json_lines
+
+            found = json_lines(read_bytes(path, limits), limits, path.name)
+            for wrong, what in ((found[1], "nodes"), (found[0], "edges")):
+                if table == what and wrong is not None:
+                    raise InputError(f"{path.name}: holds more than {what}")
+            nodes += [found[0]] if found[0] is not None else []
+            edges += [found[1]] if found[1] is not None else []
+        elif table == "nodes":
+            nodes.append(read_nodes(path, limits=limits))
+        else:
+            edges.append(read_edges(path, limits=limits))
+    if not nodes and not edges:
+        raise InputError("an update needs nodes, or edges, or both")
+    return nodes[0] if nodes else None, edges[0] if edges else None

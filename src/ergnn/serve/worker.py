@@ -1,0 +1,98 @@
+"""The writer: a process that carries out jobs of a spool and says on standard output how far it is.
+
+    python -m ergnn.serve.worker FOLDER LIMITS_JSON [PLUGIN ...]
+
+Each line of standard input is a job, ``[kind, folder of the job]``. When standard input ends, so does the process, even
+while it learns: it does not outlive the server. What was begun is in the folder then, and the same job goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+NICE = 5
+"""Answering requests comes first."""
+
+
+def say(**message: Any) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def receive(jobs: queue.Queue[list[str]]) -> None:
+    rest = b""
+    while part := os.read(0, 65536):
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            jobs.put(json.loads(line))
+    os._exit(0)
+
+
+def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
+    from ergnn.serve.uploads import read_upload
+
+    learner = folder.settings.learner
+    epochs = None if learner.method == "analytic" else learner.epochs
+    epoch = 0
+
+    def on_epoch() -> None:
+        nonlocal epoch
+        epoch += 1
+        say(epoch=epoch, epochs=epochs)
+
+    name = json.loads((place / "job.json").read_text(encoding="utf-8"))["name"]
+    return dict(folder.observe(*read_upload(place, limits), name=name, on_epoch=on_epoch))
+
+
+def forget(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
+    """Forget the nodes that are still there: the job may have been done before a crash."""
+    wanted = json.loads((place / "ids.json").read_text(encoding="utf-8"))
+    with folder.snapshot() as snapshot:
+        there = snapshot.graph.find(wanted["ids"]) >= 0
+    ids = [name for name, found in zip(wanted["ids"], there, strict=True) if found]
+    return dict(folder.forget(ids, retrain=wanted["retrain"])) if ids else {"nodes": 0}
+
+
+def discard(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
+    """Drop an update that was begun."""
+    return {"discarded": folder.discard()}
+
+
+def main(argv: list[str]) -> None:
+    root, limits_json, *plugins = argv
+    jobs: queue.Queue[list[str]] = queue.Queue()
+    threading.Thread(target=receive, args=(jobs,), daemon=True).start()
+    os.nice(NICE)
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+
+    import torch
+
+    from ergnn.data.formats import Limits
+    from ergnn.errors import ErgnnError
+    from ergnn.folder import LearnerFolder
+    from ergnn.folder.database import BusyError
+    from ergnn.plugins import import_plugin
+
+    torch.set_num_threads(1)
+    for name in plugins:
+        import_plugin(name)
+    limits = Limits(**json.loads(limits_json))
+    while True:
+        kind, place = jobs.get()
+        try:
+            work = {"observe": observe, "forget": forget, "discard": discard}[kind]
+            say(result=work(LearnerFolder(root), Path(place), limits))
+        except BusyError as error:
+            say(busy=str(error))
+        except ErgnnError as error:
+            say(error=str(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,159 @@
+"""Predictions over HTTP are those of the folder, and name their version."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from ergnn.folder import LearnerFolder, Settings
+from ergnn.serve.model import load_version
+from folder.growing import edges_of, make_updates, nodes_of, quick, x_of
+from serve.running import SECONDS
+
+IDS = ["n0", "n7", "n41", "n7"]
+
+
+def rows(answer: dict[str, Any]) -> np.ndarray:
+    return np.array([row["probabilities"] for row in answer["predictions"]])
+
+
+def expected(place: Path, *args: Any, **more: Any) -> tuple[list[str], np.ndarray]:
+    parts = list(LearnerFolder(place / "base").predict(*args, **more))
+    return parts[0][1], np.concatenate([part[2] for part in parts])
+
+
+def test_known_nodes(reader: TestClient, place: Path) -> None:
+    answer = reader.post("/predict", json={"ids": IDS}).json()
+    classes, probabilities = expected(place, IDS)
+    assert answer["version"] == 2
+    assert answer["classes"] == classes
+    assert [row["id"] for row in answer["predictions"]] == IDS
+    assert [row["label"] for row in answer["predictions"]] == [classes[k] for k in probabilities.argmax(1)]
+    assert np.abs(rows(answer) - probabilities).max() < 2e-6
+    assert answer["predictions"][0]["probability"] == max(answer["predictions"][0]["probabilities"])
+
+
+def test_one_node_and_many(reader: TestClient, place: Path) -> None:
+    ids = [f"n{i % 80}" for i in range(300)]  # more than are answered without a thread
+    one = reader.post("/predict", json={"ids": ids[:1]}).json()
+    many = reader.post("/predict", json={"ids": ids}).json()
+    assert one["predictions"] == many["predictions"][:1]
+    assert np.abs(rows(many) - expected(place, ids)[1]).max() < 2e-6
+
+
+def test_only_some_classes_compete(reader: TestClient, place: Path) -> None:
+    answer = reader.post("/predict", json={"ids": IDS, "classes": ["c3", "c0"]}).json()
+    classes, probabilities = expected(place, IDS, classes=["c3", "c0"])
+    assert answer["classes"] == classes == ["c3", "c0"]
+    assert np.abs(rows(answer) - probabilities).max() < 2e-6
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_new_nodes_with_edges(sparse: bool, reader: TestClient, place: Path) -> None:
+    x, pairs = x_of(2), [("new", "n3"), ("other", "new"), ("n5", "other")]
+    x[:, 6:] = 0
+    features = [{str(i): float(v) for i, v in enumerate(row) if v} if sparse else row.tolist() for row in x]
+    body = {
+        "nodes": [{"id": name, "features": row} for name, row in zip(("new", "other"), features, strict=True)],
+        "edges": [{"source": a, "target": b} for a, b in pairs],
+    }
+    answer = reader.post("/predict", json=body).json()
+    tables = {"nodes": nodes_of(["new", "other"], x=x), "edges": edges_of(*pairs)}
+    assert np.abs(rows(answer) - expected(place, **tables)[1]).max() < 2e-6
+    some = reader.post("/predict", json={**body, "ids": ["other", "n5"]}).json()
+    assert np.abs(rows(some) - expected(place, ["other", "n5"], **tables)[1]).max() < 2e-6
+    assert reader.post("/predict", json={"ids": ["new"]}).status_code == 422, "they are there for one answer only"
+
+
+def test_known_nodes_with_further_edges(reader: TestClient, place: Path) -> None:
+    answer = reader.post("/predict", json={"ids": ["n0"], "edges": [{"source": "n0", "target": "n60"}]}).json()
+    want = expected(place, nodes=nodes_of(["n0"]), edges=edges_of(("n0", "n60")))[1]
+    assert np.abs(rows(answer) - want).max() < 2e-6
+    assert np.abs(rows(answer) - expected(place, ["n0"])[1]).max() > 1e-4
+
+
+def test_the_closed_form(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "learner", Settings())
+    for nodes, edges in make_updates(2):
+        folder.observe(nodes, edges)
+    folder.forget(["n3"])
+    version = load_version(folder)
+    extra = {"nodes": nodes_of(["new"], x=x_of(1)), "edges": edges_of(("new", "n1"))}
+    for ids, tables in ((IDS, {}), (["new", "n9"], extra), (None, extra)):
+        (want,) = folder.predict(ids, **tables)
+        ids_found, classes, found = version.predict(ids, **tables)
+        assert (ids_found, classes) == want[:2]
+        assert np.abs(found - want[2]).max() < 1e-6
+
+
+def test_numbers_are_ids_too(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "learner", quick())
+    nodes, edges = make_updates(1)[0]
+    numbers = {name: str(i) for i, name in enumerate(nodes.ids)}
+    sides = [np.array([numbers[name] for name in side], object) for side in (edges.source, edges.target)]
+    folder.observe(type(nodes)(np.array([*numbers.values()], object), nodes.labels, features=nodes.features),
+                   type(edges)(*sides))  # fmt: skip
+    from fastapi.testclient import TestClient
+
+    from ergnn.serve.app import make_app
+    from ergnn.serve.service import Service
+
+    with TestClient(make_app(Service(folder.root)), "http://localhost") as client:
+        answer = client.post("/predict", json={"ids": [7, "7", " 7.0"]}).json()
+    assert [row["id"] for row in answer["predictions"]] == ["7"] * 3
+    assert len({tuple(row["probabilities"]) for row in answer["predictions"]}) == 1
+
+
+def test_nothing_learned_yet(tmp_path: Path) -> None:
+    from ergnn.serve.app import make_app
+    from ergnn.serve.service import Service
+
+    folder = LearnerFolder.create(tmp_path / "learner", quick())
+    with TestClient(make_app(Service(folder.root)), "http://localhost") as client:
+        answer = client.post("/predict", json={"ids": ["n0"]})
+        assert (answer.status_code, "nothing has been learned yet" in answer.json()["error"]) == (409, True)
+        assert client.get("/").status_code == 200
+        assert client.get("/metrics").status_code == 200
+        assert client.get("/versions").json()["versions"][0]["nodes"] == 0
+
+
+def test_health_versions_and_documents(reader: TestClient) -> None:
+    assert reader.get("/health").json() == {"status": "ok", "version": 2, "waiting": 0}
+    versions = reader.get("/versions").json()
+    assert [(row["version"], row["current"]) for row in versions["versions"]] == [(0, False), (1, False), (2, True)]
+    paths = reader.get("/openapi.json").json()["paths"]
+    named = {"/predict", "/observe", "/forget", "/rollback", "/versions", "/updates/{id}", "/health", "/metrics"}
+    assert named <= paths.keys()
+    assert "multipart/form-data" in paths["/observe"]["post"]["requestBody"]["content"]
+    page = reader.get("/docs").text
+    assert all(path in page for path in named)
+    assert "http://" not in page.replace("http://localhost", "")
+    assert "https://" not in page
+
+
+def test_new_nodes_of_requests_are_watched(reader: TestClient) -> None:
+    """Figures of drift, calibration and unknown classes, of the version and of requests."""
+
+    def value(name: str) -> float | None:
+        lines = [line for line in reader.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
+        return float(lines[0].split()[1]) if lines else None
+
+    wait_for(lambda: value('ergnn_live{what="nodes"}') is not None)
+    before = value('ergnn_live{what="nodes"}')
+    assert 0 <= value("ergnn_calibration_error") <= 1
+    assert 0 <= value("ergnn_unknown_share") <= 1
+    body = {"nodes": [{"id": "new", "features": {"3": 1.0}}], "edges": [{"source": "new", "target": "n1"}]}
+    assert reader.post("/predict", json=body).status_code == 200
+    wait_for(lambda: value('ergnn_live{what="nodes"}') == before + 1)
+
+
+def wait_for(condition: Any) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,164 @@
+"""The Dockerfile: built and run where docker is; otherwise its instructions are carried out here, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from serve.running import SECONDS
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-for-the-test-of-docker"
+
+
+def instructions() -> Iterator[tuple[str, str]]:
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip():
+            word, _, rest = line.partition(" ")
+            yield word, rest.strip()
+
+
+def sent(path: str) -> bool:
+    """Whether a path is sent to the builder: by the last pattern of .dockerignore that fits."""
+    found = True
+    for line in (ROOT / ".dockerignore").read_text().split():
+        if fnmatch(path, line.removeprefix("!")):
+            found = line.startswith("!")
+    return found
+
+
+def copy_to(app: Path) -> None:
+    """The COPY instructions."""
+    for _, rest in (one for one in instructions() if one[0] == "COPY"):
+        *sources, target = rest.split()
+        for source in sources:
+            assert sent(source), f"{source} is not sent to the builder"
+            if (ROOT / source).is_dir():
+                ignore = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / source, app / target, ignore=ignore, dirs_exist_ok=True)
+            else:
+                shutil.copy(ROOT / source, app / target)
+
+
+def check_installable(app: Path, extras: set[str]) -> str:
+    """That what pip would install is what runs these tests; returns the entry point of the command."""
+    project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/ergnn"]
+    for name in ("readme", "license-files"):
+        files = project["project"][name]
+        assert all((app / file).is_file() for file in ([files] if isinstance(files, str) else files))
+    optional = project["project"]["optional-dependencies"]
+    for text in [*project["project"]["dependencies"], *(text for extra in extras for text in optional[extra])]:
+        need = Requirement(text)
+        if need.marker is None or need.marker.evaluate():
+            assert need.specifier.contains(version(need.name)), text
+    return str(project["project"]["scripts"]["ergnn"])
+
+
+def test_its_instructions(place: Path, tmp_path: Path) -> None:
+    app, programs = tmp_path / "app", tmp_path / "bin"
+    app.mkdir()
+    programs.mkdir()
+    copy_to(app)
+    runs = [rest for word, rest in instructions() if word == "RUN"]
+    assert any(re.search(r"\btorch$", run) for run in runs)
+    (own,) = [match[1] for run in runs if (match := re.fullmatch(r'pip install "\.\[([\w,]+)\]"', run))]
+    module, _, function = check_installable(app, set(own.split(","))).partition(":")
+    script = programs / "ergnn"
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    script.chmod(0o755)
+    learner = tmp_path / "learner"
+    shutil.copytree(place / "base", learner)
+    words = dict(instructions())
+    command = [word.replace("/learner", str(learner)) for word in json.loads(words["CMD"])]
+    port = command[command.index("--port") + 1]
+    assert port == words["EXPOSE"]
+    environment = {**os.environ, **dict(pair.split("=", 1) for pair in shlex.split(words["ENV"]))}
+    environment |= {"PYTHONPATH": str(app / "src"), "PATH": f"{programs}:{os.environ['PATH']}", "ERGNN_TOKEN": TOKEN}
+    with httpx.Client(timeout=SECONDS) as client:
+        server = subprocess.Popen([*command[:-1], "0"], env=environment, stdout=subprocess.PIPE, text=True, cwd=app)
+        try:
+            assert server.stdout is not None
+            found = re.search(r":(\d+)$", server.stdout.readline().strip())
+            assert found
+            url = f"http://127.0.0.1:{found[1]}"
+            check = json.loads(words["HEALTHCHECK"].partition("CMD ")[2])
+            health = [sys.executable, check[1], check[2].replace(f"127.0.0.1:{port}", f"127.0.0.1:{found[1]}")]
+            end = time.monotonic() + SECONDS
+            while subprocess.run(health, capture_output=True).returncode:
+                assert time.monotonic() < end
+                assert server.poll() is None
+            assert client.post(f"{url}/predict", json={"ids": ["n1"]}).status_code == 401
+            headers = {"authorization": f"Bearer {TOKEN}"}
+            answer = client.post(f"{url}/predict", json={"ids": ["n1"]}, headers=headers)
+            assert answer.json()["version"] == 2
+            prometheus = yaml.safe_load((ROOT / "prometheus.yml").read_text())
+            (job,) = prometheus["scrape_configs"]
+            assert client.get(f"{url}{job.get('metrics_path', '/metrics')}", headers=headers).status_code == 200
+        finally:
+            server.terminate()
+            server.wait()
+            server.stdout.close()  # type: ignore[union-attr]
+
+
+def test_compose() -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    service, prometheus = compose["services"]["ergnn"], compose["services"]["prometheus"]
+    from ergnn.cli import make_parser
+
+    options = make_parser().parse_args(service["command"][1:])
+    (job,) = yaml.safe_load((ROOT / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == [f"ergnn:{options.port}"]
+    assert options.token_file == job["authorization"]["credentials_file"] == "/run/secrets/token"
+    assert service["secrets"] == prometheus["secrets"] == list(compose["secrets"])
+    assert service["volumes"][0].endswith(f":{options.folder}")
+    assert all(port.startswith("127.0.0.1:") for one in compose["services"].values() for port in one["ports"])
+    assert (ROOT / prometheus["volumes"][0].split(":")[0]).is_file()
+
+
+def has_docker() -> bool:
+    return bool(shutil.which("docker")) and not subprocess.run(["docker", "info"], capture_output=True).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_docker(), reason="no docker daemon")
+def test_the_image(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "base", tmp_path / "learner")
+    subprocess.run(["docker", "build", "-t", "ergnn-test", str(ROOT)], check=True)
+    mount, user = f"{tmp_path / 'learner'}:/learner", f"{os.getuid()}:{os.getgid()}"
+    command = ["docker", "run", "--rm", "-d", "-P", "-u", user, "-e", f"ERGNN_TOKEN={TOKEN}", "-v", mount, "ergnn-test"]
+    container = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        asked = ["docker", "port", container, "8000/tcp"]
+        address = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[0]
+        url, end = f"http://127.0.0.1:{address.rpartition(':')[2]}", time.monotonic() + SECONDS
+        while True:
+            try:
+                assert httpx.get(f"{url}/health").json()["version"] == 2
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < end
+                time.sleep(0.5)
+    finally:
+        subprocess.run(["docker", "kill", container], check=True, capture_output=True)
