@@ -143,7 +143,8 @@ def test_scores_are_the_values_of_first_choices(name: str) -> None:
     context = example_context()
     selector = SELECTORS.create(name)
     scores = dict(zip(context.nodes.tolist(), selector.score(context).tolist(), strict=True))
-    for v, score in zip(*(part.tolist() for part in (selector.select(context).nodes, selector.select(context).scores))):
+    selection = selector.select(context)
+    for v, score in zip(selection.nodes.tolist(), selection.scores.tolist(), strict=True):
         same_class = [scores[u] for u in scores if context.graph.y[u] == context.graph.y[v]]
         assert score == pytest.approx(max(same_class))
 
