@@ -69,11 +69,11 @@ class PackNet(MaskMethod):
     trained further and frozen. Nodes of task t are predicted with the weights of tasks 1 to t.
 
     Args:
-        prune: fraction of the free weights that a task leaves to later tasks.
+        prune: fraction of the free weights that a task leaves to later tasks (0.5 to 0.75 in the paper).
         retrain: fraction of a task's epochs that follow pruning (a third in the paper).
     """
 
-    def __init__(self, prune: float = 0.5, retrain: float = 0.3) -> None:
+    def __init__(self, prune: float = 0.75, retrain: float = 0.3) -> None:
         for name, value in (("prune", prune), ("retrain", retrain)):
             if not 0.0 < value < 1.0:
                 raise InputError(f"{name} is {value}; it must lie between 0 and 1")
