@@ -1,4 +1,4 @@
-"""Shared fixtures: no downloads, one thread, and access to external data sets."""
+"""Shared fixtures and settings: no downloads, one thread, no deadlines, and access to external data sets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+
+try:
+    from hypothesis import settings
+except ImportError:  # the GPU tests run without it
+    pass
+else:  # a shared machine can be slow at any time
+    settings.register_profile("no-deadline", deadline=None)
+    settings.load_profile("no-deadline")
 
 
 @pytest.fixture(autouse=True, scope="session")

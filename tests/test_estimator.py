@@ -320,7 +320,7 @@ def test_per_task_heads_need_the_task(stream: TaskStream) -> None:
     graph = stream[1].graph
     assert set(made.predict(graph, task=0)) <= {0, 1}
     assert made.score(graph, stream[1].test, task=1) > 0.5
-    with pytest.raises(InputError, match="needs to know the task"):
+    with pytest.raises(InputError, match="requires the task"):
         made.predict(graph)
 
 

@@ -1,4 +1,4 @@
-"""The learner: predictions, states that can be gone on from, learning side by side, and clear errors."""
+"""The learner: predictions, saved states, training side by side, and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def assert_same(a: Learner, b: Learner, *, exact: bool = True) -> None:
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("backbone", ["gat", "sgc"])
-def test_probabilities_are_the_softmax_of_the_models_own_scores(stream: TaskStream, backbone: str, head: str):
+def test_probabilities_are_the_softmax_of_the_scores(stream: TaskStream, backbone: str, head: str):
     learner = learn(Learner(backbone, head=head, epochs=3), stream)
     graph, nodes = stream[2].graph, torch.tensor([5, 0, 17, 5])
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_probabilities_are_the_softmax_of_the_models_own_scores(stream: TaskStre
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_evaluation_is_the_share_of_right_predictions_in_the_latest_graph(stream: TaskStream, head: str):
+def test_evaluation_is_the_accuracy_in_the_latest_graph(stream: TaskStream, head: str):
     learner = learn(Learner("gcn", head=head, epochs=30), stream)
     for task in stream:
         for split in ("train", "val", "test"):
@@ -72,12 +72,12 @@ def test_evaluation_is_the_share_of_right_predictions_in_the_latest_graph(stream
     assert learner.evaluate(stream[0], metric="micro-f1") == pytest.approx(learner.evaluate(stream[0]))
 
 
-def test_a_learner_learns(stream: TaskStream):
+def test_accuracy_is_far_above_chance(stream: TaskStream):
     learner = Learner("mlp", epochs=100).observe(stream[0])
     assert learner.evaluate(stream[0], "train") > 0.9
 
 
-def test_no_nodes_are_no_rows(stream: TaskStream):
+def test_predictions_for_no_nodes_are_empty(stream: TaskStream):
     learner = Learner("sgc", epochs=1).observe(stream[0])
     assert learner.predict_proba(torch.empty(0, dtype=torch.long), 0).shape == (0, 2)
 
@@ -95,7 +95,7 @@ STATES = [
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize(("head", "options"), STATES, ids=lambda value: str(value))
-def test_going_on_from_a_saved_state_gives_the_same_bits(head: str, options: dict, sparse: bool):
+def test_continuing_from_a_saved_state_gives_the_same_bits(head: str, options: dict, sparse: bool):
     graph = random_graph(n=60, f=6, classes=6, seed=1, sparse=sparse)
     stream = TaskStream.from_classes(graph)
 
@@ -108,7 +108,10 @@ def test_going_on_from_a_saved_state_gives_the_same_bits(head: str, options: dic
     torch.save(state, file)
     unbroken.observe(stream[2])
     file.seek(0)
-    for saved in (torch.load(file, weights_only=True), state):  # the state is a copy: going on has not touched it
+    for saved in (
+        torch.load(file, weights_only=True),
+        state,
+    ):  # the state is a copy, which later training does not change
         resumed = make(0)
         resumed.load_state_dict(saved)
         assert resumed.num_tasks == 2
@@ -121,7 +124,7 @@ def test_a_loaded_state_predicts_in_a_given_graph_and_can_be_saved_again(stream:
     learner = learn(Learner("sgc", epochs=2), stream[:1])
     loaded = Learner("sgc", epochs=2)
     loaded.load_state_dict(learner.state_dict())
-    with pytest.raises(InputError, match="this learner has no graph; give one to set_graph, or to predict"):
+    with pytest.raises(InputError, match="this learner has no graph; pass one to predict, or call set_graph"):
         loaded.predict(stream[0].test, 0)
     expected = learner.predict_proba(stream[0].test, 0)
     assert torch.equal(loaded.predict_proba(stream[0].test, 0, graph=stream[0].graph), expected)
@@ -138,7 +141,7 @@ def test_states_of_another_schema_or_head_are_refused(stream: TaskStream):
         Learner("sgc", head="shared").load_state_dict(state)
 
 
-def test_a_state_does_not_disturb_the_callers_random_numbers(stream: TaskStream):
+def test_saving_and_loading_do_not_change_the_global_generator(stream: TaskStream):
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
@@ -147,7 +150,7 @@ def test_a_state_does_not_disturb_the_callers_random_numbers(stream: TaskStream)
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_does_not(stream: TaskStream):
+def test_only_equal_seeds_give_the_same_bits(stream: TaskStream):
     a, b, c = (learn(Learner("gat", epochs=4, seed=seed, selector="im"), stream) for seed in (3, 3, 4))
     assert_same(a, b)
     assert not torch.equal(a.model.convs[0].lin.weight, c.model.convs[0].lin.weight)
@@ -155,7 +158,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(stream: TaskStre
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sgc", "mlp"])
 @pytest.mark.parametrize("head", HEADS)
-def test_learning_side_by_side_is_the_same_as_alone(stream: TaskStream, backbone: str, head: str):
+def test_learners_side_by_side_equal_single_learners(stream: TaskStream, backbone: str, head: str):
     other = TaskStream.from_classes(random_graph(n=50, f=6, classes=6, seed=9), class_order=[5, 0, 3, 1, 4, 2])
     settings = [(0, "mf", stream), (1, "cm*", other), (2, "random", stream), (3, "im", other)]
 
@@ -181,7 +184,7 @@ UNLIKE = {
 
 
 @pytest.mark.parametrize("unlike", UNLIKE)
-def test_learners_that_cannot_share_a_program_still_learn_as_they_would_alone(stream: TaskStream, unlike: str):
+def test_learners_that_cannot_be_stacked_equal_single_learners(stream: TaskStream, unlike: str):
     made = [[Learner("gcn", **{"epochs": 3, "seed": 1, **options}) for options in UNLIKE[unlike]] for _ in range(2)]
     for task in stream:
         observe_together(made[0], [task] * len(made[0]))
@@ -189,7 +192,7 @@ def test_learners_that_cannot_share_a_program_still_learn_as_they_would_alone(st
         assert_same(learn(one, stream), same, exact=False)
 
 
-def test_learners_at_different_places_of_their_streams_learn_as_they_would_alone(stream: TaskStream):
+def test_learners_at_different_tasks_equal_single_learners(stream: TaskStream):
     made = [[Learner("gat", epochs=3, seed=i) for i in range(2)] for _ in range(2)]
     for ahead, _ in made:
         ahead.observe(stream[0])
@@ -200,7 +203,7 @@ def test_learners_at_different_places_of_their_streams_learn_as_they_would_alone
         assert_same(one, same, exact=False)
 
 
-class Theirs(nn.Module):
+class ThirdPartyModule(nn.Module):
     """Any module with ``forward(x, adj)``."""
 
     def __init__(self, outputs: int) -> None:
@@ -213,8 +216,8 @@ class Theirs(nn.Module):
 
 
 @pytest.mark.parametrize(("head", "outputs"), [("shared", 2), ("per-task", 6), ("growing", 6)])
-def test_somebody_elses_module_learns_with_every_head(stream: TaskStream, head: str, outputs: int):
-    module = Theirs(outputs)
+def test_a_third_party_module_learns_with_every_head(stream: TaskStream, head: str, outputs: int):
+    module = ThirdPartyModule(outputs)
     before = module.linear.weight.detach().clone()
     learner = learn(Learner(module, head=head, epochs=60, lr=0.05, selector="mf", class_balance="none"), stream)
     assert learner.evaluate(stream[2], "train") > 0.6
@@ -223,19 +226,19 @@ def test_somebody_elses_module_learns_with_every_head(stream: TaskStream, head: 
         scores = learner.model.module(stream[2].graph.x, stream[2].graph.edge_index)[:4]
     first = 0 if head == "shared" else 4
     torch.testing.assert_close(learner.predict_proba(torch.arange(4), 2), scores[:, first : first + 2].softmax(1))
-    again = Learner(Theirs(outputs), head=head, lr=0.05, selector="mf")
+    again = Learner(ThirdPartyModule(outputs), head=head, lr=0.05, selector="mf")
     again.load_state_dict(learner.state_dict(), graph=stream[2].graph)
     assert torch.equal(again.predict(stream[0].test, 0), learner.predict(stream[0].test, 0))
 
 
-def test_a_module_with_too_few_outputs_or_no_embedding_says_so(stream: TaskStream):
+def test_a_module_with_too_few_outputs_or_without_embed_is_refused(stream: TaskStream):
     with pytest.raises(InputError, match=r"2 outputs, but 4 are needed"):
-        learn(Learner(Theirs(2), epochs=1, selector="mf"), stream)
+        learn(Learner(ThirdPartyModule(2), epochs=1, selector="mf"), stream)
     with pytest.raises(InputError, match="embed"):
-        learn(Learner(Theirs(6), epochs=1, selector="mf*"), stream)
+        learn(Learner(ThirdPartyModule(6), epochs=1, selector="mf*"), stream)
 
 
-def test_one_module_may_be_given_to_two_learners(stream: TaskStream):
+def test_one_module_can_be_passed_to_two_learners(stream: TaskStream):
     module = GCN(6)
     pair = [Learner(module, epochs=3, seed=seed, selector="mf") for seed in (0, 1)]
     observe_together(pair, [stream[0], stream[0]])
@@ -243,7 +246,7 @@ def test_one_module_may_be_given_to_two_learners(stream: TaskStream):
     assert_same(Learner(module, epochs=3, seed=1, selector="mf").observe(stream[0]), pair[1], exact=False)
 
 
-def test_a_backbone_that_came_with_a_head_is_refused(stream: TaskStream):
+def test_a_backbone_that_already_has_a_head_is_refused(stream: TaskStream):
     with pytest.raises(InputError, match="without out_channels"):
         Learner(GCN(6, 2)).observe(stream[0])
 
@@ -259,31 +262,31 @@ def test_only_influence_on_test_nodes_makes_a_learner_leaky(stream: TaskStream):
     assert not Learner("sgc", "joint").leaky
 
 
-def test_history_says_what_each_task_was_learned_from(stream: TaskStream):
+def test_history_records_the_examples_of_each_task(stream: TaskStream):
     learner = learn(Learner("sgc", epochs=1, selector="cm", per_class=2), stream)
     assert [entry["task"] for entry in learner.history] == [0, 1, 2]
     assert [entry["trained_on"] for entry in learner.history] == [t.train.numel() + 4 * t.id for t in stream]
     assert all(0 <= entry["selection"]["tie_rate"] <= 1 for entry in learner.history)
 
 
-def test_every_epoch_is_told(stream: TaskStream):
+def test_callbacks_are_called_after_every_epoch(stream: TaskStream):
     ticks: list[None] = []
     Learner("sgc", epochs=6).observe(stream[0], callbacks=[EpochCallback(ticks.append)])
     assert len(ticks) == 6
 
 
 def test_tasks_out_of_order_are_refused(stream: TaskStream):
-    with pytest.raises(InputError, match="was given as number 1"):
+    with pytest.raises(InputError, match="next task must be number 1"):
         Learner("sgc").observe(stream[1])
     learner = Learner("sgc", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="was given as number 2"):
+    with pytest.raises(InputError, match="next task must be number 2"):
         learner.observe(stream[0])
     with pytest.raises(InputError, match="has not been learned"):
         learner.evaluate(stream[1])
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_another_number_of_features_is_refused(stream: TaskStream, resumed: bool):
+def test_a_different_number_of_features_is_refused(stream: TaskStream, resumed: bool):
     learner = Learner("sgc", epochs=1).observe(stream[0])
     if resumed:
         state, learner = learner.state_dict(), Learner("sgc")
@@ -294,11 +297,11 @@ def test_another_number_of_features_is_refused(stream: TaskStream, resumed: bool
         learner.observe(wider)
 
 
-def test_predictions_need_a_task_learned_its_number_and_nodes_that_are_there(stream: TaskStream):
+def test_predictions_require_a_learned_task_and_existing_nodes(stream: TaskStream):
     with pytest.raises(InputError, match="not observed a task"):
         Learner("sgc").predict(torch.tensor([0]), 0)
     learner = Learner("sgc", epochs=1).observe(stream[0])
-    with pytest.raises(InputError, match="needs to know the task"):
+    with pytest.raises(InputError, match="requires the task"):
         learner.predict(torch.tensor([0]))
     for number in (1, -1):
         with pytest.raises(InputError, match=f"task number {number} has not been learned"):
@@ -328,10 +331,10 @@ def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
         ({"weight_decay": -1.0}, "0 or more"),
         ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
         ({"selectr": "mf"}, "no option 'selectr'"),
-        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "already an instance"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "is an instance"),
     ],
 )
-def test_bad_options_are_refused_at_once(options: dict, message: str):
+def test_invalid_options_are_refused_by_the_constructor(options: dict, message: str):
     with pytest.raises(InputError, match=message):
         Learner(**options)
 

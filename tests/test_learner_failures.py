@@ -1,4 +1,4 @@
-"""A task is learned as a whole or not at all, and what cannot work says so."""
+"""Failures do not change the learner, and errors explain what is wrong."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def stream() -> TaskStream:
     return make_stream("cora", split="seeded", edges="own").stream
 
 
-class OwnModel(nn.Module):
-    """Somebody's own network."""
+class UserModel(nn.Module):
+    """A user-defined network."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class OwnModel(nn.Module):
 
 
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
-def test_a_failed_task_leaves_the_learner_as_it_was(stream: TaskStream, head: str) -> None:
+def test_a_failed_task_does_not_change_the_learner(stream: TaskStream, head: str) -> None:
     def learner() -> Learner:
         return Learner("gcn", "replay", selector="mf", head=head, epochs=5)
 
@@ -53,7 +53,7 @@ def test_a_failed_task_leaves_the_learner_as_it_was(stream: TaskStream, head: st
         assert torch.equal(p, q)
 
 
-def test_a_failure_at_the_first_task_leaves_nothing_behind(stream: TaskStream) -> None:
+def test_a_failed_first_task_does_not_change_the_learner(stream: TaskStream) -> None:
     learner = Learner("gcn", "finetune", lr=1e30, epochs=5)
     with pytest.raises(DivergedError, match=r"lr = 1e\+30; use a smaller lr"):
         learner.observe(stream[0])
@@ -63,29 +63,29 @@ def test_a_failure_at_the_first_task_leaves_nothing_behind(stream: TaskStream) -
 
 
 @pytest.mark.parametrize(("method", "options"), [("replay", {"selector": "im"}), ("ewc", {}), ("gem", {})])
-def test_own_models_take_every_method_on_sparse_features(
+def test_custom_models_support_every_method_on_sparse_features(
     stream: TaskStream, method: str, options: dict[str, str]
 ) -> None:
-    learner = Learner(OwnModel(2), method, head="shared", epochs=3, **options)
+    learner = Learner(UserModel(2), method, head="shared", epochs=3, **options)
     for task in stream[:2]:
         learner.observe(task)
     assert 0.0 <= learner.evaluate(stream[0]) <= 1.0
 
 
 @pytest.mark.parametrize("name", ["in_channels", "out_channels"])
-def test_sizes_that_follow_from_the_tasks_are_not_options(name: str) -> None:
+def test_sizes_that_the_tasks_determine_are_not_options(name: str) -> None:
     with pytest.raises(InputError, match=f"contains '{name}', which the tasks determine"):
         Learner("gat", backbone_options={name: 5})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31, 1.5, "1"])
-def test_a_seed_is_a_number_in_range(seed: object) -> None:
+def test_seeds_out_of_range_are_refused(seed: object) -> None:
     with pytest.raises(InputError, match="seed is"):
         Learner("gat", seed=seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("nodes", [torch.tensor(3), torch.tensor([0.5]), torch.tensor([True]), [1, 2]])
-def test_nodes_to_predict_are_a_vector_of_ids(stream: TaskStream, nodes: object) -> None:
+def test_nodes_to_predict_must_be_a_vector_of_ids(stream: TaskStream, nodes: object) -> None:
     learner = Learner("sgc", "finetune", epochs=1).observe(stream[0])
     with pytest.raises(InputError, match="vector of node ids"):
         learner.predict(nodes, task=0)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_a_state_of_another_method_or_backbone_is_refused(stream: TaskStream) ->
         (["--lr", "1e30", "--epochs", "2", "--seeds", "1", "--split", "seeded"], "training diverged"),
     ],
 )
-def test_the_command_line_takes_nothing_by_halves(
+def test_the_command_line_refuses_invalid_arguments(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Learning a task as one transaction: callbacks, own losses and penalties, failures and interruptions."""
+"""Learning a task as one transaction: callbacks, custom losses and penalties, failures and interruptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ergnn.training import TaskProgress
 from graphs import random_graph
 
 
-class Diary(Callback):
+class Recorder(Callback):
     def __init__(self) -> None:
         self.lines: list[Any] = []
 
@@ -42,9 +42,9 @@ class Diary(Callback):
         self.lines.append(("failed", type(error).__name__, learner.num_tasks))
 
 
-def test_callbacks_are_told_in_order_and_the_losses_are_those_of_the_objective():
+def test_callbacks_are_called_in_order_with_the_losses_of_the_objective():
     task = TaskStream.from_classes(random_graph(n=48, classes=4))[0]
-    diary, learner = Diary(), Learner("gcn", selector="mf", epochs=3, backbone_options={"dropout": 0.0})
+    diary, learner = Recorder(), Learner("gcn", selector="mf", epochs=3, backbone_options={"dropout": 0.0})
     learner.observe(task, callbacks=[diary])
     kinds = [line[0] for line in diary.lines]
     assert kinds == ["begin", "epoch", "epoch", "epoch", "selection", "end"]
@@ -58,13 +58,13 @@ def test_callbacks_are_told_in_order_and_the_losses_are_those_of_the_objective()
     assert diary.lines[3][2] == pytest.approx(loss.item(), rel=1e-5), "two steps are made before the third loss"
 
 
-def test_an_error_in_a_callback_leaves_the_learner_as_it_was():
-    class Angry(Diary):
+def test_an_error_in_a_callback_does_not_change_the_learner():
+    class FailingRecorder(Recorder):
         def on_epoch_end(self, learner, progress):
             raise RuntimeError("no more")
 
     stream = TaskStream.from_classes(random_graph(n=48, classes=4))
-    learner, angry = Learner("gcn", epochs=3).observe(stream[0]), Angry()
+    learner, angry = Learner("gcn", epochs=3).observe(stream[0]), FailingRecorder()
     before = {name: value.clone() for name, value in learner.model.state_dict().items()}
     with pytest.raises(RuntimeError, match="no more"):
         learner.observe(stream[1], callbacks=[angry])
@@ -85,7 +85,7 @@ def test_an_error_in_a_callback_leaves_the_learner_as_it_was():
     ],
 )
 @pytest.mark.parametrize("head", ["growing", "per-task"])
-def test_a_task_goes_on_where_it_was_interrupted_to_the_same_bits(method: str, options: dict[str, Any], head: str):
+def test_resuming_a_task_gives_the_same_bits(method: str, options: dict[str, Any], head: str):
     stream = TaskStream.from_classes(random_graph(n=72, classes=6))
     results = []
     for stop in (None, 1, 4):
@@ -109,7 +109,7 @@ def test_a_task_goes_on_where_it_was_interrupted_to_the_same_bits(method: str, o
 
 
 class Normalized(nn.Module):
-    """A user's own network with running statistics."""
+    """A user-defined network with running statistics."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Normalized(nn.Module):
         return self.last(self.norm(self.first(x, adj)).relu(), adj)
 
 
-def test_a_resumed_task_has_the_buffers_of_a_users_own_module() -> None:
+def test_resuming_a_task_restores_the_buffers_of_a_custom_module() -> None:
     stream = TaskStream.from_classes(random_graph(n=72, classes=6))
     torch.manual_seed(0)
     module = Normalized(stream.num_features)
@@ -139,24 +139,24 @@ def test_a_resumed_task_has_the_buffers_of_a_users_own_module() -> None:
         assert torch.equal(value, broken.model.state_dict()[name]), name
 
 
-def test_callbacks_follow_each_of_several_learners_with_its_own_loss_and_state() -> None:
+def test_callbacks_receive_the_loss_and_state_of_each_learner() -> None:
     stream = TaskStream.from_classes(random_graph(n=48, classes=4))
 
     def make(seed: int) -> Learner:
         return Learner("gcn", "finetune", epochs=3, seed=seed)
 
-    diary, learners = Diary(), [make(seed) for seed in range(3)]
+    diary, learners = Recorder(), [make(seed) for seed in range(3)]
     states: dict[int, Any] = {}
 
-    class Keeps(Callback):
+    class StateRecorder(Callback):
         def on_epoch_end(self, learner, progress):
             if progress.epoch == 2:
                 states[learner.seed] = progress.state_dict()
 
-    observe_together(learners, [stream[0]] * 3, [diary, Keeps()])
+    observe_together(learners, [stream[0]] * 3, [diary, StateRecorder()])
     assert [line[0] for line in diary.lines] == ["begin"] * 3 + ["epoch"] * 9 + ["end"] * 3
     for seed, learner in enumerate(learners):
-        alone = Diary()
+        alone = Recorder()
         make(seed).observe(stream[0], callbacks=[alone])
         losses = [line[2] for line in alone.lines if line[0] == "epoch"]
         assert [line[2] for line in diary.lines[3:12]][seed::3] == pytest.approx(losses, rel=1e-5)
@@ -165,7 +165,7 @@ def test_callbacks_follow_each_of_several_learners_with_its_own_loss_and_state()
             torch.testing.assert_close(resumed.model.state_dict()[name], value, rtol=1e-4, atol=1e-6)
 
 
-class Shrinks(Finetune):
+class QuadraticPenalty(Finetune):
     """A quadratic penalty on all parameters."""
 
     def penalty(self, params: dict[str, Tensor]) -> Tensor:
@@ -173,11 +173,11 @@ class Shrinks(Finetune):
 
 
 @pytest.mark.parametrize("head", ["shared", "per-task"])
-def test_a_quadratic_penalty_is_weight_decay(head: str) -> None:
+def test_a_quadratic_penalty_equals_weight_decay(head: str) -> None:
     stream = TaskStream.from_classes(random_graph(n=48, classes=4))
     options: dict[str, Any] = {"head": head, "epochs": 5, "optimizer": "sgd", "lr": 0.1}
     learners = (
-        Learner("gcn", Shrinks(), weight_decay=0.0, **options),
+        Learner("gcn", QuadraticPenalty(), weight_decay=0.0, **options),
         Learner("gcn", "finetune", weight_decay=0.1, **options),
     )
     for learner in learners:
@@ -187,16 +187,16 @@ def test_a_quadratic_penalty_is_weight_decay(head: str) -> None:
         torch.testing.assert_close(learners[1].model.state_dict()[name], value)
 
 
-class Margin(Finetune):
-    """A loss of one's own: squared distance of the right output's score from 1."""
+class MarginLoss(Finetune):
+    """A custom loss: squared difference between the score of the correct output and 1."""
 
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
         return (logits.gather(1, targets.unsqueeze(1)).squeeze(1) - 1.0).square()
 
 
-def test_training_influence_and_fisher_information_use_the_methods_own_loss() -> None:
+def test_training_influence_and_fisher_information_use_the_loss_of_the_method() -> None:
     task = TaskStream.from_classes(random_graph(n=48, classes=4))[0]
-    learner = Learner("gcn", Margin(), epochs=40, lr=0.05, backbone_options={"dropout": 0.0}).observe(task)
+    learner = Learner("gcn", MarginLoss(), epochs=40, lr=0.05, backbone_options={"dropout": 0.0}).observe(task)
     logits = learner.model.eval()(task.graph.dense_x(), task.graph.edge_index)
     right = logits[task.train].gather(1, task.targets(task.train).unsqueeze(1)).squeeze(1)
     assert float((right.detach() - 1.0).square().mean()) < 0.05, "training minimized it"
@@ -213,7 +213,7 @@ def test_training_influence_and_fisher_information_use_the_methods_own_loss() ->
     torch.testing.assert_close(own, torch.stack(grads).square().sum(0), rtol=1e-4, atol=1e-7)
 
 
-def test_a_learner_on_the_cpu_never_asks_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_on_the_cpu_does_not_initialize_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     def wake(*args: object) -> None:
         raise AssertionError("a GPU was initialized")
 
@@ -226,7 +226,7 @@ def test_a_learner_on_the_cpu_never_asks_for_a_gpu(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("part", ["model", "method", "history", "classes"])
-def test_a_state_that_does_not_fit_leaves_the_learner_as_it_was(part: str) -> None:
+def test_loading_an_invalid_state_does_not_change_the_learner(part: str) -> None:
     stream = TaskStream.from_classes(random_graph(n=72, classes=6))
     learner, other = Learner("gcn", epochs=2), Learner("gcn", epochs=2, seed=5)
     learner.observe(stream[0])
@@ -241,7 +241,7 @@ def test_a_state_that_does_not_fit_leaves_the_learner_as_it_was(part: str) -> No
     learner.observe(stream[1])
 
 
-def test_nodes_that_a_learner_knows_may_be_learned_again_moved_and_forgotten() -> None:
+def test_known_nodes_can_be_relearned_remapped_and_forgotten() -> None:
     stream = TaskStream.from_classes(random_graph(n=72, classes=6))
     learner = Learner("gcn", "replay", selector="mf", per_class=3, epochs=2).observe(stream[0])
     again = replace(stream[0], id=1)

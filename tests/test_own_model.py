@@ -76,7 +76,7 @@ def test_tasks_may_differ_in_their_number_of_classes(sizes: tuple[int, ...], hea
     [
         ("per-task", 6, r"GCN has 6 outputs, but 7 are needed.*\(2 \+ 2 \+ 3\); build it with 7 outputs"),
         ("growing", 6, r"GCN has 6 outputs, but 7 are needed"),
-        ("shared", 3, r"task 3 .*a task of 3 classes does not fit the shared head of 2 outputs.*head='per-task'"),
+        ("shared", 3, r"task 3 .*a task with 3 classes does not fit the shared head of 2 outputs.*head='per-task'"),
     ],
 )
 def test_a_module_with_too_few_outputs_is_refused_before_the_first_task(

@@ -1,4 +1,4 @@
-"""Learning from batches over drawn neighbors, by the learner's own door."""
+"""Training the learner on batches with sampled neighbors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def equal(a: Learner, b: Learner) -> bool:
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("head", ["per-task", "growing"])
-def test_a_fanout_of_the_largest_degree_learns_what_exact_batches_learn(backbone: str, head: str) -> None:
+def test_a_fanout_of_the_largest_degree_equals_exact_batches(backbone: str, head: str) -> None:
     sampled, exact = (learner(backbone, head=head, fanout=fanout) for fanout in ((1000, 1000), None))
     for task in stream():
         sampled.observe(task)
@@ -56,7 +56,7 @@ def test_a_fanout_of_the_largest_degree_learns_what_exact_batches_learn(backbone
 
 
 @pytest.mark.parametrize("with_replacement", [False, True])
-def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(with_replacement: bool) -> None:
+def test_only_equal_seeds_give_the_same_bits(with_replacement: bool) -> None:
     made = [learner(seed=seed, with_replacement=with_replacement) for seed in (1, 1, 2)]
     for one in made:
         for task in stream():
@@ -65,12 +65,12 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(with_replace
     assert not equal(made[0], made[2])
 
 
-def test_drawing_fewer_neighbors_is_not_drawing_all() -> None:
+def test_sampling_fewer_neighbors_changes_the_result() -> None:
     first = stream()[0]
     assert not equal(learner().observe(first), learner(fanout=None).observe(first))
 
 
-def test_a_task_that_was_interrupted_goes_on_to_the_same_bits() -> None:
+def test_resuming_a_task_gives_the_same_bits() -> None:
     tasks = stream()
     whole, broken = learner(epochs=6), learner(epochs=6)
     for one in (whole, broken):
@@ -89,8 +89,8 @@ def test_a_task_that_was_interrupted_goes_on_to_the_same_bits() -> None:
     assert equal(whole, broken)
 
 
-def test_batches_mix_the_task_and_what_is_remembered_as_exact_ones_do() -> None:
-    """Indices, weights and targets are MiniBatches' own; only what lies around the nodes is drawn."""
+def test_batches_have_the_examples_of_exact_batches() -> None:
+    """Indices, weights and targets are those of MiniBatches; only neighbors are sampled."""
     task = stream()[0]
     made = learner().observe(task)
     assert made.model is not None
@@ -106,20 +106,20 @@ def test_batches_mix_the_task_and_what_is_remembered_as_exact_ones_do() -> None:
             assert torch.equal(a.examples[0].nodes, b.examples[0].nodes)  # type: ignore[attr-defined]
 
 
-def test_neighbors_are_drawn_anew_in_every_batch_and_epoch() -> None:
+def test_neighbors_are_sampled_for_every_batch_and_epoch() -> None:
     task = stream()[0]
     made = learner().observe(task)
     assert made.model is not None
     examples = made.examples(task.graph, task.train[:5], 0)
     batches = MiniBatches(SampledObjective(made.model, examples, Sampling((2, 2))), 5, 5, 5)
-    drawn = {
+    samples = {
         tuple(sorted(batch.field.features.value[:, 0].tolist())) for e in range(6) for batch in batches.of_epoch(e)
     }
-    assert len(drawn) == 6
+    assert len(samples) == 6
 
 
 @pytest.mark.parametrize("backbone", [*BACKBONES, "mlp"])
-def test_predictions_layer_by_layer_are_those_on_fields(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = stream()
     made = learner(backbone, head="growing", fanout=None)
     for task in tasks:
@@ -135,7 +135,7 @@ def test_predictions_layer_by_layer_are_those_on_fields(backbone: str, monkeypat
 
 
 @pytest.mark.parametrize("method", ["finetune", "joint", "ewc", "gem", "agem", "mas", "si", "packnet", "piggyback"])
-def test_other_methods_learn_from_drawn_neighbors_too(method: str) -> None:
+def test_other_methods_support_sampled_neighbors(method: str) -> None:
     made = Learner("gcn", method, epochs=2, batch_size=8, fanout=(3, 3), backbone_options={"hidden": 4})
     for task in stream():
         made.observe(task)
@@ -143,7 +143,7 @@ def test_other_methods_learn_from_drawn_neighbors_too(method: str) -> None:
     assert all(bool(torch.isfinite(value).all()) for value in parameters(made))
 
 
-def test_settings_that_do_not_go_together_are_refused() -> None:
+def test_incompatible_settings_are_refused() -> None:
     with pytest.raises(InputError, match=r"fanout is \(5, 5\), but batch_size is not set"):
         Training(fanout=(5, 5))
     with pytest.raises(InputError, match="with_replacement is set, but no neighbors are sampled"):
@@ -151,13 +151,13 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(InputError, match=r"fanout is \(5, 0\)"):
         Training(batch_size=5, fanout=(5, 0))
     made = learner(fanout=(5,))
-    with pytest.raises(InputError, match=r"GAT reads neighbors in 2 layer\(s\)"):
+    with pytest.raises(InputError, match=r"GAT aggregates neighbors in 2 layer\(s\)"):
         made.observe(stream()[0])
     assert made.num_tasks == 0
 
 
 def references(method: str, hook: StepHook, params: dict[str, torch.Tensor], steps: int) -> list[torch.Tensor]:
-    """The memories' gradients that a hook computes in a few steps at the same parameters."""
+    """Return the memory gradients that a hook computes in a few steps at the same parameters."""
     seen: list[torch.Tensor] = []
 
     def kept(memory: Any, params: Any, out: Any = None) -> torch.Tensor:
@@ -172,7 +172,7 @@ def references(method: str, hook: StepHook, params: dict[str, torch.Tensor], ste
 
 
 @pytest.mark.parametrize(("method", "options"), [("gem", {}), ("agem", {}), ("agem", {"sample": 4})])
-def test_memories_sample_their_neighbors_for_each_step_as_batches_do(method: str, options: dict[str, int]) -> None:
+def test_memories_sample_neighbors_at_each_step(method: str, options: dict[str, int]) -> None:
     tasks, batches = stream(), {"epochs": 2, "batch_size": 8, "fanout": (2, 2)}
     made = Learner("gcn", method, per_class=3, backbone_options={"hidden": 4}, **batches, **options)
     for task in tasks[:2]:

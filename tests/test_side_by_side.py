@@ -1,4 +1,4 @@
-"""Seeds side by side on a CPU: every parameter of each is what it is alone, to the last bit, also under Adam."""
+"""Models trained side by side on a CPU have the same parameters as single models, bit for bit, also with Adam."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def assert_same_bits(one: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 def compare(streams: list[TaskStream], backbone: str, head: str, epochs: int) -> None:
-    """A stream for each of some seeds and selectors: together, then one after another."""
+    """Run a stream per seed and selector, first side by side, then one after another."""
 
     def make() -> list[Learner]:
         common = {"head": head, "epochs": epochs, "weight_decay": 5e-4}
@@ -48,28 +48,28 @@ def compare(streams: list[TaskStream], backbone: str, head: str, epochs: int) ->
 
 @pytest.mark.parametrize(("head", "sparse"), [("shared", True), ("per-task", False), ("growing", True)])
 @pytest.mark.parametrize("backbone", [*PAPER, "mlp"])
-def test_streams_learned_side_by_side_have_the_bits_of_each_alone(backbone: str, head: str, sparse: bool) -> None:
+def test_streams_side_by_side_equal_single_streams(backbone: str, head: str, sparse: bool) -> None:
     graphs = [random_graph(n=60, f=7, classes=6, p_edge=0.1, seed=s, sparse=sparse, directed=s == 2) for s in range(4)]
     compare([TaskStream.from_classes(graph) for graph in graphs], backbone, head, epochs=6)
 
 
 @pytest.mark.parametrize("backbone", PAPER)
-def test_cora_streams_side_by_side_have_the_bits_of_each_alone(backbone: str) -> None:
+def test_cora_streams_side_by_side_equal_single_streams(backbone: str) -> None:
     compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, "shared", epochs=4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
 @pytest.mark.parametrize("backbone", PAPER)
-def test_full_cora_streams_side_by_side_have_the_bits_of_each_alone(backbone: str, head: str) -> None:
+def test_full_cora_streams_side_by_side_equal_single_streams(backbone: str, head: str) -> None:
     compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, head, epochs=200)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("models", [2, 5, 17])
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_any_number_of_models_has_the_bits_of_each_alone(name: str, models: int, optimizer: str) -> None:
-    """Sizes that fill no whole vector of the processor, whatever the number of models."""
+def test_any_number_of_stacked_models_equals_single_models(name: str, models: int, optimizer: str) -> None:
+    """Use sizes that do not fill SIMD vectors, for any number of models."""
     parts = [labeled(random_graph(n=30, seed=s % 3, f=5), [0, 3, s, 21], [[0]] * 4, [3], s) for s in range(models)]
     made = [model_of(name, 5, [3], seed=s, dropout=0.5, dtype=torch.float32) for s in range(models)]
     alone, seeds = copy.deepcopy(made), list(range(models))
@@ -81,9 +81,9 @@ def test_any_number_of_models_has_the_bits_of_each_alone(name: str, models: int,
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_a_stacked_step_is_each_models_own_and_counts_once(kind: str) -> None:
+def test_a_stacked_step_equals_single_steps_and_counts_once(kind: str) -> None:
     generator = torch.Generator().manual_seed(0)
-    shapes = [(7, 3), (14, 5), (7, 16)]  # entries by themselves, two heads a model, whole vectors
+    shapes = [(7, 3), (14, 5), (7, 16)]  # single entries, two heads per model, full SIMD vectors
     start = [torch.randn(shape, generator=generator) for shape in shapes]
     grads = [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(5)]
 

@@ -34,7 +34,7 @@ def examples_in(seed: int, dtype: torch.dtype = torch.float64, sparse: bool = Fa
 
 
 def plain_training(model: Backbone, examples: Examples, training: Training) -> None:
-    """The loop that anybody would write with PyG; the second head takes no part, so that it must not decay."""
+    """Train with a standard PyG loop; the second head is unused, so it must not decay."""
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     optimizer = kinds[training.optimizer](model.parameters(), lr=training.lr, weight_decay=training.weight_decay)
     x = examples.graph.dense_x().to(next(model.parameters()).dtype)
@@ -55,7 +55,7 @@ def assert_same_parameters(one: torch.nn.Module, other: torch.nn.Module, toleran
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_training_is_what_a_plain_loop_on_pyg_does(name: str, settings: str) -> None:
+def test_training_equals_a_plain_loop_with_pyg(name: str, settings: str) -> None:
     examples = examples_in(1)
     model = model_of(name, 8, [3, 3], seed=4)
     start, plain = copy.deepcopy(model), copy.deepcopy(model)
@@ -69,7 +69,7 @@ def test_training_is_what_a_plain_loop_on_pyg_does(name: str, settings: str) -> 
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_training_in_single_precision_is_equal_to_1e_5(sparse: bool) -> None:
+def test_training_in_single_precision_matches_to_1e_5(sparse: bool) -> None:
     examples = examples_in(2, torch.float32, sparse)
     model = model_of("gcn", 8, [3, 3], dtype=torch.float32)
     plain = copy.deepcopy(model)
@@ -80,7 +80,7 @@ def test_training_in_single_precision_is_equal_to_1e_5(sparse: bool) -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_models_trained_side_by_side_are_each_trained_alone(name: str, dropout: float) -> None:
+def test_models_trained_side_by_side_equal_single_models(name: str, dropout: float) -> None:
     parts = [examples_in(seed) for seed in range(3)]
     models = [model_of(name, 8, [3, 3], seed=s, dropout=dropout) for s in range(3)]
     alone = copy.deepcopy(models)
@@ -90,7 +90,7 @@ def test_models_trained_side_by_side_are_each_trained_alone(name: str, dropout: 
         assert_same_parameters(together, model, 1e-7)
 
 
-def test_somebody_else_s_model_is_trained_by_the_same_loop() -> None:
+def test_a_third_party_model_is_trained_by_the_same_loop() -> None:
     examples = examples_in(0)
     torch.manual_seed(0)
     model = PlainModel(PyGGCN(8, 5, num_layers=2, out_channels=3)).double()
@@ -102,7 +102,7 @@ def test_somebody_else_s_model_is_trained_by_the_same_loop() -> None:
 
 
 def trained(seed: int, task: int = 0, plain: bool = False, others: int = 0) -> Tensor:
-    """Parameters after a training with heavy dropout, in the company of some other models."""
+    """Return parameters after training with strong dropout, stacked with some other models."""
     example = examples_in(0, torch.float32)
     models = [model_of("gat", 8, [3], seed=s, dropout=0.8, dtype=torch.float32) for s in range(1 + others)]
     model: torch.nn.Module = models[0]
@@ -110,14 +110,14 @@ def trained(seed: int, task: int = 0, plain: bool = False, others: int = 0) -> T
         model = PlainModel(models[0])
         model.add_head(3)
         models = [model]  # type: ignore[list-item]
-    torch.rand(seed + 1)  # the global generator has no say
+    torch.rand(seed + 1)  # the result does not depend on the global generator
     objective = make_objective(models, [example] * len(models))
     train(objective, Training(STEPS, lr=0.05), seeds=[seed, *range(50, 50 + others)], task=task)
     return torch.cat([value.detach().flatten() for value in model.parameters()])
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_the_same_seed_gives_the_same_bits_and_another_does_not(plain: bool) -> None:
+def test_only_equal_seeds_give_the_same_bits(plain: bool) -> None:
     first = trained(0, plain=plain)
     assert torch.equal(trained(0, plain=plain), first)
     assert not torch.allclose(trained(1, plain=plain), first, atol=1e-2)
@@ -135,8 +135,8 @@ def test_every_epoch_is_reported_once() -> None:
     assert calls == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_epochs_have_masks_of_their_own() -> None:
-    """With one mask for all, the entries that it drops would never be learned from."""
+def test_epochs_have_different_masks() -> None:
+    """With one mask for all epochs, the dropped entries would never be trained on."""
     model = BACKBONES.create("mlp", in_channels=8, out_channels=3, layers=0, dropout=0.9).double()
     before = model.heads[0].weight.detach().clone()
     train(make_objective([model], [examples_in(0)]), Training(60, lr=0.01, optimizer="sgd"), [0], 0)
@@ -160,7 +160,7 @@ def test_only_a_coupled_decay_is_part_of_the_loss() -> None:
         ({"weight_decay": math.nan}, "weight_decay is nan"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(options: dict[str, float], message: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Training(**options)  # type: ignore[arg-type]
 
@@ -180,8 +180,8 @@ def example_rows(name: str, heads: int = 1) -> tuple[Backbone, Examples]:
     return model_of(name, 8, [3] * heads, seed=4), labeled(graph, nodes, place, [3] * heads, seed=1)
 
 
-def drawn_batches(examples: Examples, size: int, own: int, seed: int, epochs: int) -> list[tuple[Tensor, Tensor]]:
-    """The batches' places and weights, as they are described, with the generator that they are drawn by."""
+def expected_batches(examples: Examples, size: int, own: int, seed: int, epochs: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the positions and weights of the batches as documented, with the same generator."""
     others = torch.arange(own, len(examples))[examples.weights[own:] != 0]
     out = []
     for epoch in range(epochs):
@@ -198,15 +198,15 @@ def drawn_batches(examples: Examples, size: int, own: int, seed: int, epochs: in
 
 @pytest.mark.parametrize("own", [23, 14])
 @pytest.mark.parametrize(("name", "heads"), [("mlp", 1), ("mlp", 2), ("gcn", 1), ("sgc", 2)])
-def test_mini_batches_are_what_a_plain_loop_does(name: str, heads: int, own: int) -> None:
+def test_mini_batches_equal_a_plain_loop(name: str, heads: int, own: int) -> None:
     model, examples = example_rows(name, heads)
     plain, start = copy.deepcopy(model), copy.deepcopy(model)
     training = Training(3, lr=0.1, weight_decay=0.01, optimizer="sgd", batch_size=5)
     train(make_objective([model], [examples]), training, seeds=[2], task=1, own=own)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, weight_decay=0.01)
-    for value in plain.parameters():  # a head that a batch does not use decays all the same
+    for value in plain.parameters():  # weight decay also applies to heads that a batch does not use
         value.grad = torch.zeros_like(value)
-    for index, weights in drawn_batches(examples, 5, own, 2 * 1_000_003 + 7919 + 29, epochs=3):
+    for index, weights in expected_batches(examples, 5, own, 2 * 1_000_003 + 7919 + 29, epochs=3):
         part = examples[index]
         optimizer.zero_grad(set_to_none=False)
         scores = [plain(part.graph.x, part.graph.edge_index, head) for head in range(heads)]
@@ -218,7 +218,7 @@ def test_mini_batches_are_what_a_plain_loop_does(name: str, heads: int, own: int
         assert_same_parameters(model, start, 1e-2)
 
 
-def test_an_epoch_goes_once_through_the_task_s_own_and_never_draws_what_weighs_nothing() -> None:
+def test_an_epoch_uses_each_example_of_the_task_once_and_none_of_weight_zero() -> None:
     model, examples = example_rows("mlp")
     weights = torch.cat([torch.full((14,), 0.5 / 14), torch.full((6,), 0.5 / 6), torch.zeros(3)])
     objective = make_objective([model], [examples.weighted(weights)])
@@ -229,7 +229,7 @@ def test_an_epoch_goes_once_through_the_task_s_own_and_never_draws_what_weighs_n
     for epoch in range(2):
         seen = []
         for batch in batches.of_epoch(epoch):
-            own = batch.targets.numel() - 4  # as many others as a batch is large
+            own = batch.targets.numel() - 4  # the batch size is also the number of other examples
             assert own in (4, 2)
             assert float(batch.weights[:own].sum()) == pytest.approx(0.5)
             assert float(batch.weights[own:].sum()) == pytest.approx(0.5)
@@ -244,7 +244,7 @@ def test_an_epoch_goes_once_through_the_task_s_own_and_never_draws_what_weighs_n
 
 
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_a_batch_scores_as_the_whole_does(name: str) -> None:
+def test_scores_of_a_batch_equal_scores_of_all_examples(name: str) -> None:
     model, examples = example_rows(name)
     objective = make_objective([model], [examples])
     index = torch.tensor([3, 0, 17])
@@ -257,7 +257,7 @@ def test_a_batch_scores_as_the_whole_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_parameters_go_by_the_model_s_own_names_and_back(name: str) -> None:
+def test_parameters_convert_to_the_names_of_the_model_and_back(name: str) -> None:
     model = model_of(name, 8, [3, 2], seed=4)
     examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8], [[0], [1], [0]], [3, 2], 1)
     objective = make_objective([model], [examples])
@@ -279,7 +279,7 @@ def test_dropout_in_batches_differs_from_step_to_step() -> None:
     assert bool((model.heads[0].weight != before).any(0).all())
 
 
-def test_batches_are_for_one_model() -> None:
+def test_mini_batches_require_one_model() -> None:
     models = [model_of("mlp", 8, [3], seed=s) for s in range(2)]
     with pytest.raises(InputError, match="2 are trained side by side"):
         train(make_objective(models, [examples_in(0)] * 2), Training(1, batch_size=2), [0, 1], 0)
@@ -288,10 +288,10 @@ def test_batches_are_for_one_model() -> None:
 
 
 def test_a_hook_is_called_before_and_after_every_step() -> None:
-    """It sees the gradient before the step is made, may change it, and sees what the step made of it."""
+    """The hook receives the gradient before the step, can change it, and receives the parameters after the step."""
     events: list[str] = []
 
-    class Halved(StepHook):
+    class HalvedGradient(StepHook):
         def before_step(self, params: dict[str, Tensor]) -> None:
             events.append("before")
             for value in params.values():
@@ -304,7 +304,7 @@ def test_a_hook_is_called_before_and_after_every_step() -> None:
     model, examples = example_rows("gcn")
     slow = copy.deepcopy(model)
     training = Training(4, lr=0.2, weight_decay=0.0, optimizer="sgd")
-    train(make_objective([model], [examples]), training, [0], 0, hook=Halved())
+    train(make_objective([model], [examples]), training, [0], 0, hook=HalvedGradient())
     train(make_objective([slow], [examples]), replace(training, lr=0.1), [0], 0)
     assert events == ["before", "after"] * 4
     assert_same_parameters(model, slow, 1e-9)
@@ -312,7 +312,7 @@ def test_a_hook_is_called_before_and_after_every_step() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 @pytest.mark.parametrize("batch_size", [None, 6])
-def test_an_interrupted_training_goes_on_to_the_same_bits(optimizer: str, batch_size: int | None) -> None:
+def test_resuming_gives_the_same_bits(optimizer: str, batch_size: int | None) -> None:
     training = Training(7, 0.05, 0.01, optimizer, batch_size)
     states, results = [], []
     for resume in (None, 0, 3, 6):
@@ -327,13 +327,13 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(optimizer: str, batch_
         assert all(torch.equal(value, again[name]) for name, value in results[0].items())
 
 
-def test_a_state_of_another_training_is_refused() -> None:
+def test_a_state_of_a_different_training_is_refused() -> None:
     states: list[dict[str, Any]] = []
     model, examples = example_rows("gat")
     objective = make_objective([model], [examples])
     train(objective, Training(3), [0], 0, lambda now: states.append(now.state_dict()))
-    with pytest.raises(InputError, match="was at epoch 3; this one has 2"):
+    with pytest.raises(InputError, match="is at epoch 3; epochs must be 0 to 2"):
         train(objective, Training(2), [0], 0, resume=states[-1])
     other, examples = example_rows("gcn")
-    with pytest.raises(InputError, match="had different parameters"):
+    with pytest.raises(InputError, match="has different parameters"):
         train(make_objective([other], [examples]), Training(3), [0], 0, resume=states[0])

@@ -34,20 +34,20 @@ SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
 SPLITS = ("train", "val", "test")
 CHUNK = 8192
-"""Nodes per chunk of predictions."""
+"""Number of nodes per chunk of predictions."""
 NOTHING_YET = "this learner has not observed a task yet; there is nothing to predict with"
 
 
 class Learner:
-    """A graph neural network that learns one task after another (Algorithm 1, for ``method="replay"``).
+    """A graph neural network that learns a sequence of tasks (Algorithm 1, for ``method="replay"``).
 
-    ``Learner(LearnerConfig(...))``, or its short form: ``Learner("gat", "replay", per_class=1, epochs=100)`` builds the
-    configuration from its arguments.
+    Create it with ``Learner(LearnerConfig(...))``, or with the short form
+    ``Learner("gat", "replay", per_class=1, epochs=100)``, which builds the configuration from its arguments.
 
     Args:
-        config: a :class:`LearnerConfig`, or its ``backbone``: a registered name or a module.
-        method: its ``method``, in the short form.
-        settings: in the short form, the other fields of :class:`LearnerConfig`; other names, such as ``selector`` and
+        config: a :class:`LearnerConfig`; in the short form its ``backbone``, a name or a module.
+        method: in the short form, the ``method`` of the configuration.
+        settings: in the short form, other fields of :class:`LearnerConfig`; other names, such as ``selector`` and
             ``per_class``, are options of the method.
     """
 
@@ -78,15 +78,15 @@ class Learner:
     def observe(
         self, task: Task, *, callbacks: Iterable[Callback] = (), resume: dict[str, Any] | None = None
     ) -> Learner:
-        """Learn a task: train on it (and on the examples that the method adds), then let the method remember.
+        """Learn a task: train on it and on the examples that the method adds, then update the method's memory.
 
         If anything fails, the learner is restored to its state before the task.
 
         Args:
             task: the next task of the stream.
             callbacks: see :mod:`ergnn.callbacks`.
-            resume: the ``state_dict`` of a :class:`~ergnn.training.TaskProgress`, which callbacks receive after each
-                epoch; the result is the same, bit for bit, as without the interruption.
+            resume: ``state_dict`` of a :class:`~ergnn.training.TaskProgress`, which callbacks receive after each epoch;
+                the result is the same bit for bit as without the interruption.
         """
         observe_together([self], [task], callbacks, resume=resume)
         return self
@@ -97,7 +97,7 @@ class Learner:
         return self._graph
 
     def set_graph(self, graph: Graph | None) -> None:
-        """Set the default graph for predictions; with None, every prediction must be given a graph."""
+        """Set the default graph for predictions; with None, every prediction requires a graph."""
         if graph is not None and self.num_features not in (None, graph.num_features):
             raise InputError(
                 f"the graph has {graph.num_features} features; this learner's tasks had {self.num_features}"
@@ -105,12 +105,12 @@ class Learner:
         self._graph = None if graph is None else _on_device(graph, self.device)
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
-        """Replace the ids of remembered nodes by ``mapping`` of them, for use with another graph."""
+        """Apply ``mapping`` to the ids of remembered nodes, for use with another graph."""
         self.method.remap_nodes(mapping)
         self.set_graph(None)
 
     def forget_nodes(self, nodes: Tensor) -> int:
-        """Remove nodes from the method's memory; return how many were removed. Parameters are not changed."""
+        """Remove nodes from the method's memory, and return the number removed; parameters do not change."""
         return self.method.forget_nodes(nodes)
 
     @property
@@ -124,48 +124,48 @@ class Learner:
         return self.method.leaky
 
     def predict_proba(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
-        """Probabilities ``[n, classes]``, columns as in :meth:`classes`.
+        """Return probabilities ``[n, classes]``, with columns as in :meth:`classes`.
 
         Args:
             nodes: node ids.
-            task: number of the task that the nodes belong to; optional with ``head="growing"``.
-            graph: the graph of the nodes, by default that of the latest task.
+            task: number of the task of the nodes; optional with ``head="growing"``.
+            graph: graph of the nodes; by default that of the latest task.
         """
         model, graph = self._ready(graph, task)
         if not isinstance(nodes, Tensor) or nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
             raise InputError("predict: nodes must be a vector of node ids (a 1-d integer tensor)")
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
             raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
-        place, classes = self._columns(task)
+        columns, classes = self._columns(task)
         nodes = nodes.to(self.device)
         out = []
-        many = self.method.trains and prefers_layers(model, graph, nodes)
-        for part in nodes.split(nodes.numel() if many else CHUNK) if nodes.numel() else ():
+        by_layers = self.method.trains and prefers_layers(model, graph, nodes)
+        for part in nodes.split(nodes.numel() if by_layers else CHUNK) if nodes.numel() else ():
             logits = self.method.scores(graph, part, classes)
             if logits is None:
                 heads = self.heads.heads_of(task or 0, part.numel(), self.device)
-                logits = _logits(model, graph, part, heads, many)[:, place]
+                logits = _logits(model, graph, part, heads, by_layers)[:, columns]
             out.append(torch.softmax(logits, dim=1))
-        return torch.cat(out) if out else torch.empty(0, place.numel(), device=self.device)
+        return torch.cat(out) if out else torch.empty(0, columns.numel(), device=self.device)
 
     def classes(self, task: int | None = None) -> Tensor:
-        """The class of each column of :meth:`predict_proba`."""
+        """Return the class of each column of :meth:`predict_proba`."""
         return self._columns(task)[1]
 
     def predict(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
-        """The most probable class of each node."""
+        """Return the most probable class of each node."""
         return self.classes(task)[self.predict_proba(nodes, task, graph).argmax(1)]
 
     def evaluate(
         self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
     ) -> float:
-        """Score on a learned task, in the graph of the latest task (or its own, see :class:`Task`).
+        """Return the score on a learned task, in the graph of the latest task (or its own, see :class:`Task`).
 
         Args:
             task: the task to score on.
             split: ``train``, ``val`` or ``test``.
             metric: ``accuracy`` or ``micro-f1``.
-            task_known: whether only the task's own classes compete; by default True unless the head is ``growing``.
+            task_known: whether only the classes of the task compete; by default True unless the head is ``growing``.
         """
         if task.id >= self.num_tasks:
             raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
@@ -179,22 +179,20 @@ class Learner:
         return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
-        """Nodes of a task (given by number) as examples for this learner's heads, with its method's loss."""
+        """Return nodes of a task (given by number) as examples with the loss of the method."""
         heads = self.heads.heads_of(task, nodes.numel(), nodes.device)
         weights = torch.ones(nodes.numel(), device=nodes.device)
         loss = self.method.loss if overrides(self.method, "loss") else cross_entropy
         return Examples(graph, nodes, heads, self.heads.targets(task, graph.y[nodes]), weights, {}, loss)
 
     def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
-        """Logits ``[n, outputs]`` of the heads for a task's examples, from the current model without dropout."""
+        """Compute the logits ``[n, outputs]`` of nodes of a task with the current model, without dropout."""
         model, graph = self._ready(graph, task)
-        many = prefers_layers(model, graph, nodes)
+        by_layers = prefers_layers(model, graph, nodes)
         heads = self.heads.heads_of(task, nodes.numel(), self.device)
-        step = nodes.numel() if many else CHUNK
-        parts = [
-            _logits(model, graph, nodes[i : i + step], heads[i : i + step], many) for i in range(0, len(nodes), step)
-        ]
-        return torch.cat(parts)
+        step = nodes.numel() if by_layers else CHUNK
+        starts = range(0, len(nodes), step)
+        return torch.cat([_logits(model, graph, nodes[i : i + step], heads[i : i + step], by_layers) for i in starts])
 
     def selection_context(self, task: Task, trained_on: Examples, per_class: int, allow_test: bool) -> SelectionContext:
         assert self.model is not None
@@ -203,7 +201,7 @@ class Learner:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The complete state, made of tensors, numbers and strings only."""
+        """Return the complete state, which consists of tensors, numbers and strings only."""
         return {
             "schema": SCHEMA,
             "num_features": self.num_features,
@@ -257,7 +255,7 @@ class Learner:
         if self.model is None:
             raise InputError(NOTHING_YET)
         if graph is None:
-            raise InputError("this learner has no graph; give one to set_graph, or to predict")
+            raise InputError("this learner has no graph; pass one to predict, or call set_graph")
         if not self.method.reads_edge_weights:
             graph.require_unweighted(f"method {type(self.method).__name__}")
         model = self.model if task is None else self.method.model_for(self.model, task)
@@ -267,11 +265,13 @@ class Learner:
         if self.model is None:
             raise InputError(NOTHING_YET)
         if task is not None and not 0 <= task < len(self.heads.classes):
-            raise InputError(f"task number {task} has not been learned; {len(self.heads.classes)} task(s) have, from 0")
+            raise InputError(
+                f"task number {task} has not been learned; {len(self.heads.classes)} task(s) have, numbered from 0"
+            )
         return self.heads.columns(task, self.device)
 
     def new_model(self, num_features: int) -> nn.Module:
-        """A model with parameters initialized by seed, without heads."""
+        """Create a model without heads, with parameters initialized by the seed."""
         if not isinstance(self.backbone, str):
             module = deepcopy(self.backbone)
             if not hasattr(module, "add_head"):
@@ -290,18 +290,18 @@ class Learner:
 def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_layers: bool) -> Tensor:
     if by_layers and isinstance(model, Backbone):
         return layerwise_logits(model, graph, nodes, heads)
-    blank = torch.zeros_like(nodes)
-    objective = make_objective([model], [Examples(graph, nodes, heads, blank, blank.float())])
+    unused = torch.zeros_like(nodes)
+    objective = make_objective([model], [Examples(graph, nodes, heads, unused, unused.float())])
     with torch.no_grad():
         return objective.logits(objective.parameters())
 
 
 _MOVED: WeakKeyDictionary[Graph, tuple[Any, Graph]] = WeakKeyDictionary()
-"""The graph that was moved last → its device and the versions of its tensors, and the copy."""
+"""The last graph that was moved → its device and the versions of its tensors, and the copy."""
 
 
 def _on_device(graph: Graph, device: torch.device) -> Graph:
-    """Return the graph on a device; the last copy is cached, so that repeated predictions move a graph once."""
+    """Return the graph on a device; the latest copy is cached, so repeated predictions move a graph once."""
     if graph.device == device:
         return graph
     tensors = (graph.x, graph.edge_index, graph.y, graph.edge_weight)
@@ -314,7 +314,7 @@ def _on_device(graph: Graph, device: torch.device) -> Graph:
 
 
 def _device(device: torch.device | str) -> torch.device:
-    """Check early that a device exists."""
+    """Return the device, or raise an error if it is unavailable."""
     try:
         found = torch.device(device)
     except RuntimeError:

@@ -1,5 +1,7 @@
-"""Learning a task as one transaction: prepare, train (several learners side by side if possible), let the method
-remember. If any part fails, the learners are restored."""
+"""Learn a task as one transaction: prepare, train (several learners side by side if possible), update the memory.
+
+If any step fails, the learners are restored.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from ergnn.callbacks.base import Callback, CallbackList
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import Objective, can_stand_side_by_side, make_objective
+from ergnn.engine.objective import Objective, can_be_stacked, make_objective
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
@@ -26,7 +28,7 @@ from ergnn.training import OnEpoch, TaskProgress, train
 
 
 class TrainableLearner(LearnerView, Protocol):
-    """The interface of :class:`ergnn.Learner` that learning a task reads and changes."""
+    """The interface of :class:`ergnn.Learner` for learning a task."""
 
     def new_model(self, num_features: int) -> nn.Module: ...
 
@@ -42,29 +44,29 @@ def observe_together(
     *,
     resume: dict[str, Any] | None = None,
 ) -> None:
-    """Let several learners learn one task each, side by side in stacked tensors if their models allow it.
+    """Train several learners on one task each, side by side in stacked tensors if possible.
 
     Learners with the same backbone, head, training settings and number of tasks are trained side by side; the others,
     and those that use mini-batches, a penalty or a step hook, one after another. Seeds, tasks, selectors and buffers
-    are separate, and each result is the same as alone. If anything fails, all learners are restored.
+    are separate, and each result is the same as when training alone. If anything fails, all learners are restored.
 
     Args:
         callbacks: see :mod:`ergnn.callbacks`; the hooks are called for each learner.
-        resume: the ``state_dict`` of a :class:`TaskProgress`, for a single learner.
+        resume: ``state_dict`` of a :class:`TaskProgress`; for a single learner only.
     """
     if resume is not None and len(learners) != 1:
-        raise InputError(f"resume is for one learner; {len(learners)} were given")
-    followers = CallbackList(callbacks)
+        raise InputError(f"resume requires one learner; {len(learners)} were given")
+    hooks = CallbackList(callbacks)
     before = [snapshot(learner) for learner in learners]
     try:
-        _observe(learners, tasks, followers, resume)
+        _observe(learners, tasks, hooks, resume)
         for learner, task in zip(learners, tasks, strict=True):
-            followers.on_task_end(learner, task, learner.history[-1])
+            hooks.on_task_end(learner, task, learner.history[-1])
     except BaseException as error:  # also Ctrl-C
         for learner, state in zip(learners, before, strict=True):
             restore(learner, state)
         for learner, task in zip(learners, tasks, strict=True):
-            followers.on_task_failed(learner, task, error)
+            hooks.on_task_failed(learner, task, error)
         raise
 
 
@@ -122,7 +124,7 @@ def _objective(
 
 
 def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpoch | None:
-    """Function to call after an epoch of learners side by side; None if no callback needs it."""
+    """Return the function to call after each epoch; None if no callback needs it."""
     if not callbacks.wants_epochs:
         return None
 
@@ -136,7 +138,10 @@ def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpo
 def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
     """Prepare for a task: run checks, add outputs for its classes, and collect the training examples."""
     if task.id != learner.num_tasks:
-        raise InputError(f"{task.name} was given as number {learner.num_tasks + 1}; tasks must be learned in order")
+        raise InputError(
+            f"{task.name} is number {task.id + 1} of its stream, but the next task must be number "
+            f"{learner.num_tasks + 1}; tasks must be learned in order"
+        )
     if not learner.method.reads_edge_weights:
         task.graph.require_unweighted(f"method {type(learner.method).__name__}")
     learner.method.check(task)
@@ -183,7 +188,7 @@ def _finish(learner: LearnerView, task: Task, trained_on: Examples, seconds: flo
 def _groups(
     learners: Sequence[LearnerView], begun: Sequence[tuple[Task, Examples]], rounds: Sequence[list[Examples]]
 ) -> list[list[int]]:
-    """Which learners are trained side by side; those that do not train are in no group."""
+    """Return groups of learners, by index, that are trained side by side; learners that do not train are omitted."""
     groups: list[list[int]] = []
     shapes = [_shape(learner, *begun[i], len(rounds[i])) for i, learner in enumerate(learners)]
     for i, learner in enumerate(learners):
@@ -193,7 +198,7 @@ def _groups(
             lead = learners[group[0]]
             if (
                 not (_trains_alone(lead) or _trains_alone(learner))
-                and can_stand_side_by_side([m for m in (lead.model, learner.model) if m is not None])
+                and can_be_stacked([m for m in (lead.model, learner.model) if m is not None])
                 and shapes[group[0]] == shapes[i]
             ):
                 group.append(i)
@@ -209,7 +214,7 @@ def _trains_alone(learner: LearnerView) -> bool:
 
 
 def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
-    """What learners must have in common to be trained side by side in one program."""
+    """Return the properties that learners must share to be trained side by side."""
     return (
         learner.backbone,
         learner.backbone_options,
@@ -224,7 +229,7 @@ def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) 
 
 
 def snapshot(learner: TrainableLearner) -> dict[str, Any]:
-    """A copy of everything that learning a task changes."""
+    """Copy everything that learning a task changes."""
     return {
         "model": learner.model,
         "parameters": {} if learner.model is None else copied(dict(learner.model.state_dict())),
@@ -252,7 +257,7 @@ def restore(learner: TrainableLearner, state: dict[str, Any]) -> None:
 
 
 def copied(state: Any, device: torch.device | None = None) -> Any:
-    """A copy of a state, optionally on a device (``deepcopy`` does not support sparse tensors)."""
+    """Copy a state, optionally to a device (``deepcopy`` does not support sparse tensors)."""
     if isinstance(state, Tensor):
         return state.clone().to(state.device if device is None else device)
     if isinstance(state, dict):

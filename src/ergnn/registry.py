@@ -32,10 +32,10 @@ from ergnn.errors import InputError, UnknownNameError
 T = TypeVar("T")
 
 REQUIRED: Final = inspect.Parameter.empty
-"""The default of an option that must be given."""
+"""Default of a required option."""
 
 FROM_TASKS = ("in_channels", "out_channels")
-"""Constructor arguments that are not options: the tasks determine them."""
+"""Constructor arguments that are not options, because the tasks determine them."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Option:
 
     Args:
         name: name of the argument.
-        type: the annotation as text, e.g. ``int | None``; ``str`` for a fixed set of strings.
+        type: annotation as text, e.g. ``int | None``; ``str`` for a fixed set of strings.
         default: default value; :data:`REQUIRED` if there is none.
         help: help text from the docstring.
-        choices: the allowed strings, if they are fixed.
-        kinds: the allowed types of a value; empty, so that any value is accepted, if the annotation contains other
-            types than ``bool``, ``int``, ``float``, ``str``, ``dict`` and ``None``.
+        choices: allowed strings, if they are fixed.
+        kinds: allowed types of a value; empty, to accept any value, if the annotation contains types other than
+            ``bool``, ``int``, ``float``, ``str``, ``dict`` and ``None``.
     """
 
     name: str
@@ -71,13 +71,13 @@ class Option:
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Raise an error if a value is not one of a ``Literal``; for constructors called without the registry."""
+    """Raise an error if a value is not among those of a ``Literal``; for constructors called without the registry."""
     if value not in get_args(choices):
         raise UnknownNameError(name, value, get_args(choices))
 
 
 def options_of(factory: Any) -> list[Option]:
-    """The options of a class or function, from its signature and docstring."""
+    """Return the options of a class or function, from its signature and docstring."""
     parameters = inspect.signature(factory).parameters.values()
     texts = _texts(factory)
     kept = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in FROM_TASKS]
@@ -85,7 +85,7 @@ def options_of(factory: Any) -> list[Option]:
 
 
 def argument_texts(doc: str) -> dict[str, str]:
-    """Argument → text, from the ``Args:`` section of a docstring; ``a, b: text`` documents both."""
+    """Map arguments to their texts in the ``Args:`` section of a docstring; ``a, b: text`` documents both."""
     section = re.split(r"\n(?=\S)", inspect.cleandoc(doc).partition("Args:\n")[2])[0]
     found = re.findall(r"^ {4}([\w, ]+): (.+(?:\n {8,}.+)*)", section, flags=re.MULTILINE)
     return {
@@ -109,7 +109,7 @@ class Registry(Generic[T]):
 
     Args:
         kind: kind of the entries in messages, e.g. ``"selector"``.
-        package: the package whose modules are imported on first use; each registers itself.
+        package: package whose modules are imported on first use and register their entries.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -121,7 +121,7 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, name: str, *, aliases: tuple[str, ...] = (), help: str = "") -> Callable[[T], T]:
-        """Class decorator that adds an entry; names must be unique."""
+        """Return a class decorator that adds an entry; names must be unique."""
 
         def decorate(entry: T) -> T:
             wrong = [key for key in (name, *aliases) if key != key.lower() or key.split() != [key]]
@@ -138,7 +138,7 @@ class Registry(Generic[T]):
         return decorate
 
     def resolve(self, name: str) -> str:
-        """The full name of a name or alias (case-insensitive)."""
+        """Return the full name for a name or alias (case-insensitive)."""
         self._load()
         key = str(name).lower()
         key = self._aliases.get(key, key)
@@ -163,7 +163,7 @@ class Registry(Generic[T]):
         return factory(**options)
 
     def options(self, name: str) -> list[Option]:
-        """The options of an entry, in the order of its constructor's arguments."""
+        """Return the options of an entry, in the order of its constructor's arguments."""
         return options_of(self.get(name))
 
     def help(self, name: str) -> str:
@@ -187,7 +187,7 @@ class Registry(Generic[T]):
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True  # already while loading: an entry may look up another
+        self._loaded = True  # set before loading, since an entry may look up another
         try:
             package = import_module(self.package)
             for module in iter_modules(package.__path__):
@@ -198,7 +198,7 @@ class Registry(Generic[T]):
         for point in entry_points(group=f"ergnn.{self.kind.replace(' ', '')}s"):
             try:
                 point.load()
-            except Exception as error:  # of a third-party package; the rest must stay usable
+            except Exception as error:  # in a third-party package; other entries must remain usable
                 warnings.warn(
                     f"the {self.kind} {point.name!r} of another package ({point.value}) cannot be loaded: "
                     f"{type(error).__name__}: {error}",
@@ -207,7 +207,7 @@ class Registry(Generic[T]):
 
 
 def _texts(factory: Any) -> dict[str, str]:
-    """Help texts of a class's arguments, from its docstring and those of its bases."""
+    """Return the help texts of a class's arguments, from its docstring and those of its bases."""
     parts = (
         [part for part in reversed(inspect.getmro(factory)) if part is not object]
         if inspect.isclass(factory)

@@ -18,10 +18,9 @@ DEFAULT_LR = 0.005
 
 
 def resolve(config: LearnerConfig) -> LearnerConfig:
-    """The same configuration with full names, and with ``lr`` and ``weight_decay`` filled in.
+    """Return the configuration with full names and with values for ``lr`` and ``weight_decay``.
 
-    Options of the method that equal the default of its constructor are omitted, so that equivalent configurations
-    compare equal.
+    Options that equal a default of the method's constructor are omitted, so equivalent configurations compare equal.
     """
     method, options = config.method, config.method_options
     if isinstance(method, str):
@@ -31,7 +30,7 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
         defaults = default_options(method)
         options = {name: value for name, value in options.items() if not _same(value, defaults.get(name, ...))}
     elif options:
-        raise InputError(f"option {min(options)!r} needs the name of a method; this method is already an instance")
+        raise InputError(f"option {min(options)!r} requires a method given by name; this method is an instance")
     kind = METHODS.get(method) if isinstance(method, str) else method
     if config.head not in kind.supported_heads:
         name = method if isinstance(method, str) else type(method).__name__
@@ -50,7 +49,7 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
     else:
         source = backbone
         if config.backbone_options:
-            raise InputError("backbone_options need the name of a backbone; this backbone is already an instance")
+            raise InputError("backbone_options require a backbone given by name; this backbone is an instance")
     return replace(
         config,
         backbone=backbone,
@@ -64,18 +63,18 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
 
 
 def default_options(method: str) -> dict[str, Any]:
-    """The options of a registered method, at the defaults of its constructor."""
+    """Return the options of a registered method with the defaults of its constructor."""
     parameters = signature(METHODS.get(method)).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def options_in_effect(config: LearnerConfig) -> dict[str, Any]:
-    """All options of a registered method: the given ones, and defaults for the others."""
+    """Return all options of a registered method: the given ones, and defaults for the others."""
     return {**default_options(config.method), **config.method_options} if isinstance(config.method, str) else {}
 
 
 def make_method(config: LearnerConfig) -> Method:
-    """The method of a resolved configuration; an error about an unknown option lists the allowed ones."""
+    """Create the method of a resolved configuration."""
     if not isinstance(config.method, str):
         return config.method
     method: Method = METHODS.create(config.method, **config.method_options)
@@ -83,7 +82,7 @@ def make_method(config: LearnerConfig) -> Method:
 
 
 def make_training(config: LearnerConfig) -> Training:
-    """The training setup of a resolved configuration."""
+    """Return the training settings of a resolved configuration."""
     assert config.lr is not None
     assert config.weight_decay is not None
     return Training(
@@ -98,5 +97,5 @@ def make_training(config: LearnerConfig) -> Training:
 
 
 def _same(value: Any, default: Any) -> bool:
-    """Whether a value equals the default, including its type; ``True`` is not 1."""
+    """Return whether a value equals the default, including its type; ``True`` is not 1."""
     return type(value) is type(default) and bool(value == default)

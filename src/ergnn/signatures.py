@@ -1,7 +1,7 @@
 """Options of registered methods and of dataclasses, read from their source without importing it.
 
-The command line needs them to parse and explain its arguments, but importing a method imports torch, which takes
-seconds. :meth:`ergnn.registry.Registry.options` gives the same for imported classes; the tests compare the two.
+The command line needs the options to parse and document its arguments, but importing a method imports torch, which
+takes seconds. :meth:`ergnn.registry.Registry.options` returns the same for imported classes; tests compare the two.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _plugins: list[str | Path] = []
 
 
 def add_source(source: str | Path) -> None:
-    """Read options of methods from a further module or file too."""
+    """Also read options of methods from another module or file."""
     _plugins.append(source)
     method_options.cache_clear()
 
 
 @cache
 def method_options() -> dict[str, list[Option]]:
-    """The options of each method by name, for built-in methods, third-party ones with an entry point, and plug-ins.
+    """Return the options of each method by name: built-in methods, third-party entry points and plug-ins.
 
     Methods without source code are omitted; use ``--method-options`` for their options.
     """
@@ -49,7 +49,7 @@ def method_options() -> dict[str, list[Option]]:
 
 
 def dataclass_options(module: str, name: str) -> list[Option]:
-    """The fields of a dataclass of this package as options."""
+    """Return the fields of a dataclass of this package as options."""
     home, node = _defined(_module(module), name)
     texts = merged_texts([ast.get_docstring(node) or ""])
     return [
@@ -72,7 +72,7 @@ class _Module:
         }
 
     def find(self, name: str) -> tuple[_Module, ast.ClassDef | ast.expr] | None:
-        """A class, or the value of a variable, and the module that defines it; imports are followed."""
+        """Return a class, or the value of a variable, and the module that defines it, following imports."""
         for node in self.tree.body:
             if isinstance(node, ast.ClassDef) and node.name == name:
                 return self, node
@@ -93,7 +93,7 @@ def _module(name: str | Path) -> _Module | None:
 
 
 def _source(module: str) -> Path | None:
-    """The source file of a module; only its top-level package is looked up, and nothing is imported."""
+    """Return the source file of a module without importing it; only the top-level package is looked up."""
     top, *rest = module.split(".")
     try:
         spec = find_spec(top)
@@ -114,7 +114,7 @@ def _defined(module: _Module | None, name: str) -> tuple[_Module, ast.ClassDef]:
 
 
 def _registered(node: ast.ClassDef) -> str | None:
-    """The name under which ``@METHODS.register("name")`` registers a class."""
+    """Return the name under which ``@METHODS.register("name")`` registers a class."""
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(REGISTER) and call.args:
             return str(ast.literal_eval(call.args[0]))
@@ -122,7 +122,7 @@ def _registered(node: ast.ClassDef) -> str | None:
 
 
 def _options(module: _Module, node: ast.ClassDef) -> list[Option]:
-    """The constructor arguments of a class or of its nearest base with a constructor."""
+    """Return the constructor arguments of a class or of its nearest base with a constructor."""
     lineage = list(_lineage(module, node))
     texts = merged_texts(ast.get_docstring(part) or "" for _, part in reversed(lineage))
     for home, part in lineage:
@@ -168,13 +168,13 @@ def _union(node: ast.expr) -> list[ast.expr]:
 
 
 def _followed(home: _Module, node: ast.expr) -> ast.expr:
-    """The ``Literal[...]`` that a name refers to, else the name itself."""
+    """Return the ``Literal[...]`` that a name refers to, else the name itself."""
     found = home.find(node.id) if isinstance(node, ast.Name) and node.id not in SIMPLE else None
     return found[1] if found and isinstance(found[1], ast.expr) and _literal(found[1]) else node
 
 
 def _literal(node: ast.expr) -> tuple[Any, ...]:
-    """The values of ``Literal[...]``, or nothing."""
+    """Return the values of ``Literal[...]``; empty for other expressions."""
     if not isinstance(node, ast.Subscript) or ast.unparse(node.value).rpartition(".")[2] != "Literal":
         return ()
     values = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -182,7 +182,7 @@ def _literal(node: ast.expr) -> tuple[Any, ...]:
 
 
 def _value(node: ast.expr | None) -> Any:
-    """A default: its value if it is a literal, else its source text; None for ``field(default_factory=...)``."""
+    """Return a default: its value if it is a literal, else its source text; None for ``field(default_factory=...)``."""
     if node is None:
         return REQUIRED
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "field":

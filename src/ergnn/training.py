@@ -21,7 +21,7 @@ from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
 
 GRAPH_FROM = 20
-"""On a GPU, steps are recorded as a CUDA graph from this number of epochs on."""
+"""Minimum number of epochs for which steps on a GPU are recorded as a CUDA graph."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,14 @@ class Training:
     """Training settings of a task.
 
     Args:
-        epochs: passes over the task's training nodes; with full batches, steps.
+        epochs: passes over the task's training nodes (steps, with full batches).
         lr: learning rate.
-        weight_decay: coupled (an L2 term in the gradient) for ``adam`` and ``sgd``, decoupled for ``adamw``.
+        weight_decay: L2 factor, coupled (a term of the gradient) for ``adam`` and ``sgd``, decoupled for ``adamw``.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
-        batch_size: number of the task's examples per step, plus up to as many others (see :class:`MiniBatches`);
-            None for all.
-        fanout: number of neighbors sampled per node in a batch, per hop; see :class:`Sampling`. None for all
-            neighbors.
-        with_replacement: whether a neighbor may be sampled more than once.
+        batch_size: number of the task's examples per step, plus up to the same number of others (see
+            :class:`MiniBatches`); None for all.
+        fanout: number of neighbors to sample per node and hop in a batch; see :class:`Sampling`. None for all.
+        with_replacement: whether to sample neighbors with replacement.
     """
 
     epochs: int = LearnerConfig.epochs
@@ -59,15 +58,15 @@ class Training:
 
     @property
     def l2(self) -> float:
-        """λ of the term λ/2 ‖θ‖² that is part of the minimized loss (a decoupled decay is not)."""
+        """λ of the term λ/2 ‖θ‖² in the minimized loss; 0 for decoupled weight decay."""
         return 0.0 if self.optimizer == "adamw" else self.weight_decay
 
 
 class StepHook:
-    """Hooks of a method around every training step of one task; they do nothing unless overridden."""
+    """Hooks of a method around every training step of one task; by default they do nothing."""
 
     def skip(self, steps: int) -> None:
-        """``steps`` steps were taken before training was interrupted; random choices continue after them."""
+        """Advance random choices by ``steps``, the number of steps taken before training was interrupted."""
 
     def state_dict(self) -> ParamDict:
         """Tensors, besides parameters, that later steps or the end of the task depend on; saved in checkpoints."""
@@ -77,10 +76,10 @@ class StepHook:
         """Restore the value of :meth:`state_dict` after an interruption."""
 
     def before_step(self, params: ParamDict) -> None:
-        """Gradients have been computed (``params[…].grad``) and may be changed in place."""
+        """Run before the optimizer's step; gradients (``params[…].grad``) may be changed in place."""
 
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
-        """The step has been taken; parameters may be changed in place (under ``torch.no_grad``)."""
+        """Run after the optimizer's step; parameters may be changed in place (under ``torch.no_grad``)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +88,10 @@ class TaskProgress:
 
     Args:
         epoch: number of finished epochs.
-        losses: loss of this epoch (the mean over its batches), before its last step, per model, on its device.
-        params, optimizer: live objects, of all models that are trained side by side; :meth:`state_dict` copies them.
-        buffers: the model's live buffers, e.g. running means.
+        losses: loss of this epoch per model (mean over batches, each before its step), on the models' device.
+        params, optimizer: parameters and optimizer in use, of all models trained side by side; :meth:`state_dict`
+            copies them.
+        buffers: the model's buffers in use, e.g. running means.
         model: index of the model.
         hook: the hook of the method, if any.
     """
@@ -110,17 +110,17 @@ class TaskProgress:
         return self.losses[self.model]
 
     def of(self, model: int) -> TaskProgress:
-        """The progress of one of the models."""
+        """Return the progress of one of the models."""
         return replace(self, model=model)
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything that later epochs depend on; dropout and batches follow from seed, task and epoch."""
+        """Return a copy of everything that later epochs depend on, besides seed, task and epoch."""
         state = self.optimizer.state
         return {
             "epoch": self.epoch,
-            "params": {name: self._own(value.detach(), value) for name, value in self.params.items()},
+            "params": {name: self._part(value.detach(), value) for name, value in self.params.items()},
             "optimizer": {
-                name: {key: self._own(part, value) for key, part in state[value].items() if isinstance(part, Tensor)}
+                name: {key: self._part(part, value) for key, part in state[value].items() if isinstance(part, Tensor)}
                 for name, value in self.params.items()
                 if value in state
             },
@@ -128,27 +128,27 @@ class TaskProgress:
             "hook": {} if self.hook is None else {k: v.clone() for k, v in self.hook.state_dict().items()},
         }
 
-    def _own(self, value: Tensor, param: Tensor) -> Tensor:
-        """This model's part of a stacked parameter, or of a tensor of its shape."""
+    def _part(self, value: Tensor, param: Tensor) -> Tensor:
+        """Copy this model's part of a stacked parameter, or of a tensor of the same shape."""
         return (value.chunk(self.losses.numel())[self.model] if value.shape == param.shape else value).clone()
 
 
 OnEpoch = Callable[[TaskProgress], None]
 Penalty = Callable[[ParamDict], Tensor | None]
-"""A term of the loss that depends only on the parameters, given by name."""
+"""Function of the parameters by name that returns a term of the loss."""
 
 
 class MiniBatches:
     """The batches of an epoch, determined by the seed and the epoch.
 
-    A batch has ``size`` of the first ``own`` examples, each of which is used once per epoch in random order, and up to
-    ``size`` of the others, sampled for every batch (never those of weight 0). With n own and m other examples, the loss
-    of the batch is
+    The first ``own`` examples belong to the task. A batch consists of ``size`` of these, each of which is used once per
+    epoch in random order, and up to ``size`` of the others, sampled for every batch (except those of weight 0). With n
+    examples of the task and m others, the loss of the batch is
 
-        n/|batch| Σ_batch weight · loss + m/|drawn| Σ_drawn weight · loss,
+        n/|batch| Σ_batch weight · loss + m/|sample| Σ_sample weight · loss .
 
-    whose mean over batches is the full loss: a mean stays a mean, and equal weights of both parts stay equal in each
-    batch. With several ranks (:mod:`ergnn.distributed`), each gets its share of every batch.
+    Its expectation is the full loss, and if both parts have equal weight, they have equal weight in each batch. With
+    several ranks (:mod:`ergnn.distributed`), every batch is divided among them.
     """
 
     def __init__(
@@ -167,19 +167,19 @@ class MiniBatches:
 
     def of_epoch(self, epoch: int) -> Iterator[Objective]:
         """Yield the batches; with sampled neighbors, a thread prepares each batch during the previous step."""
-        made = self._made(epoch)
-        return prefetched(made, depth=1) if isinstance(self.objective, SampledObjective) else made
+        batches = self._batches(epoch)
+        return prefetched(batches, depth=1) if isinstance(self.objective, SampledObjective) else batches
 
-    def _made(self, epoch: int) -> Iterator[Objective]:
+    def _batches(self, epoch: int) -> Iterator[Objective]:
         weights, device = self.objective.weights, self.objective.weights.device
         generator = torch.Generator().manual_seed((self.seed + epoch * 15_485_863) % 2**63)
         count = self.others.numel()
         for i, index in enumerate(torch.randperm(self.own, generator=generator).to(device).split(self.size)):
             scaled = weights[index] * (self.own / index.numel())
             if count:
-                drawn = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
-                index = torch.cat([index, drawn])
-                scaled = torch.cat([scaled, weights[drawn] * (count / drawn.numel())])
+                sample = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
+                index = torch.cat([index, sample])
+                scaled = torch.cat([scaled, weights[sample] * (count / sample.numel())])
             yield self.objective.batch(*self.group.pick(index, scaled), key=stream_key(self.seed, epoch, i))
 
 
@@ -197,16 +197,16 @@ def train(
 ) -> None:
     """Minimize ``Σ weight · loss`` from the models' current parameters, and write the result into the models.
 
-    Models that are trained side by side share no parameters, so that the gradient of the sum is correct for each.
+    Models that are trained side by side share no parameters, so the gradient of the sum is correct for each.
 
     Args:
-        objectives: objectives of the same parameters; epochs use them in turn.
-        seeds: one per model; with the number of the task they determine the dropout masks and the batches.
-        on_epoch: called after each epoch.
-        own: number of the task's own examples, which come first (by default all); for batches.
+        objectives: objectives of the same parameters; epochs cycle through them.
+        seeds: one seed per model; seed and task number determine the dropout masks and the batches.
+        on_epoch: function to call after each epoch.
+        own: number of examples of the task, which come first (by default all); used for mini-batches.
         hook: hooks around each step.
-        penalty: term added to the loss of each step (of one model).
-        resume: ``state_dict`` of a :class:`TaskProgress` to continue from; the result is the same bit for bit.
+        penalty: function that returns a term to add to the loss of each step; for one model only.
+        resume: ``state_dict`` of a :class:`TaskProgress` to resume from; the result is the same bit for bit.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
@@ -280,13 +280,13 @@ def _restore(
     """Restore parameters, buffers and optimizer; return the number of finished epochs."""
     epoch = state["epoch"]
     if not isinstance(epoch, int) or not 0 <= epoch <= training.epochs:
-        raise InputError(f"the interrupted training was at epoch {epoch!r}; this one has {training.epochs}")
+        raise InputError(f"the state to resume is at epoch {epoch!r}; epochs must be 0 to {training.epochs}")
     shapes = {name: tuple(value.shape) for name, value in state["params"].items()}
     buffers = objective.buffers()
     if shapes != {name: tuple(value.shape) for name, value in params.items()} or any(
         name not in buffers or buffers[name].shape != value.shape for name, value in state.get("buffers", {}).items()
     ):
-        raise InputError("the interrupted training had different parameters; it does not match this task and learner")
+        raise InputError("the state to resume has different parameters; it does not match this task and learner")
     with torch.no_grad():
         for name, value in state.get("buffers", {}).items():
             buffers[name].copy_(value)
@@ -318,10 +318,10 @@ def graphed_epochs(
     task: int,
     on_epoch: OnEpoch | None,
 ) -> None:
-    """Full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed.
+    """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed.
 
-    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording needs a few warm-up
-    steps; parameters and the optimizer's state are restored after them.
+    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording requires a few
+    warm-up steps; parameters and the optimizer's state are restored afterwards.
     """
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
@@ -341,13 +341,13 @@ def graphed_epochs(
         value: {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
         for value, state in optimizer.state.items()
     }
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    warm_up = torch.cuda.Stream()
+    warm_up.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm_up):
         for objective in rounds:
             for _ in range(2):
                 step(objective)
-    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.current_stream().wait_stream(warm_up)
     graphs = []
     for objective in rounds:
         graph = torch.cuda.CUDAGraph()

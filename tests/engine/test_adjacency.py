@@ -31,7 +31,7 @@ def edges_of(adj: Adjacency) -> list[tuple[int, int]]:
 
 
 def reached(graph: Graph, nodes: Tensor, hops: int) -> set[int]:
-    """Nodes from which one of ``nodes`` is at most so many edges away."""
+    """Return the nodes from which one of ``nodes`` can be reached in at most this number of steps."""
     found = set(nodes.tolist())
     for _ in range(hops):
         found |= {s for s, t in graph.edge_index.T.tolist() if t in found}
@@ -39,16 +39,16 @@ def reached(graph: Graph, nodes: Tensor, hops: int) -> set[int]:
 
 
 def dense_block(block: Block, sources: Tensor, num_nodes: int) -> Tensor:
-    """The block as a matrix, one row a target row, one column a node."""
+    """Return the block as a matrix with one row per target row and one column per node."""
     out = torch.zeros(block.dst.count, num_nodes, dtype=block.weight.dtype)
     for row, col, weight in zip(block.row.tolist(), block.col.tolist(), block.weight, strict=True):
         out[row, sources[col]] += weight
     return out
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(messy_graphs(), st.data())
-def test_incoming_edges_are_those_that_a_loop_finds(graph: Graph, data: st.DataObject) -> None:
+def test_incoming_edges_match_a_loop(graph: Graph, data: st.DataObject) -> None:
     nodes = some_nodes(data, graph)
     row, source = Adjacency(graph.edge_index, graph.num_nodes).incoming(nodes)
     edges = graph.edge_index.T.tolist()
@@ -56,9 +56,9 @@ def test_incoming_edges_are_those_that_a_loop_finds(graph: Graph, data: st.DataO
     assert list(zip(row.tolist(), source.tolist(), strict=True)) == expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(messy_graphs())
-def test_self_loops_are_those_that_gat_and_gcn_add(graph: Graph) -> None:
+def test_self_loops_match_those_added_by_gat_and_gcn(graph: Graph) -> None:
     adj = Adjacency(graph.edge_index, graph.num_nodes)
     assert edges_of(adj) == sorted_edges(graph.edge_index)
     assert adj.degree.tolist() == [int((graph.edge_index[1] == v).sum()) for v in range(graph.num_nodes)]
@@ -70,9 +70,9 @@ def test_self_loops_are_those_that_gat_and_gcn_add(graph: Graph) -> None:
     assert torch.equal(source[last], target[last])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messy_graphs(), st.data())
-def test_sources_of_blocks_are_exactly_the_neighborhood(graph: Graph, data: st.DataObject) -> None:
+def test_block_sources_are_exactly_the_neighborhood(graph: Graph, data: st.DataObject) -> None:
     nodes = some_nodes(data, graph)
     adj = adjacency_of(graph)
     for aggregation in AGGREGATIONS:
@@ -84,9 +84,9 @@ def test_sources_of_blocks_are_exactly_the_neighborhood(graph: Graph, data: st.D
             assert block.src.count == len(expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(messy_graphs(), st.data())
-def test_a_field_reads_the_features_of_the_neighborhood_and_no_more(graph: Graph, data: st.DataObject) -> None:
+def test_a_field_contains_only_features_of_the_neighborhood(graph: Graph, data: st.DataObject) -> None:
     nodes = torch.cat([some_nodes(data, graph), torch.tensor([0])])
     heads = torch.zeros(nodes.numel(), 1, dtype=torch.long)
     for name, hops in [("gat", 2), ("gcn", 2), ("sage", 2), ("gin", 2), ("mlp", 0)]:
@@ -94,9 +94,9 @@ def test_a_field_reads_the_features_of_the_neighborhood_and_no_more(graph: Graph
         assert field.layers[0].src.count == len(reached(graph, nodes, hops))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messy_graphs(), st.data())
-def test_gcn_coefficients_are_those_of_the_whole_graph(graph: Graph, data: st.DataObject) -> None:
+def test_gcn_coefficients_use_degrees_of_the_whole_graph(graph: Graph, data: st.DataObject) -> None:
     nodes = some_nodes(data, graph)
     edges, weight = gcn_norm(graph.edge_index, None, graph.num_nodes, dtype=torch.float64)
     expected = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
@@ -109,7 +109,7 @@ def test_gcn_coefficients_are_those_of_the_whole_graph(graph: Graph, data: st.Da
     assert_near(dense_block(border, further, graph.num_nodes), expected[read], 1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messy_graphs(), st.data())
 def test_means_and_sums_count_every_edge(graph: Graph, data: st.DataObject) -> None:
     nodes = some_nodes(data, graph)
@@ -128,9 +128,9 @@ def test_means_and_sums_count_every_edge(graph: Graph, data: st.DataObject) -> N
         assert_near(block.aggregate(h), expected[nodes] @ whole, 1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messy_graphs(), st.data(), st.sampled_from(sorted(AGGREGATIONS)))
-def test_a_row_reads_rows_of_its_own_slot_only(graph: Graph, data: st.DataObject, aggregation: str) -> None:
+def test_rows_depend_only_on_rows_of_the_same_slot(graph: Graph, data: st.DataObject, aggregation: str) -> None:
     nodes = some_nodes(data, graph)
     slot = torch.tensor([data.draw(st.integers(0, 2)) for _ in nodes], dtype=torch.long)
     block, read = make_block(adjacency_of(graph), AGGREGATIONS[aggregation], nodes, slot, 3)
@@ -144,9 +144,9 @@ def test_a_row_reads_rows_of_its_own_slot_only(graph: Graph, data: st.DataObject
     assert block.src.count == len(expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 3), max_size=9), st.sampled_from([1, 4]))
-def test_rows_are_multiplied_with_the_matrix_of_their_slot(slots: list[int], count: int) -> None:
+def test_rows_are_multiplied_by_the_matrix_of_their_slot(slots: list[int], count: int) -> None:
     slot = torch.tensor(slots, dtype=torch.long) % count
     generator = torch.Generator().manual_seed(len(slots))
     h = torch.randn(slot.numel(), 3, generator=generator, dtype=torch.float64)
@@ -158,7 +158,7 @@ def test_rows_are_multiplied_with_the_matrix_of_their_slot(slots: list[int], cou
     assert torch.equal(each, weight[slot])
 
 
-def test_joined_blocks_stand_apart() -> None:
+def test_joined_blocks_are_independent() -> None:
     graph = random_graph(seed=3, directed=True, self_loops=True)
     choices = [([0, 5, 5, 9], [0, 1, 0, 1]), ([7], [1]), ([2, 3, 11], [0, 0, 1])]
     made = [
@@ -184,14 +184,14 @@ def test_joined_blocks_stand_apart() -> None:
     assert join_blocks(blocks[:1]) is blocks[0]
 
 
-def test_an_adjacency_is_built_once_for_a_graph() -> None:
+def test_an_adjacency_is_built_once_per_graph() -> None:
     graph = random_graph()
     assert adjacency_of(graph) is adjacency_of(graph)
     assert adjacency_of(random_graph()) is not adjacency_of(graph)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_a_graph_without_edges_and_a_block_without_rows_are_no_special_cases(aggregation: str) -> None:
+def test_graphs_without_edges_and_blocks_without_rows_are_supported(aggregation: str) -> None:
     adj = Adjacency(torch.empty(2, 0, dtype=torch.long), 4)
     block, read = make_block(adj, AGGREGATIONS[aggregation], torch.tensor([3, 1]), torch.tensor([0, 0]), 1)
     assert read.tolist() == [1, 3]

@@ -20,7 +20,7 @@ def positions(n: int = N) -> Tensor:
 
 
 def kept(keys: Tensor, p: float, n: int) -> Tensor:
-    """``[keys, n]``, float, whether each position is kept under each key."""
+    """Return ``[keys, n]``: 1 if a position is kept under a key, else 0."""
     place = positions(n).expand(keys.numel(), n)
     return (keep_scale(place, keys.reshape(-1, 1), p, torch.float64) > 0).double()
 
@@ -30,7 +30,7 @@ def largest_correlation(rows: Tensor) -> float:
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.6, 0.95])
-def test_the_rate_of_drops_is_binomial(p: float) -> None:
+def test_the_number_of_dropped_entries_is_binomial(p: float) -> None:
     keys = dropout_keys([0, 1], task=0, epochs=3, sites=2)
     dropped = N - kept(keys, p, N).sum(1)
     assert float((dropped - N * p).abs().max()) < 5 * math.sqrt(N * p * (1 - p))
@@ -39,7 +39,7 @@ def test_the_rate_of_drops_is_binomial(p: float) -> None:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.6])
-def test_the_mask_is_one_on_average_and_has_two_values(p: float) -> None:
+def test_the_mask_has_mean_one_and_two_values(p: float) -> None:
     mask = keep_scale(positions(), key(77), p, torch.float64)
     assert abs(float(mask.mean()) - 1) < 5 * math.sqrt(p / (1 - p) / N)
     values = mask.unique()
@@ -47,17 +47,17 @@ def test_the_mask_is_one_on_average_and_has_two_values(p: float) -> None:
     assert values[1:].tolist() == pytest.approx([1 / (1 - p)], rel=1e-12)
 
 
-def test_nothing_is_dropped_at_zero() -> None:
+def test_nothing_is_dropped_with_probability_zero() -> None:
     assert torch.equal(keep_scale(positions(), key(5), 0.0, torch.float32), torch.ones(N))
 
 
-def test_a_mask_is_a_function_of_position_and_key_alone() -> None:
+def test_a_mask_depends_only_on_position_and_key() -> None:
     place = positions(4096)
     mask = keep_scale(place, key(9), 0.5, torch.float32)
     order = torch.randperm(4096, generator=torch.Generator().manual_seed(0))
-    torch.rand(3)  # no generator has a part in it
+    torch.rand(3)  # the mask does not depend on a generator
     assert torch.equal(keep_scale(place[order], key(9), 0.5, torch.float32), mask[order])
-    assert torch.equal(place, positions(4096))  # and the positions are left as they are
+    assert torch.equal(place, positions(4096))  # positions are not modified
 
 
 def test_masks_of_epochs_sites_and_models_are_uncorrelated() -> None:
@@ -72,7 +72,7 @@ def test_masks_of_tasks_are_uncorrelated() -> None:
     assert largest_correlation(kept(keys, 0.6, n)) < 6 / math.sqrt(n)
 
 
-def test_masks_of_a_whole_training_are_uncorrelated() -> None:
+def test_masks_of_a_whole_training_run_are_uncorrelated() -> None:
     n = 2**14
     masks = kept(dropout_keys([0], task=0, epochs=150, sites=4), 0.6, n)
     assert largest_correlation(masks) < 6.5 / math.sqrt(n)  # of 180,000 pairs
@@ -86,7 +86,7 @@ def test_positions_are_uncorrelated_at_any_distance(lag: int) -> None:
         assert largest_correlation(pair) < 6 / math.sqrt(N - lag)
 
 
-def test_all_patterns_of_eight_adjacent_positions_come_equally_often() -> None:
+def test_all_patterns_of_eight_adjacent_positions_are_equally_frequent() -> None:
     bits = kept(dropout_keys([0], task=0, epochs=1, sites=1), 0.5, N).view(-1, 8)
     count = torch.bincount((bits * 2 ** torch.arange(8.0)).sum(1).long(), minlength=256)
     expected = N / 8 / 256
@@ -94,7 +94,7 @@ def test_all_patterns_of_eight_adjacent_positions_come_equally_often() -> None:
     assert 255 - 5 * math.sqrt(510) < chi_square < 255 + 6 * math.sqrt(510)
 
 
-def test_keys_are_all_different_and_those_of_a_seed_do_not_depend_on_its_company() -> None:
+def test_keys_are_distinct_and_independent_of_other_seeds() -> None:
     together = dropout_keys([3, 5, 8], task=2, epochs=50, sites=4)
     assert together.shape == (50, 4, 3)
     assert together.unique().numel() == 600
@@ -102,11 +102,11 @@ def test_keys_are_all_different_and_those_of_a_seed_do_not_depend_on_its_company
         assert torch.equal(dropout_keys([seed], task=2, epochs=50, sites=4)[..., 0], together[..., i])
 
 
-def test_more_epochs_leave_the_keys_of_the_first_ones_as_they_are() -> None:
+def test_keys_do_not_depend_on_the_number_of_epochs() -> None:
     assert torch.equal(dropout_keys([4], 1, epochs=9, sites=3)[:5], dropout_keys([4], 1, epochs=5, sites=3))
 
 
-def test_seeds_and_tasks_have_keys_of_their_own() -> None:
+def test_seeds_and_tasks_have_different_keys() -> None:
     first = dropout_keys([0], 0, 20, 2)
     for seed, task in [(1, 0), (0, 1), (-1, 0), (2**31 - 1, 0)]:
         assert not (dropout_keys([seed], task, 20, 2) == first).any()

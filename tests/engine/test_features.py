@@ -19,16 +19,16 @@ from nn.cases import assert_near, labeled, messy_graphs, model_of
 
 
 def projected(part: Features, weight: Tensor, rows_of: list[int]) -> Tensor:
-    """``X W`` with the weights ``[models, in, out]`` of the model that each block of rows belongs to."""
+    """Compute ``X W`` with the weights ``[models, in, out]`` of the model of each block of rows."""
     if isinstance(part, SparseFeatures):
         return part.project(part.value, weight)
     starts = [sum(rows_of[:i]) for i in range(len(rows_of))]
     return torch.cat([part.value[s : s + n] @ w for s, n, w in zip(starts, rows_of, weight, strict=True)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messy_graphs(), st.data())
-def test_features_times_a_matrix_are_those_of_the_dense_rows(graph: Graph, data: st.DataObject) -> None:
+def test_products_with_features_match_dense_products(graph: Graph, data: st.DataObject) -> None:
     nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=6)), dtype=torch.long)
     weight = torch.randn(1, graph.num_features, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     part = features_of(graph, nodes, torch.float64)
@@ -36,9 +36,9 @@ def test_features_times_a_matrix_are_those_of_the_dense_rows(graph: Graph, data:
     assert_near(projected(part, weight, [nodes.numel()]), graph.dense_x()[nodes] @ weight[0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messy_graphs(), st.data())
-def test_joined_features_meet_the_weights_of_their_own_model(graph: Graph, data: st.DataObject) -> None:
+def test_joined_features_use_the_weights_of_their_model(graph: Graph, data: st.DataObject) -> None:
     size = st.lists(st.integers(0, graph.num_nodes - 1), max_size=5)
     nodes = [torch.tensor(data.draw(size), dtype=torch.long) for _ in range(3)]
     sparse = [data.draw(st.booleans()) for _ in nodes]
@@ -62,7 +62,7 @@ def mostly_zero(share: float) -> Graph:
     return replace(graph, x=graph.x * keep)
 
 
-def test_features_are_sparse_where_few_are_not_zero() -> None:
+def test_features_are_sparse_if_few_are_non_zero() -> None:
     nodes = torch.tensor([3, 1])
     assert isinstance(features_of(mostly_zero(0.05), nodes), SparseFeatures)
     assert isinstance(features_of(mostly_zero(0.2), nodes), DenseFeatures)
@@ -71,7 +71,7 @@ def test_features_are_sparse_where_few_are_not_zero() -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_the_choice_of_sparse_or_dense_changes_no_result(
+def test_sparse_and_dense_features_give_the_same_results(
     name: str, training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of(name, 40, [3], dropout=0.5)

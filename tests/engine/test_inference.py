@@ -1,4 +1,4 @@
-"""Layer by layer: the same scores as PyG's own layers on the whole graph."""
+"""Layer-wise inference gives the same scores as PyG layers on the whole graph."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", list(BACKBONES))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.data())
-def test_scores_are_those_of_the_whole_graph(name: str, data: st.DataObject) -> None:
+def test_scores_equal_those_on_the_whole_graph(name: str, data: st.DataObject) -> None:
     graph, widths = data.draw(messy_graphs()), [3, 2, 3]
     examples = data.draw(examples_of(graph, widths, 2))
     model = model_of(name, graph.num_features, widths)
@@ -37,7 +37,7 @@ def test_scores_are_those_of_the_whole_graph(name: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("name", list(BACKBONES))
 @pytest.mark.parametrize("sparse", [False, True])
-def test_float32_scores_and_embeddings_equal_the_fields(name: str, sparse: bool) -> None:
+def test_float32_scores_and_embeddings_equal_those_on_fields(name: str, sparse: bool) -> None:
     graph = random_graph(n=120, p_edge=0.15, isolated=3, sparse=sparse)
     model = model_of(name, graph.num_features, [4], dtype=torch.float32)
     nodes = torch.randperm(120)[:50]
@@ -52,7 +52,7 @@ def test_float32_scores_and_embeddings_equal_the_fields(name: str, sparse: bool)
     assert float((near - far).abs().max() / near.abs().max()) < 1e-5
 
 
-def test_embeddings_of_a_large_field_are_made_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embeddings_of_a_large_field_are_computed_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(n=60, p_edge=0.3)
     model = model_of("gat", graph.num_features, [3], dtype=torch.float32)
     on_field = embed(model, graph, torch.arange(60))
@@ -63,20 +63,20 @@ def test_embeddings_of_a_large_field_are_made_layer_by_layer(monkeypatch: pytest
     assert len(calls) == 1
 
 
-def test_few_nodes_of_a_large_graph_stay_on_their_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_nodes_of_a_large_graph_are_scored_on_their_field(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(n=200, p_edge=0.05)  # about 10 neighbors each
     gat, mlp = (model_of(name, graph.num_features, [3]) for name in ("gat", "mlp"))
     monkeypatch.setattr(inference, "FIELD_EDGES", 1000)
     assert graph.num_edges > 1000
     assert not prefers_layers(gat, graph, torch.arange(2))  # 20 + 200 edges
     assert prefers_layers(gat, graph, torch.arange(150))
-    assert not prefers_layers(mlp, graph, torch.arange(200))  # which has no edges
+    assert not prefers_layers(mlp, graph, torch.arange(200))  # uses no edges
     assert not prefers_layers(PlainModel(gat), graph, torch.arange(150))
     monkeypatch.setattr(inference, "FIELD_EDGES", graph.num_edges)
     assert not prefers_layers(gat, graph, torch.arange(200))
 
 
-def test_few_nodes_with_few_neighbors_are_encoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_required_nodes_are_encoded_if_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(n=200, p_edge=0.02)
     model = model_of("gcn", graph.num_features, [3])
     encoded = []
@@ -91,7 +91,7 @@ def test_few_nodes_with_few_neighbors_are_encoded_alone(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", ["gcn", "sgc"])
-def test_embeddings_are_kept_until_parameters_or_graph_change(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embeddings_are_cached_until_parameters_or_graph_change(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, other = (random_graph(n=60, p_edge=0.2, seed=seed) for seed in (0, 1))
     model = model_of(name, graph.num_features, [3, 3])
     encoded = []
@@ -110,7 +110,7 @@ def test_embeddings_are_kept_until_parameters_or_graph_change(name: str, monkeyp
         model.convs[0].bias.data[0] += 1.0
         assert score() < 1e-9
         assert encoded.pop() is not encoded[0]
-    model.heads[0].bias.data[0] += 1.0  # which the embeddings do not depend on
+    model.heads[0].bias.data[0] += 1.0  # embeddings do not depend on it
     assert score() < 1e-9
     assert len(encoded) == 1
     assert max(score(other), score(other)) < 1e-9

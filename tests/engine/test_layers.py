@@ -1,4 +1,4 @@
-"""Each layer's form on blocks is PyG's own layer."""
+"""The form of each layer on blocks equals the PyG layer."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def on_block(layer: nn.Module, graph: Graph, nodes: Tensor, as_features: bool) -
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
-def test_a_layer_on_a_block_is_the_layer_on_the_whole_graph(kind: str, data: st.DataObject) -> None:
+def test_a_layer_on_a_block_equals_the_layer_on_the_whole_graph(kind: str, data: st.DataObject) -> None:
     graph = data.draw(messy_graphs())
     nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=6)))
     layer = LAYERS[kind](graph.num_features)
@@ -70,7 +70,7 @@ def test_a_layer_on_a_block_is_the_layer_on_the_whole_graph(kind: str, data: st.
             assert_near(mine, theirs)
 
 
-def test_attention_stays_finite_where_scores_are_huge() -> None:
+def test_attention_is_finite_for_very_large_scores() -> None:
     graph = random_graph(seed=1, dtype=torch.float64)
     layer = GATConv(graph.num_features, 3).double()
     with torch.no_grad():
@@ -80,14 +80,14 @@ def test_attention_stays_finite_where_scores_are_huge() -> None:
     assert_near(actual, layer(graph.x, graph.edge_index))
 
 
-class Twice(GCNConv):
-    """The same parameters, another function."""
+class Doubled(GCNConv):
+    """A layer with the same parameters, but a different function."""
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
         return 2 * super().forward(x, edge_index)
 
 
-class TwiceLinear(nn.Linear):
+class DoubledLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         return 2 * super().forward(x)
 
@@ -107,7 +107,7 @@ OTHERS = {
     "GCN without bias": GCNConv(4, 3, bias=False),
     "GCN against the edges": GCNConv(4, 3, flow="target_to_source"),
     "GCN with a mean": GCNConv(4, 3, aggr="mean"),
-    "a subclass of GCN": Twice(4, 3),
+    "a subclass of GCN": Doubled(4, 3),
     "SAGE with a maximum": SAGEConv(4, 3, aggr="max"),
     "SAGE with two aggregations": SAGEConv(4, 3, aggr=["mean", "max"]),
     "SAGE without the node itself": SAGEConv(4, 3, root_weight=False),
@@ -122,23 +122,23 @@ OTHERS = {
     "GIN with another activation": GINConv(nn.Sequential(nn.Linear(4, 4), nn.ELU(), nn.Linear(4, 3))),
     "GIN without bias": GINConv(mlp(4, bias=False)),
     "Linear without bias": nn.Linear(4, 3, bias=False),
-    "a subclass of Linear": TwiceLinear(4, 3),
+    "a subclass of Linear": DoubledLinear(4, 3),
     "an activation": nn.ReLU(),
 }
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_a_layer_that_is_set_otherwise_has_no_form(kind: str) -> None:
+def test_a_layer_with_unsupported_settings_has_no_form(kind: str) -> None:
     assert not has_form(OTHERS[kind])
 
 
-def test_nothing_is_dropped_without_keys_or_at_a_rate_of_zero() -> None:
+def test_nothing_is_dropped_without_keys_or_with_probability_zero() -> None:
     h, place, model = torch.randn(5, 3), torch.arange(5, dtype=torch.int32), torch.zeros(5, dtype=torch.long)
     assert DropoutStream(None)(h, 0.9, place, model) is h
     assert DropoutStream(dropout_keys([0], 0, 1, 1)[0])(h, 0.0, place, model) is h
 
 
-def test_every_site_and_every_model_has_a_mask_of_its_own() -> None:
+def test_every_site_and_every_model_has_a_different_mask() -> None:
     keys = dropout_keys([0, 1], 0, 1, 2)[0]
     h = torch.ones(400, 8)
     place, model = torch.arange(200, dtype=torch.int32).repeat(2), torch.arange(2).repeat_interleave(200)
@@ -156,7 +156,7 @@ def test_every_site_and_every_model_has_a_mask_of_its_own() -> None:
             assert torch.equal(one, together[200 * m : 200 * (m + 1)])
 
 
-def test_entries_of_a_vector_and_of_dense_and_sparse_features_are_dropped_one_by_one() -> None:
+def test_dropout_acts_on_single_entries_of_vectors_and_features() -> None:
     graph = random_graph(n=60, f=30, sparse=True, dtype=torch.float64)
     nodes = torch.arange(60)
     block, read = make_block(adjacency_of(graph), None, nodes, torch.zeros_like(nodes), 1)

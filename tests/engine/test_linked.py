@@ -1,4 +1,4 @@
-"""A model on the lists of a large graph is the same model: PyG's scores and gradients, alone and side by side."""
+"""Models on the neighbor lists of a large graph equal PyG in scores and gradients, single and stacked."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def every_graph_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("whole", [-1.0, 0.4, 2.0], ids=["whole graphs", "as by size", "used rows only"])
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_scores_and_gradients_are_those_of_pyg(
+def test_scores_and_gradients_equal_pyg(
     name: str, whole: float, data: st.DataObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linked, "WHOLE_FROM", whole)
@@ -62,7 +62,7 @@ def test_scores_and_gradients_are_those_of_pyg(
 
 
 @pytest.mark.parametrize("name", ["gat", "gcn", "sage"])
-def test_gauss_newton_products_are_those_on_edges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gauss_newton_products_equal_those_of_plain_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(n=60, directed=True, self_loops=True, dtype=torch.float64)
     model = model_of(name, graph.num_features, [3, 3])
     examples = labeled(graph, list(range(0, 60, 3)), [[i % 2] for i in range(20)], [3, 3], seed=0)
@@ -78,7 +78,7 @@ def test_gauss_newton_products_are_those_on_edges(name: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_embeddings_are_those_of_the_whole_graph(name: str) -> None:
+def test_embeddings_equal_those_on_the_whole_graph(name: str) -> None:
     graph = random_graph(n=50, self_loops=True, dtype=torch.float64)
     model = model_of(name, graph.num_features, [2])
     nodes = torch.tensor([7, 3, 3, 49])
@@ -100,7 +100,7 @@ def test_features_and_lists_of_a_whole_graph_are_not_copied() -> None:
         assert block.root is None
 
 
-def test_rows_in_use_are_those_of_a_plain_block() -> None:
+def test_rows_in_use_equal_those_of_a_plain_block() -> None:
     graph = random_graph(n=60, p_edge=0.02, directed=True, self_loops=True)
     adj, nodes, slot = adjacency_of(graph), torch.tensor([5, 9, 5, 30]), torch.tensor([1, 0, 0, 1])
     for aggregation in ("attention", "mean"):
@@ -119,7 +119,7 @@ def task_of(graph: Graph) -> TaskStream:
 
 
 @pytest.mark.parametrize("name", ["gat", "gcn"])
-def test_models_side_by_side_are_each_alone(name: str) -> None:
+def test_stacked_models_equal_single_models(name: str) -> None:
     tasks = task_of(random_graph(n=80, p_edge=0.2))
     together = [Learner(name, "replay", selector="im", seed=seed, epochs=5) for seed in range(2)]
     for task in tasks:
@@ -134,7 +134,7 @@ def test_models_side_by_side_are_each_alone(name: str) -> None:
         assert [alone.evaluate(task) for task in tasks] == [learner.evaluate(task) for task in tasks]
 
 
-def test_what_is_dropped_follows_from_the_key_and_has_the_mean_of_nothing_dropped() -> None:
+def test_dropout_depends_on_the_key_and_preserves_the_mean() -> None:
     graph = random_graph(n=60, p_edge=0.3)
     model = model_of("gat", graph.num_features, [3], dropout=0.5, dtype=torch.float32)
     examples = labeled(graph, list(range(40)), [[0]] * 40, [3], seed=0)

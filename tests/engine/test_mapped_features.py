@@ -1,4 +1,4 @@
-"""Features in a file that is larger than the memory a process may hold."""
+"""Features in a memory-mapped file that exceeds the memory limit of the process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def status(name):
 
 N, F = 200_000, 4_000
 path = Path(sys.argv[1]) / "x.npy"
-with path.open("wb") as file:  # 3.2 GB; a hole until something is written
+with path.open("wb") as file:  # 3.2 GB, sparse until written
     np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (N, F)})
     start = file.tell()
     file.truncate(start + 4 * N * F)
@@ -74,11 +74,11 @@ print(status("RssFile"), path.stat().st_size, status("VmHWM"))
 """
 
 
-def test_only_the_rows_of_a_batch_are_read(tmp_path: Path) -> None:
-    """Training and scoring on 3.2 GB of features, where only 0.7 GB may be allocated and no copy fits."""
+def test_only_rows_of_the_batch_are_loaded(tmp_path: Path) -> None:
+    """Train and score on 3.2 GB of features with a memory limit of 0.7 GB, so that a copy does not fit."""
     done = subprocess.run([sys.executable, "-c", CODE, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     in_memory, file, peak = (int(text) for text in done.stdout.split())
     assert file > 3.2e9
-    assert in_memory < file / 4  # the interpreter's and torch's own files are in this figure too
+    assert in_memory < file / 4  # includes files of the interpreter and of torch
     assert peak < file / 2

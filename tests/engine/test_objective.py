@@ -19,7 +19,7 @@ from ergnn.engine.objective import (
     FieldObjective,
     Objective,
     PlainObjective,
-    can_stand_side_by_side,
+    can_be_stacked,
     embed,
     make_objective,
 )
@@ -44,7 +44,7 @@ WIDTHS = [2, 4, 3]
 
 
 def gradient_in(model: nn.Module, objective: Objective) -> dict[str, Tensor]:
-    """The gradient, written into a copy of the model that holds zeros: its parameters' names, and 0 if not used."""
+    """Return the gradient by the model's parameter names, with 0 for unused parameters."""
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     total = (objective.weights * objective.losses(params)).sum()
     grads = torch.autograd.grad(total, list(params.values()), allow_unused=True)
@@ -77,9 +77,9 @@ def assert_equals_reference(kind: type[Objective], model: Backbone, examples: Ex
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
-def test_scores_losses_and_gradients_are_those_of_pyg_on_the_whole_graph(name: str, data: st.DataObject) -> None:
+def test_scores_losses_and_gradients_equal_pyg_on_the_whole_graph(name: str, data: st.DataObject) -> None:
     graph = data.draw(messy_graphs())
     widths = data.draw(st.sampled_from([[3], [3, 3], WIDTHS]))
     examples = data.draw(examples_of(graph, widths, heads_each=data.draw(st.integers(1, 3))))
@@ -91,7 +91,7 @@ def test_scores_losses_and_gradients_are_those_of_pyg_on_the_whole_graph(name: s
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_single_precision_is_equal_to_a_relative_error_of_1e_5(name: str, sparse: bool) -> None:
+def test_single_precision_matches_to_a_relative_error_of_1e_5(name: str, sparse: bool) -> None:
     graph = random_graph(n=80, f=12, p_edge=0.06, seed=5, directed=True, self_loops=True, isolated=4, sparse=sparse)
     model = model_of(name, 12, WIDTHS, seed=1, dtype=torch.float32)
     examples = labeled(graph, [3, 1, 4, 1, 5, 9, 26, 53], [[0, 1, 2]] * 8, WIDTHS, seed=2)
@@ -99,7 +99,7 @@ def test_single_precision_is_equal_to_a_relative_error_of_1e_5(name: str, sparse
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_whole_numbers_as_features_are_read_as_pyg_reads_them(name: str) -> None:
+def test_integer_features_give_the_same_results_as_in_pyg(name: str) -> None:
     graph = random_graph(sparse=True)
     counts = replace(graph, x=graph.dense_x().round().long())
     examples = labeled(counts, [0, 7, 7], [[0], [1], [0]], [2, 3], seed=0)
@@ -112,7 +112,7 @@ def test_whole_numbers_as_features_are_read_as_pyg_reads_them(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hessian_products_are_those_of_pyg(name: str) -> None:
+def test_hessian_products_equal_pyg(name: str) -> None:
     graph = random_graph(seed=2, directed=True, dtype=torch.float64, isolated=2)
     model = model_of(name, 8, [3])
     examples = labeled(graph, [0, 3, 3, 8], [[0]] * 4, [3], seed=0)
@@ -121,7 +121,7 @@ def test_hessian_products_are_those_of_pyg(name: str) -> None:
     for objective in objectives:
         params = objective.parameters()
         loss = grad(lambda p, o=objective: (o.weights * o.losses(p)).sum())
-        products.append(jvp(loss, (params,), (params,))[1])  # along the parameters themselves
+        products.append(jvp(loss, (params,), (params,))[1])  # in the direction of the parameters
     for key, plain in products[1].items():
         prefix, _, rest = key.partition(".")
         number, _, rest = rest.partition(".")
@@ -130,9 +130,9 @@ def test_hessian_products_are_those_of_pyg(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
-def test_embeddings_are_those_of_the_whole_graph(name: str, data: st.DataObject) -> None:
+def test_embeddings_equal_those_on_the_whole_graph(name: str, data: st.DataObject) -> None:
     graph = data.draw(messy_graphs())
     nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=6)))
     model = model_of(name, graph.num_features, [2], dropout=0.5).train()
@@ -143,19 +143,19 @@ def test_embeddings_are_those_of_the_whole_graph(name: str, data: st.DataObject)
 
 
 def trio(name: str, dropout: float) -> tuple[list[Backbone], list[Examples]]:
-    """Three models with examples of their own, in graphs of their own; the third's features are sparse."""
-    drawn = [random_graph(seed=s, directed=s == 1, dtype=torch.float64, sparse=s == 2) for s in range(3)]
+    """Return three models with different examples and graphs; the third graph has sparse features."""
+    graphs = [random_graph(seed=s, directed=s == 1, dtype=torch.float64, sparse=s == 2) for s in range(3)]
     nodes = [[0, 4, 4, 19], [7, 30], [2, 3, 5, 7, 11, 13]]
     models = [model_of(name, 8, WIDTHS, seed=s, dropout=dropout) for s in range(3)]
     heads = [[[0, 2]] * (len(part) - 1) + [[2, 0]] for part in nodes]
-    examples = [labeled(g, n, h, WIDTHS, seed=9) for g, n, h in zip(drawn, nodes, heads, strict=True)]
+    examples = [labeled(g, n, h, WIDTHS, seed=9) for g, n, h in zip(graphs, nodes, heads, strict=True)]
     return models, examples
 
 
 @pytest.mark.parametrize("sparse", ["none", "all", "some"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("name", NAMES)
-def test_models_side_by_side_are_each_alone(name: str, dropout: float, sparse: str) -> None:
+def test_stacked_models_equal_single_models(name: str, dropout: float, sparse: str) -> None:
     models, examples = trio(name, dropout)
     if sparse != "some":
         change = (lambda g: replace(g, x=g.dense_x())) if sparse == "none" else Graph.with_sparse_x
@@ -183,7 +183,7 @@ def test_models_side_by_side_are_each_alone(name: str, dropout: float, sparse: s
 
 
 @pytest.mark.parametrize("name", ["gat", "gcn", "gin", "sage", "mlp"])
-def test_dropout_on_fields_has_the_mean_and_spread_of_pyg_s(name: str) -> None:
+def test_dropout_on_fields_has_the_mean_and_variance_of_pyg(name: str) -> None:
     draws = 600
     graph = random_graph(n=12, f=5, classes=2, p_edge=0.3, seed=4, dtype=torch.float64)
     examples = labeled(graph, [0, 1, 2], [[0]] * 3, [3], seed=0)
@@ -203,7 +203,7 @@ def test_dropout_on_fields_has_the_mean_and_spread_of_pyg_s(name: str) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_the_same_keys_drop_the_same_and_others_do_not(plain: bool) -> None:
+def test_only_equal_keys_drop_the_same_entries(plain: bool) -> None:
     graph = random_graph()
     model = model_of("gat", 8, [3], dropout=0.6, dtype=torch.float32)
     examples = labeled(graph, list(range(10)), [[0]] * 10, [3], seed=0)
@@ -212,13 +212,13 @@ def test_the_same_keys_drop_the_same_and_others_do_not(plain: bool) -> None:
     params = objective.parameters()
     state = torch.get_rng_state()
     assert torch.equal(objective.logits(params, first), objective.logits(params, first))
-    assert torch.equal(torch.get_rng_state(), state)  # nobody else's random numbers change
+    assert torch.equal(torch.get_rng_state(), state)  # the global generator is unchanged
     assert not torch.equal(objective.logits(params, first), objective.logits(params, second))
     assert not torch.equal(objective.logits(params, first), objective.logits(params))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_writing_back_changes_the_heads_in_use_and_no_others(name: str) -> None:
+def test_write_back_changes_only_the_heads_in_use(name: str) -> None:
     graph = random_graph()
     models = [model_of(name, 8, WIDTHS, seed=s) for s in range(2)]
     before = [copy.deepcopy(model.state_dict()) for model in models]
@@ -246,7 +246,7 @@ def test_parameters_are_a_copy() -> None:
         assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
-def test_objectives_with_the_same_heads_take_the_same_parameters() -> None:
+def test_objectives_with_the_same_heads_have_the_same_parameters() -> None:
     graph = random_graph(dtype=torch.float64)
     model = model_of("gat", 8, WIDTHS)
     both = labeled(graph, [0, 5], [[0], [1]], WIDTHS, seed=0)
@@ -257,7 +257,7 @@ def test_objectives_with_the_same_heads_take_the_same_parameters() -> None:
     assert_near(wide.losses(params), narrow.losses(narrow.parameters()))
 
 
-def test_a_head_that_is_not_among_the_arguments_is_refused() -> None:
+def test_a_head_that_is_not_in_use_is_refused() -> None:
     model = model_of("gcn", 8, WIDTHS)
     graph = random_graph()
     for heads in ([0], [2], [0, 2]):
@@ -277,9 +277,9 @@ def test_no_examples_give_no_scores(widths: list[int]) -> None:
     assert objective.logits(objective.parameters()).shape == (0, 3)
 
 
-def test_models_of_different_shape_do_not_stand_side_by_side() -> None:
+def test_models_of_different_shapes_cannot_be_stacked() -> None:
     gcn = model_of("gcn", 8, [3])
-    assert can_stand_side_by_side([gcn, model_of("gcn", 8, [3], seed=1)])
+    assert can_be_stacked([gcn, model_of("gcn", 8, [3], seed=1)])
     others = [
         model_of("gat", 8, [3]),
         model_of("gcn", 8, [2]),
@@ -290,13 +290,13 @@ def test_models_of_different_shape_do_not_stand_side_by_side() -> None:
     ]
     examples = labeled(random_graph(), [0], [[0]], [3], seed=0)
     for other in others:
-        assert not can_stand_side_by_side([gcn, other])
+        assert not can_be_stacked([gcn, other])
         with pytest.raises(InputError, match="side by side"):
             make_objective([gcn, other], [examples, examples])
 
 
 class Transformer(Backbone):
-    """A backbone whose layer is not known to ergnn."""
+    """A backbone whose layer has no form in ergnn."""
 
     def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
         super().__init__(out_channels, [TransformerConv(in_channels, 4)], F.relu, 0.3, 4)
@@ -306,14 +306,14 @@ class Transformer(Backbone):
 
 
 class Doubled(type(model_of("gcn", 2, [2]))):  # type: ignore[misc]
-    """GCN's layers, but not its function."""
+    """A backbone with GCN's layers, but a different function."""
 
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
         return 2 * super().embed(x, adj)
 
 
 class Custom(Backbone):
-    """Layers and activation as given; heads are linear."""
+    """A backbone with given layers and activation, and linear heads."""
 
     def __init__(self, convs: list[nn.Module], activation: nn.Module, size: int) -> None:
         super().__init__(None, convs, activation, 0.0, size)
@@ -323,7 +323,7 @@ class Custom(Backbone):
 
 
 class ManyHeads(type(model_of("gat", 2, [2]))):  # type: ignore[misc]
-    """Output layers with several attention heads, whose outputs are averaged."""
+    """A backbone whose output layers average several attention heads."""
 
     def make_head(self, out_channels: int) -> nn.Module:
         head = super().make_head(out_channels)
@@ -341,7 +341,7 @@ FALLBACKS = {
 
 
 @pytest.mark.parametrize("kind", FALLBACKS)
-def test_a_backbone_without_a_form_on_fields_runs_on_the_whole_graph(kind: str) -> None:
+def test_a_backbone_whose_layers_have_no_form_runs_on_the_whole_graph(kind: str) -> None:
     graph = random_graph(dtype=torch.float64)
     torch.manual_seed(0)
     model = FALLBACKS[kind]()
@@ -359,7 +359,7 @@ def test_a_backbone_without_a_form_on_fields_runs_on_the_whole_graph(kind: str) 
 
 
 @pytest.mark.parametrize("kind", ["several attention heads", "propagation, then layers"])
-def test_unusual_backbones_that_run_on_fields_equal_pyg_too(kind: str) -> None:
+def test_unusual_backbones_on_fields_equal_pyg(kind: str) -> None:
     graph = random_graph(dtype=torch.float64, directed=True)
     torch.manual_seed(0)
     if kind == "several attention heads":
@@ -383,7 +383,7 @@ def third_party(outputs: int, heads: int, width: int = 3) -> PlainModel:
     return model.double()
 
 
-def test_somebody_else_s_model_is_cut_into_heads() -> None:
+def test_outputs_of_a_third_party_model_are_divided_into_heads() -> None:
     graph = random_graph(dtype=torch.float64)
     model = third_party(outputs=9, heads=3)
     out = model.module(graph.x, graph.edge_index)
@@ -402,7 +402,7 @@ def test_somebody_else_s_model_is_cut_into_heads() -> None:
         assert_near(mine.detach(), theirs)
 
 
-def test_somebody_else_s_model_with_too_few_outputs_is_refused_by_name() -> None:
+def test_a_third_party_model_with_too_few_outputs_is_refused() -> None:
     model = third_party(outputs=5, heads=2)
     examples = labeled(random_graph(dtype=torch.float64), [0], [[1]], [3, 3], seed=0)
     objective = make_objective([model], [examples])
@@ -410,7 +410,7 @@ def test_somebody_else_s_model_with_too_few_outputs_is_refused_by_name() -> None
         objective.logits(objective.parameters())
 
 
-def test_heads_of_somebody_else_s_model_may_differ_in_width() -> None:
+def test_heads_of_a_third_party_model_can_have_different_widths() -> None:
     graph = random_graph(dtype=torch.float64)
     model = third_party(outputs=9, heads=1, width=2)
     model.add_head(4)
@@ -422,7 +422,7 @@ def test_heads_of_somebody_else_s_model_may_differ_in_width() -> None:
     assert_near(logits[1], out[9, 2:6])
 
 
-def test_embeddings_of_somebody_else_s_model_need_an_embed() -> None:
+def test_embeddings_of_a_third_party_model_require_embed() -> None:
     graph = random_graph(dtype=torch.float64)
     for model in (third_party(6, 2), PyGGCN(8, 5, 2, 3)):
         with pytest.raises(InputError, match="GCN has no embed"):

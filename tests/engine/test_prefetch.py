@@ -12,13 +12,13 @@ def threads() -> int:
     return sum(thread.name == "ergnn-prefetch" for thread in threading.enumerate())
 
 
-def test_items_come_in_their_order_and_the_thread_ends() -> None:
+def test_items_are_in_order_and_the_thread_ends() -> None:
     assert list(prefetched(range(100))) == list(range(100))
     assert list(prefetched([])) == []
     assert threads() == 0
 
 
-def test_an_error_comes_up_in_its_place() -> None:
+def test_an_error_is_raised_at_its_position() -> None:
     def items() -> Iterator[int]:
         yield 1
         yield 2
@@ -31,7 +31,7 @@ def test_an_error_comes_up_in_its_place() -> None:
     assert threads() == 0
 
 
-def test_the_thread_is_ahead_by_no_more_than_asked_for() -> None:
+def test_the_thread_is_at_most_depth_items_ahead() -> None:
     made: list[int] = []
     ready = threading.Event()
 
@@ -44,12 +44,12 @@ def test_the_thread_is_ahead_by_no_more_than_asked_for() -> None:
 
     ahead = prefetched(items(), depth=2)
     assert next(ahead) == 0
-    assert ready.wait(10)  # 1 and 2 lie in the queue, 3 waits for room, while nobody asks
+    assert ready.wait(10)  # 1 and 2 are in the queue, 3 waits for space, and nothing is consumed
     assert max(made) == 3
     assert list(ahead) == list(range(1, 10))
 
 
-def test_a_consumer_that_stops_stops_the_thread() -> None:
+def test_the_thread_stops_with_its_consumer() -> None:
     def forever() -> Iterator[int]:
         while True:
             yield 0

@@ -1,4 +1,4 @@
-"""One operator S and one S^K X: equal to dense matrices on messy graphs, whole or in parts, small or large."""
+"""S and S^K X equal dense matrices on irregular graphs, for all nodes or some, on small and large graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nn.cases import assert_near, messy_graphs
 
 
 def dense(graph: Graph) -> Tensor:
-    """S from dense matrices: parallel edges add up, self-loops become one."""
+    """Compute S from dense matrices: parallel edges are summed, and each node has one self-loop."""
     n = graph.num_nodes
     source, target = graph.edge_index
     a = torch.zeros(n, n, dtype=torch.float64).index_put((target, source), torch.ones(1).double(), accumulate=True)
@@ -36,13 +36,13 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
         monkeypatch.setattr(propagation, "MATRIX_EDGES", 0)
     if "not kept" in request.param:
-        monkeypatch.setattr(propagation, "KEPT", 0)
+        monkeypatch.setattr(propagation, "MAX_CACHED", 0)
 
 
 @pytest.mark.usefixtures("_sizes")
 @pytest.mark.parametrize("hops", [0, 1, 3])
-def test_rows_of_the_power_are_those_of_dense_matrices(hops: int) -> None:
-    @settings(max_examples=15, deadline=None, derandomize=True)
+def test_rows_of_the_power_equal_dense_matrices(hops: int) -> None:
+    @settings(max_examples=15, derandomize=True)
     @given(messy_graphs())
     def check(graph: Graph) -> None:
         wanted = expected(graph, hops)
@@ -56,8 +56,8 @@ def test_rows_of_the_power_are_those_of_dense_matrices(hops: int) -> None:
 
 
 @pytest.mark.usefixtures("_sizes")
-def test_the_operator_multiplies_and_passes_gradients_on() -> None:
-    @settings(max_examples=15, deadline=None, derandomize=True)
+def test_products_and_gradients_equal_dense_matrices() -> None:
+    @settings(max_examples=15, derandomize=True)
     @given(messy_graphs())
     def check(graph: Graph) -> None:
         matrix, x = dense(graph), torch.randn(graph.num_nodes, 3, dtype=torch.float64).requires_grad_()
@@ -69,7 +69,7 @@ def test_the_operator_multiplies_and_passes_gradients_on() -> None:
     check()
 
 
-def test_lists_of_neighbors_and_an_edge_index_give_the_same() -> None:
+def test_neighbor_lists_and_an_edge_index_give_the_same_result() -> None:
     edges = torch.tensor([[0, 1, 2, 2, 3, 1], [1, 0, 1, 2, 2, 1]])
     x, y = torch.randn(5, 4), torch.zeros(5, dtype=torch.long)
     plain = Graph(x, edges, y)
@@ -86,7 +86,7 @@ def test_a_large_graph_is_propagated_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert normalized_adjacency(graph) is normalized_adjacency(graph)
 
 
-def test_fewer_than_no_hops_are_refused() -> None:
+def test_a_negative_number_of_hops_is_refused() -> None:
     graph = Graph(torch.ones(1, 1), torch.empty(2, 0, dtype=torch.long), torch.zeros(1, dtype=torch.long))
     with pytest.raises(InputError, match="hops is -1; it must be 0 or more"):
         propagate(graph, -1)

@@ -1,4 +1,4 @@
-"""Drawn neighbors: who may be drawn, how often, and what sums over them estimate."""
+"""Neighbor sampling: which neighbors are sampled, how often, and what sums over them estimate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def neighbors(graph: Graph) -> list[list[int]]:
 
 
 def regular(rows: int, degree: int) -> Adjacency:
-    """``rows`` nodes with in-edges from nodes ``rows`` … ``rows + degree − 1``."""
+    """Return a graph of ``rows`` nodes with in-edges from nodes ``rows`` … ``rows + degree − 1``."""
     target = torch.arange(rows).repeat_interleave(degree)
     source = rows + torch.arange(degree).repeat(rows)
     return Adjacency(torch.stack([source, target]), rows + degree)
@@ -44,28 +44,28 @@ def chi_square(counts: Tensor) -> float:
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-# --- who is drawn ----------------------------------------------------------------------------------------
+# --- samples ---------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(messy_graphs(), st.integers(1, 5), st.booleans(), st.integers(0, 2**40))
-def test_drawn_nodes_are_neighbors_and_different_where_they_must_be(
+def test_samples_are_neighbors_and_distinct_without_replacement(
     graph: Graph, fanout: int, replace: bool, key: int
 ) -> None:
     nodes = torch.randperm(graph.num_nodes)
     row, source, count = sample_neighbors(adjacency_of(graph), nodes, fanout, replace, key)
     assert torch.equal(row, row.sort().values)
     for i, node in enumerate(nodes.tolist()):
-        drawn, all_of_them = source[row == i].tolist(), neighbors(graph)[node]
-        assert len(drawn) == int(count[i]) == (min(fanout, len(all_of_them)) if not replace else len(drawn))
-        assert set(drawn) <= set(all_of_them)
+        sampled, all_of_them = source[row == i].tolist(), neighbors(graph)[node]
+        assert len(sampled) == int(count[i]) == (min(fanout, len(all_of_them)) if not replace else len(sampled))
+        assert set(sampled) <= set(all_of_them)
         if replace:
-            assert len(drawn) == (fanout if all_of_them else 0)
-        else:  # an edge is drawn once; a neighbor as often as it has edges
-            assert all(drawn.count(v) <= all_of_them.count(v) for v in drawn)
+            assert len(sampled) == (fanout if all_of_them else 0)
+        else:  # an edge is sampled at most once; a neighbor at most once per parallel edge
+            assert all(sampled.count(v) <= all_of_them.count(v) for v in sampled)
 
 
-def test_without_replacement_all_sets_are_alike() -> None:
+def test_without_replacement_all_subsets_are_equally_likely() -> None:
     adj = regular(40_000, 6)
     _, source, _ = sample_neighbors(adj, torch.arange(40_000), 3, key=7)
     sets = source.view(-1, 3).sort(1).values - 40_000
@@ -75,7 +75,7 @@ def test_without_replacement_all_sets_are_alike() -> None:
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(11, 10), (200, 7), (26, 25)])
-def test_without_replacement_every_neighbor_is_drawn_alike(degree: int, fanout: int) -> None:
+def test_without_replacement_all_neighbors_are_equally_likely(degree: int, fanout: int) -> None:
     rows = 20_000
     _, source, _ = sample_neighbors(regular(rows, degree), torch.arange(rows), fanout, key=3)
     share = torch.bincount(source - rows, minlength=degree).double() / rows
@@ -83,13 +83,13 @@ def test_without_replacement_every_neighbor_is_drawn_alike(degree: int, fanout: 
     assert float((share - p).abs().max()) < 4.5 * (p * (1 - p) / rows) ** 0.5
 
 
-def test_with_replacement_every_draw_is_uniform_and_independent() -> None:
+def test_with_replacement_samples_are_uniform_and_independent() -> None:
     _, source, _ = sample_neighbors(regular(30_000, 5), torch.arange(30_000), 2, replace=True, key=1)
     pairs = (source.view(-1, 2) - 30_000) @ torch.tensor([5, 1])
     assert chi_square(torch.bincount(pairs, minlength=25)) < 51.2  # 24 degrees of freedom: 0.1 %
 
 
-def test_what_is_drawn_depends_on_key_and_node_alone() -> None:
+def test_samples_depend_only_on_key_and_node() -> None:
     adj = adjacency_of(random_graph(n=60, p_edge=0.4))
     row, source, _ = sample_neighbors(adj, torch.arange(60), 4, key=9)
     alone = sample_neighbors(adj, torch.tensor([31, 17]), 4, key=9)
@@ -97,7 +97,7 @@ def test_what_is_drawn_depends_on_key_and_node_alone() -> None:
     assert sample_neighbors(adj, torch.arange(60), 4, key=10)[1].tolist() != source.tolist()
 
 
-def test_all_neighbors_are_all() -> None:
+def test_a_fanout_of_all_returns_all_neighbors() -> None:
     adj = adjacency_of(random_graph(n=30, p_edge=0.3, isolated=2))
     nodes = torch.tensor([3, 29, 3])
     for fanout in (ALL, 1000):
@@ -108,12 +108,12 @@ def test_all_neighbors_are_all() -> None:
         assert torch.equal(count, adj.degree[nodes])
 
 
-# --- what sums over them estimate ------------------------------------------------------------------------
+# --- estimates -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_the_mean_of_drawn_neighbors_has_the_moments_of_sampling_theory(replace: bool) -> None:
-    """Mean μ; variance σ²/k with replacement, and σ²/k · (d − k)/(d − 1) without (σ² over the d neighbors)."""
+def test_the_sample_mean_has_the_moments_of_sampling_theory(replace: bool) -> None:
+    """The mean is μ; the variance is σ²/k with replacement, and σ²/k · (d − k)/(d − 1) without."""
     rows, d, k = 30_000, 12, 5
     values = torch.arange(d, dtype=torch.float64) ** 2
     nodes, draw = torch.arange(rows), {"fanout": k, "replace": replace, "key": 5}
@@ -127,7 +127,7 @@ def test_the_mean_of_drawn_neighbors_has_the_moments_of_sampling_theory(replace:
 
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("aggregation", ["mean", "sum", "gcn"])
-def test_sums_over_drawn_neighbors_are_right_on_average(aggregation: str, replace: bool) -> None:
+def test_sums_over_sampled_neighbors_are_unbiased(aggregation: str, replace: bool) -> None:
     graph = random_graph(n=25, p_edge=0.5, self_loops=True, isolated=2)
     adj, nodes, zero = adjacency_of(graph), torch.arange(25), torch.zeros(25).long()
     x = graph.x.double()
@@ -138,13 +138,13 @@ def test_sums_over_drawn_neighbors_are_right_on_average(aggregation: str, replac
     for key in range(400):
         block, read = make_block(adj, weighing, nodes, zero, 1, torch.float64, fanout=3, replace=replace, key=key)
         draws.append(block.aggregate(x[read]))
-    drawn = torch.stack(draws)
-    error = (drawn.mean(0) - exact).abs() / (drawn.std(0) / 400**0.5 + 1e-9)
+    sampled = torch.stack(draws)
+    error = (sampled.mean(0) - exact).abs() / (sampled.std(0) / 400**0.5 + 1e-9)
     assert float(error.max()) < 5.0
-    assert float((drawn[0] - exact).abs().max()) > 0.1
+    assert float((sampled[0] - exact).abs().max()) > 0.1
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(messy_graphs(), st.sampled_from(sorted(AGGREGATIONS)))
 def test_a_large_fanout_gives_the_exact_block(graph: Graph, aggregation: str) -> None:
     adj, nodes = adjacency_of(graph), torch.randperm(graph.num_nodes)[:9]
@@ -158,7 +158,7 @@ def test_a_large_fanout_gives_the_exact_block(graph: Graph, aggregation: str) ->
 
 
 @pytest.mark.parametrize("name", list(BACKBONES))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.data())
 def test_a_large_fanout_gives_the_exact_losses_and_gradients(name: str, data: st.DataObject) -> None:
     graph, widths = data.draw(messy_graphs()), [3, 2]
@@ -189,7 +189,7 @@ def task_examples(graph: Graph, count: int = 16) -> Examples:
     return Examples(graph, nodes, torch.zeros(count, 1).long(), nodes % 3, torch.ones(count))
 
 
-def test_a_batch_is_decided_by_its_key() -> None:
+def test_a_batch_is_determined_by_its_key() -> None:
     graph = random_graph(n=80, p_edge=0.5)
     model = model_of("sage", graph.num_features, [3], dtype=torch.float32)
     objective = SampledObjective(model, task_examples(graph), Sampling((3, 2)))
@@ -200,7 +200,7 @@ def test_a_batch_is_decided_by_its_key() -> None:
     assert objective.losses(params).shape == (16,)
 
 
-def test_parameters_come_and_go_as_in_the_exact_objective() -> None:
+def test_parameters_are_those_of_the_exact_objective() -> None:
     graph = random_graph(n=40)
     model = model_of("gat", graph.num_features, [3, 2], dtype=torch.float32)
     examples = task_examples(graph)
@@ -211,8 +211,8 @@ def test_parameters_come_and_go_as_in_the_exact_objective() -> None:
     assert all(torch.equal(value, params[name] + 1) for name, value in exact.parameters().items())
 
 
-def test_each_hop_draws_for_itself() -> None:
-    """SGC's two hops of one node: with one key for both, a node that is its neighbors' neighbor draws alike twice."""
+def test_hops_are_sampled_independently() -> None:
+    """With the same key for both hops of SGC, a node that is its own 2-hop neighbor would have correlated samples."""
     graph = random_graph(n=50, p_edge=0.6)
     model = model_of("sgc", graph.num_features, [3], dtype=torch.float64)
     exact = FieldObjective([model], [task_examples(graph)])
@@ -220,12 +220,12 @@ def test_each_hop_draws_for_itself() -> None:
     for key in range(300):
         sampled = SampledObjective(model, task_examples(graph), Sampling((4, 4)), key=key)
         rows.append(sampled.logits(params))
-    drawn = torch.stack(rows)
-    error = (drawn.mean(0) - exact.logits(params)).abs() / (drawn.std(0) / 300**0.5)
-    assert float(error.max()) < 5.0  # S²X is linear, so that the whole model is unbiased
+    sampled = torch.stack(rows)
+    error = (sampled.mean(0) - exact.logits(params)).abs() / (sampled.std(0) / 300**0.5)
+    assert float(error.max()) < 5.0  # S²X is linear, so the whole model is unbiased
 
 
-def test_loops_are_taken_out_once() -> None:
+def test_self_loops_are_removed_once() -> None:
     graph = random_graph(n=30, self_loops=True, p_edge=0.3)
     adj = adjacency_of(graph)
     bare = adj.without_loops()
@@ -234,9 +234,8 @@ def test_loops_are_taken_out_once() -> None:
     assert bare.without_loops() is bare
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 99), max_size=60))
-def test_relabelling_with_a_table_is_unique(keys: list[int]) -> None:
+def test_relabel_with_a_table_equals_unique(keys: list[int]) -> None:
     given_keys = torch.tensor(keys, dtype=torch.long)
     for size in (100, 10**6):
         known, place = relabel(given_keys, size)
@@ -245,20 +244,20 @@ def test_relabelling_with_a_table_is_unique(keys: list[int]) -> None:
         assert torch.equal(place, wanted[1])
 
 
-# --- refusals --------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fanout", [(0,), (-2, 3), (2.5,), (True,)])
-def test_fanouts_that_mean_nothing_are_refused(fanout: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="whole numbers of 1 or more, or -1 for all"):
+def test_invalid_fanouts_are_refused(fanout: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="must be 1 or more, or -1 for all"):
         Sampling(fanout)
 
 
-def test_a_model_that_does_not_fit_is_refused() -> None:
+def test_unsupported_models_are_refused() -> None:
     graph = random_graph()
-    with pytest.raises(InputError, match=r"fanout is \(5,\); GAT reads neighbors in 2 layer\(s\)"):
+    with pytest.raises(InputError, match=r"fanout is \(5,\); GAT aggregates neighbors in 2 layer\(s\)"):
         SampledObjective(model_of("gat", 8, [3]), task_examples(graph), Sampling((5,)))
-    with pytest.raises(InputError, match="MLP reads neighbors in 0"):
+    with pytest.raises(InputError, match="MLP aggregates neighbors in 0"):
         Sampling((5,)).check(model_of("mlp", 8, [3]))
     with pytest.raises(InputError, match="PlainModel cannot be computed on sampled neighbors"):
         Sampling((5,)).check(PlainModel(torch.nn.Linear(1, 1)))
@@ -266,10 +265,10 @@ def test_a_model_that_does_not_fit_is_refused() -> None:
         Sampling((5, -1), replace=True)
 
 
-# --- elsewhere -------------------------------------------------------------------------------------------
+# --- PyG -------------------------------------------------------------------------------------------------
 
 
-def test_pygs_loader_draws_from_the_same_distribution() -> None:
+def test_pygs_loader_samples_from_the_same_distribution() -> None:
     pytest.importorskip("pyg_lib", reason="PyG's NeighborLoader needs pyg-lib, which is not on PyPI")
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader

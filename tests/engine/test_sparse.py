@@ -13,7 +13,7 @@ from nn.cases import assert_near
 
 @st.composite
 def products(draw: st.DrawFn) -> tuple[SparsePattern, Tensor, Tensor, Tensor]:
-    """A sparse matrix, its values, the same matrix as a dense one, and a dense factor; rows and sizes may be empty."""
+    """Generate a sparse pattern, its values, the dense matrix, and a dense factor; rows and sizes may be empty."""
     rows, cols, width = draw(st.integers(0, 6)), draw(st.integers(0, 6)), draw(st.integers(1, 3))
     column = st.integers(0, max(cols - 1, 0))
     entries = [draw(st.lists(column, max_size=4)) if cols else [] for _ in range(rows)]
@@ -24,7 +24,7 @@ def products(draw: st.DrawFn) -> tuple[SparsePattern, Tensor, Tensor, Tensor]:
     dense = torch.zeros(rows, cols, dtype=torch.float64)
     place = 0
     for r, row in enumerate(entries):
-        for c in row:  # a place that is there twice counts twice
+        for c in row:  # duplicate entries are summed
             dense[r, c] += value[place]
             place += 1
     factor = torch.randn(cols, width, generator=generator, dtype=torch.float64)
@@ -35,9 +35,9 @@ def cubes(matrix: Tensor) -> Tensor:
     return (matrix**3).sum()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(products())
-def test_the_product_and_its_gradient_are_those_of_dense_matrices(case: tuple) -> None:
+def test_the_product_and_its_gradient_equal_dense_matrices(case: tuple) -> None:
     pattern, value, dense, factor = case
     assert_near(spmm(pattern, value, factor), dense @ factor, 1e-12)
     assert_near(grad(lambda f: cubes(spmm(pattern, value, f)))(factor), grad(lambda f: cubes(dense @ f))(factor))
@@ -46,9 +46,9 @@ def test_the_product_and_its_gradient_are_those_of_dense_matrices(case: tuple) -
     assert_near(leaf.grad, 3 * dense.T @ (dense @ factor) ** 2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(products())
-def test_forward_mode_is_that_of_dense_matrices(case: tuple) -> None:
+def test_forward_mode_equals_dense_matrices(case: tuple) -> None:
     pattern, value, dense, factor = case
     tangent = factor.flip(0) + 1
     out, change = jvp(lambda f: spmm(pattern, value, f), (factor,), (tangent,))
@@ -56,9 +56,9 @@ def test_forward_mode_is_that_of_dense_matrices(case: tuple) -> None:
     assert_near(change, dense @ tangent)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(products())
-def test_hessian_products_are_those_of_dense_matrices_in_both_orders_of_modes(case: tuple) -> None:
+def test_hessian_products_equal_dense_matrices_in_both_orders_of_modes(case: tuple) -> None:
     pattern, value, dense, factor = case
     tangent = factor.flip(0) + 1
     expected = 6 * dense.T @ ((dense @ factor) * (dense @ tangent))
@@ -72,7 +72,7 @@ def test_hessian_products_are_those_of_dense_matrices_in_both_orders_of_modes(ca
 
 
 @pytest.mark.parametrize("first", ["forward over reverse", "reverse over forward", "reverse", "forward", "plain"])
-def test_what_was_laid_out_inside_a_transform_serves_outside_of_it(first: str) -> None:
+def test_a_transpose_built_inside_a_transform_can_be_used_outside(first: str) -> None:
     pattern = SparsePattern(torch.tensor([0, 1, 3]), torch.tensor([0, 0, 1]), (2, 2))
     value, dense = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1.0, 0.0], [2.0, 3.0]])
     factor, tangent = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]])
@@ -90,14 +90,14 @@ def test_what_was_laid_out_inside_a_transform_serves_outside_of_it(first: str) -
         assert_near(*call(), 1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(products())
-def test_the_transpose_carries_its_values_along(case: tuple) -> None:
+def test_values_are_permuted_to_the_transpose(case: tuple) -> None:
     pattern, value, dense, _ = case
     transpose, order = pattern.transposed()
     assert transpose.shape == dense.T.shape
     assert_near(transpose.multiply(value[order], torch.eye(dense.size(0), dtype=torch.float64)), dense.T, 1e-12)
-    assert pattern.transposed()[0] is transpose  # it is laid out once
+    assert pattern.transposed()[0] is transpose  # built once
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 3)])
@@ -110,7 +110,7 @@ def test_a_matrix_without_entries_gives_zeros_and_a_gradient_of_zeros(shape: tup
     assert torch.equal(factor.grad, torch.zeros(shape[1], 2))
 
 
-def test_a_gradient_that_is_not_contiguous_is_taken_as_it_is() -> None:
+def test_a_non_contiguous_gradient_is_supported() -> None:
     pattern = SparsePattern(torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]), (2, 3))
     value = torch.tensor([2.0, 3.0, 5.0])
     dense = torch.tensor([[2.0, 0.0, 3.0], [0.0, 5.0, 0.0]])

@@ -1,4 +1,4 @@
-"""A GPU gives what the CPU gives: the same masks, the same choices, the same scores."""
+"""Results on a GPU equal those on the CPU: masks, selections and scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def learned(device: str, backbone: str = "gat", selector: str = "im", epochs: in
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc"])
-def test_gpu_and_cpu_learn_the_same(backbone: str) -> None:
+def test_results_on_gpu_and_cpu_are_equal(backbone: str) -> None:
     a, b = learned("cpu", backbone), learned("cuda", backbone)
     assert a.method.buffer.nodes.tolist() == b.method.buffer.nodes.tolist()
     for task in cora():
@@ -48,7 +48,7 @@ def test_rounds_of_replay_are_recorded_too() -> None:
         assert a.evaluate(task) == pytest.approx(b.evaluate(task), abs=0.01)
 
 
-def test_models_side_by_side_equal_each_alone() -> None:
+def test_stacked_models_equal_single_models() -> None:
     task = cora()[0]
     together = [Learner("gcn", "finetune", device="cuda", seed=s, epochs=30) for s in range(4)]
     observe_together(together, [task] * 4)

@@ -1,4 +1,4 @@
-"""The Triton kernels on a GPU are their twin in double precision, on graphs of many shapes."""
+"""The Triton kernels on a GPU equal plain PyTorch in double precision, on graphs of many shapes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
     ids=["whole rows", "rows in pieces", "largest score per piece"],
 )
 @pytest.mark.parametrize("name", SHAPES)
-def test_kernels_are_their_twin(
+def test_kernels_equal_autograd_in_double_precision(
     name: str, segment: int, cache: int, narrow: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ergnn.engine.kernels import triton_attention, triton_gather
@@ -46,12 +46,12 @@ def test_kernels_are_their_twin(
             check_attention(name, p, torch.float32, "cuda", 1e-4, seed)
 
 
-def test_dropout_is_that_of_the_cpu() -> None:
+def test_dropout_equals_the_cpu() -> None:
     check_dropped("cuda")
 
 
 def large(n: int = 20_000, hub: int = 15_000, directed: bool = False) -> Graph:
-    """A graph with a hub of more edges than a program takes at once, with empty rows where it is directed."""
+    """Return a graph with a hub of more edges than one program processes; empty rows if directed."""
     generator = torch.Generator().manual_seed(0)
     pair = torch.randint(n, (2, 600_000), generator=generator)
     pair[0, :hub] = 3
@@ -61,7 +61,7 @@ def large(n: int = 20_000, hub: int = 15_000, directed: bool = False) -> Graph:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_a_hub_is_cut_and_the_same_again_to_the_bit(directed: bool) -> None:
+def test_split_hubs_are_deterministic(directed: bool) -> None:
     graph = large(directed=directed)
     links = Adjacency(graph.edge_index, graph.num_nodes).links(True)
     generator = torch.Generator().manual_seed(1)
@@ -82,8 +82,8 @@ def test_a_hub_is_cut_and_the_same_again_to_the_bit(directed: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin", "sgc"])
-def test_a_model_on_lists_is_the_model_on_edges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores, gradients and Gauss-Newton products, with the examples scored by two heads."""
+def test_a_model_on_neighbor_lists_equals_the_model_on_edges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare scores, gradients and Gauss-Newton products of examples that two heads score."""
     graph = large()
     torch.manual_seed(0)
     model = BACKBONES.create(name, in_channels=50)
@@ -111,7 +111,7 @@ def tasks_of(graph: Graph, classes: int) -> TaskStream:
     return TaskStream.from_classes(replace(graph, public_split=split), classes_per_task=classes)
 
 
-def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_step_on_neighbor_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
     task = tasks_of(large(4000, 3000), 5)[0]
     made = []
@@ -123,8 +123,8 @@ def test_a_recorded_step_on_lists_equals_a_plain_one(monkeypatch: pytest.MonkeyP
     assert made[0].method.buffer.nodes.tolist() == made[1].method.buffer.nodes.tolist()
 
 
-def test_a_stream_on_lists_is_the_same_again_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With heads of their own for each task, whose examples are trained on together."""
+def test_a_stream_on_neighbor_lists_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train on examples of several tasks with one head per task."""
     monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
     made = []
     for _ in range(2):
@@ -137,8 +137,8 @@ def test_a_stream_on_lists_is_the_same_again_to_the_bit(monkeypatch: pytest.Monk
     assert made[0].method.buffer.nodes.tolist() == made[1].method.buffer.nodes.tolist()
 
 
-def test_softmax_is_exact_if_the_largest_score_of_all_is_far_from_that_of_a_row() -> None:
-    """Node 0 has a score of 500 and is nobody's neighbor: weights relative to it would all be zero."""
+def test_softmax_is_exact_if_row_maxima_are_far_below_the_global_maximum() -> None:
+    """Node 0 has a score of 500 and no out-edges; relative to it, all weights would underflow to zero."""
     n, d = 300, 7
     col = (1 + (torch.arange(n * d) * 7919) % (n - 1)).int().cuda()
     links = links_module.Links(torch.arange(n + 1).cuda() * d, col, n)

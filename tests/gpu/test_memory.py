@@ -1,4 +1,4 @@
-"""What is remembered on a GPU: budgets, nodes that are learned again, stored outputs."""
+"""Memory on a GPU: budgets, nodes that are learned again, and stored outputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_methods_learn_and_resume_on_a_gpu(method: str) -> None:
 
 
 def without_some_remembered(task: Task, remembered: Tensor) -> Tensor:
-    """The training nodes of the task without the remembered ones, except the first of these."""
+    """Return the training nodes of the task without the remembered ones, except the first of these."""
     others = remembered[remembered != remembered[0]].cpu()
     return task.train[~torch.isin(task.train, others)]
 

@@ -1,4 +1,4 @@
-"""What is drawn by hashes is the same on a GPU, and so is S^K X up to rounding."""
+"""Hashed samples on a GPU equal those on the CPU, and S^K X is equal up to rounding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def random_graph(n: int = 200) -> Graph:
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_the_same_neighbors_are_drawn(replace: bool) -> None:
+def test_the_same_neighbors_are_sampled(replace: bool) -> None:
     graph = random_graph()
     here, there = (
         sample_neighbors(adjacency_of(g), torch.arange(200, device=g.device), 6, replace, 11)
@@ -40,7 +40,7 @@ def test_a_generated_graph_has_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 10**9], ids=["large", "small"])
-def test_features_propagate_as_on_the_cpu(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_propagated_features_equal_the_cpu(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, nodes = random_graph(), torch.tensor([5, 2, 199])
     expected = propagate(graph, 2, nodes=nodes, dtype=torch.float64)
     monkeypatch.setattr(adjacency, "LINKED_FROM", limit)

@@ -1,4 +1,4 @@
-"""A plain PyTorch loop over tasks, on the whole graph and with none of the package's training code."""
+"""A plain PyTorch loop over tasks, on the whole graph and without the package's training code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_tasks() -> TaskStream:
 
 
 def make_learner(method: str | Method, head: str, **options: Any) -> Learner:
-    """Without dropout, and with SGD (Adam would turn rounding errors of vanishing gradients into steps)."""
+    """Create a learner without dropout and with SGD (Adam would amplify rounding errors of vanishing gradients)."""
     backbone = {"hidden": HIDDEN, "dropout": 0.0}
     return Learner(
         "gcn", method, head=head, epochs=EPOCHS, lr=LR, optimizer="sgd", backbone_options=backbone, **options
@@ -45,7 +45,7 @@ class PlainGCN(nn.Module):
         self.conv = GCNConv(tasks.num_features, HIDDEN)
         count = 1 if head == "shared" else len(tasks)
         self.heads = nn.ModuleList(GCNConv(HIDDEN, 2) for _ in range(count))
-        like = make_learner("finetune", head)  # only its initial parameters are taken
+        like = make_learner("finetune", head)  # only its initial parameters are used
         like.model = like.new_model(tasks.num_features)
         for task in tasks:
             like.add_head(task.classes)
@@ -69,7 +69,7 @@ def learn_plainly(
     loss: Callable[[PlainGCN, PlainGCN, Task], Tensor],
     after: Callable[[PlainGCN, Task], None] = lambda model, task: None,
 ) -> PlainGCN:
-    """Learn a stream with SGD; ``loss`` is given the model, a copy of it from before the task, and the task."""
+    """Learn a stream with SGD; ``loss`` receives the model, a copy of it from before the task, and the task."""
     model, before = PlainGCN(tasks, head), PlainGCN(tasks, head)
     for task in tasks:
         before.load_state_dict(model.state_dict())

@@ -1,4 +1,4 @@
-"""A-GEM: its closed form against GEM's programme with one memory, and the reference gradient."""
+"""A-GEM: the closed form against GEM's quadratic program with one memory, and the reference gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphs import random_graph
 
 
 @given(st.integers(1, 9), st.integers(0, 2**16))
-def test_it_is_gem_with_one_memory(size: int, seed: int) -> None:
+def test_it_equals_gem_with_one_memory(size: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     gradient, reference = torch.randn(2, size, generator=generator, dtype=torch.float64)
     got = project_on_average(gradient, reference)
@@ -28,7 +28,7 @@ def test_it_is_gem_with_one_memory(size: int, seed: int) -> None:
     assert float(got @ reference) >= -1e-9
 
 
-def test_by_hand() -> None:
+def test_two_gradients_by_hand() -> None:
     assert project_on_average(torch.tensor([1.0, -1.0]), torch.tensor([0.0, 2.0])).tolist() == [1.0, 0.0]
     kept = torch.tensor([1.0, 1.0])
     assert project_on_average(kept, torch.tensor([0.0, 2.0])) is kept
@@ -45,7 +45,7 @@ def learned(sample: int, seed: int) -> tuple[Learner, TaskStream]:
 
 
 def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The gradient before and after the constraint, and each remembered node's own."""
+    """Return the gradient before and after the projection, and the gradient of each remembered node."""
     learner, tasks = learned(sample, seed)
     task, examples = begin(learner, tasks[2])
     assert learner.model is not None
@@ -64,7 +64,7 @@ def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
     return before, flat_gradient(params), parts
 
 
-def test_the_reference_is_the_mean_over_all_that_is_remembered() -> None:
+def test_the_reference_gradient_is_the_mean_over_the_memory() -> None:
     before, after, parts = step(sample=256)
     reference = torch.stack(parts).mean(0)
     assert len(parts) == 8
@@ -73,7 +73,7 @@ def test_the_reference_is_the_mean_over_all_that_is_remembered() -> None:
     assert torch.allclose(after, expected, atol=1e-5 * float(before.norm()))
 
 
-def test_a_sample_is_some_of_it() -> None:
+def test_a_sample_is_a_subset_of_the_memory() -> None:
     projected = 0
     for seed in range(4):
         before, after, parts = step(1, seed)
@@ -85,10 +85,10 @@ def test_a_sample_is_some_of_it() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"sample": 3, "replay": "ego"}])
-def test_agem_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
+def test_agem_passes_the_contract_suite(options: dict[str, object]) -> None:
     check_method("agem", **options)
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(InputError, match="sample is 0"):
         AGEM(sample=0)

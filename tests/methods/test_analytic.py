@@ -35,8 +35,8 @@ def learned(stream: TaskStream, head: str = "growing", **options: object) -> Lea
     edges=st.sampled_from(["own", "seen", "all"]),
     weighted=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
-def test_scores_are_those_of_dense_matrices(graph: Graph, head: str, name: str, edges: str, weighted: bool) -> None:
+@settings(max_examples=40)
+def test_scores_equal_dense_matrices(graph: Graph, head: str, name: str, edges: str, weighted: bool) -> None:
     graph = with_weights(graph) if weighted else graph
     stream = TaskStream.from_classes(graph, classes_per_task=2, edges=edges)
     learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3)
@@ -53,7 +53,7 @@ def test_scores_are_those_of_dense_matrices(graph: Graph, head: str, name: str, 
         for earlier in stream[: task.id + 1]:
             columns = [known.index(int(c)) for c in learner.classes(earlier.id)]
             expected = torch.softmax(tau * scores[earlier.test][:, columns], 1)
-            # λ = 0.001 and τ = 1,000 turn rounding into as much
+            # λ = 0.001 and τ = 1,000 amplify rounding errors to this size
             torch.testing.assert_close(learner.predict_proba(earlier.test, earlier.id), expected, rtol=0, atol=1e-5)
 
 
@@ -80,7 +80,7 @@ def test_methods_that_would_ignore_edge_weights_refuse_them() -> None:
 
 
 @pytest.mark.parametrize("options", [{"memory": "centroids", "per_class": 2}, {"sketch": 5}, {"feature_map": "hops"}])
-def test_options_keep_the_contract(options: dict[str, object]) -> None:
+def test_options_pass_the_contract_suite(options: dict[str, object]) -> None:
     check_method("analytic", **options)
 
 
@@ -124,7 +124,7 @@ def test_probabilities_are_calibrated_on_cora() -> None:
     assert abs(float(probability.amax(1).mean() - right.double().mean())) < 0.08
 
 
-def test_a_state_goes_on_and_predicts_in_the_given_graph() -> None:
+def test_a_restored_state_continues_and_predicts_in_a_given_graph() -> None:
     stream = TaskStream.from_classes(random_graph(n=80, classes=6), edges="seen")
     first = learned(stream[:2])
     other = Learner("sgc", "analytic", head="growing")
@@ -164,7 +164,7 @@ def test_forgotten_nodes_leave_no_trace_and_new_ids_change_nothing() -> None:
     torch.testing.assert_close(learner.predict_proba(everything), torch.full((60, 2), 0.5, dtype=torch.float64))
 
 
-def test_a_class_that_comes_again_is_learned_from_all_its_nodes() -> None:
+def test_a_repeated_class_is_learned_from_all_its_nodes() -> None:
     graph = random_graph(n=60, classes=2)
     whole = TaskStream.from_classes(graph)[0]
     halves = [replace(whole, id=i, train=whole.train[i::2]) for i in range(2)]
@@ -185,18 +185,18 @@ def domains() -> list[Task]:
 
 
 @pytest.mark.parametrize("memory", ["nodes", "centroids"])
-def test_tasks_with_graphs_of_their_own_keep_rows(memory: str) -> None:
+def test_tasks_with_their_own_graph_store_rows(memory: str) -> None:
     tasks = domains()
     learner = learned(tasks, memory=memory)
     assert all(learner.evaluate(task) > 0.6 for task in tasks)
     kept = learner.method.nbytes
     rows = 2 * 3 * 10 if memory == "nodes" else 2 * 5
     assert kept >= rows * (8 if memory == "nodes" else 4) * 9
-    with pytest.raises(InputError, match="cannot forget"):
+    with pytest.raises(InputError, match="cannot be removed"):
         learner.forget_nodes(tasks[0].train)
 
 
-def test_centroids_are_as_few_as_asked_and_nearly_as_good() -> None:
+def test_centroids_are_limited_per_class_and_nearly_as_accurate() -> None:
     stream = make_stream("cora", split="seeded", classes_per_task=1, class_order="shuffled").stream
     test = torch.cat([task.test for task in stream])
     learner = learned(stream, memory="centroids", per_class=5)

@@ -1,4 +1,4 @@
-"""DER++ beside a plain PyTorch loop, and its limits."""
+"""DER++ against a plain PyTorch loop, and its limiting cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALPHA, BETA = 0.7, 0.4
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_parameters_are_those_of_a_plain_loop(head: str) -> None:
+def test_parameters_equal_a_plain_loop(head: str) -> None:
     tasks = make_tasks()
     learner = learned("derpp", head, tasks, alpha=ALPHA, beta=BETA, per_class=2, selector="random")
     chosen = {part.task: part.nodes for part in learner.method.buffer.experiences}  # type: ignore[union-attr]
@@ -49,7 +49,7 @@ def test_parameters_are_those_of_a_plain_loop(head: str) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_without_both_terms_it_is_finetuning_bit_for_bit(head: str) -> None:
+def test_without_both_terms_it_equals_finetuning_bit_for_bit(head: str) -> None:
     tasks = make_tasks()
     assert_equal_bits(learned("derpp", head, tasks, alpha=0.0, beta=0.0), learned("finetune", head, tasks))
 
@@ -72,10 +72,10 @@ def test_stored_outputs_stay_with_their_nodes_when_others_are_forgotten() -> Non
 
 
 @pytest.mark.parametrize("options", [{}, {"replay": "ego", "per_class": 2}])
-def test_derpp_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
+def test_derpp_passes_the_contract_suite(options: dict[str, object]) -> None:
     check_method("derpp", **options)
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(InputError, match="beta is -1"):
         DERpp(beta=-1.0)

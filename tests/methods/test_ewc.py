@@ -1,4 +1,4 @@
-"""EWC: Fisher by brute force, the implicit step against the minimum it claims to be, and two vectors only."""
+"""EWC: Fisher information by brute force, the implicit step against its minimization problem, and constant memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nn.cases import assert_near, labeled, model_of, reference_logits
 
 
 def brute_force_fisher(model: Backbone, examples: Examples) -> dict[str, Tensor]:
-    """One backward pass an example, on the whole graph."""
+    """Compute the Fisher diagonal with one backward pass per example, on the whole graph."""
     values = dict(model.named_parameters())
     total = {name: torch.zeros_like(value) for name, value in values.items()}
     for i in range(len(examples)):
@@ -42,7 +42,7 @@ def brute_force_fisher(model: Backbone, examples: Examples) -> dict[str, Tensor]
 
 @pytest.mark.parametrize("heads", [[[0]] * 6, [[0], [1], [0], [1], [1], [0]], [[0, 1]] * 6])
 @pytest.mark.parametrize("name", BACKBONES.names())
-def test_fisher_is_the_mean_squared_gradient_of_single_examples(name: str, heads: list[list[int]]) -> None:
+def test_fisher_is_the_mean_squared_per_example_gradient(name: str, heads: list[list[int]]) -> None:
     examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21, 8, 4], heads, [3, 2], seed=1)
     model = model_of(name, 8, [3, 2], seed=4)
     objective = make_objective([model], [examples]).batch(torch.arange(6))
@@ -57,7 +57,7 @@ def test_fisher_is_the_mean_squared_gradient_of_single_examples(name: str, heads
             assert float(value.abs().max()) == 0.0
 
 
-def test_fisher_of_somebody_else_s_model() -> None:
+def test_fisher_of_a_third_party_model() -> None:
     examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8, 21], [[0]] * 4, [3], seed=1)
     inner = model_of("gcn", 8, [3], seed=4)
     plain = PlainModel(copy.deepcopy(inner))
@@ -69,7 +69,7 @@ def test_fisher_of_somebody_else_s_model() -> None:
 
 
 @given(st.integers(0, 2**16), st.floats(0.0, 1e4), st.floats(1e-3, 1.0), st.integers(1, 5))
-def test_the_implicit_step_is_the_minimum_of_penalty_and_distance(seed: int, lam: float, lr: float, tasks: int) -> None:
+def test_the_implicit_step_minimizes_penalty_plus_distance(seed: int, lam: float, lr: float, tasks: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     fishers = torch.rand(tasks, 4, generator=generator, dtype=torch.float64)
     anchors = torch.randn(tasks, 4, generator=generator, dtype=torch.float64)
@@ -85,7 +85,7 @@ def test_the_implicit_step_is_the_minimum_of_penalty_and_distance(seed: int, lam
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_with_adam_the_step_size_is_what_adam_multiplies_its_mean_gradient_with(
+def test_with_adam_the_step_size_is_the_factor_of_the_mean_gradient(
     kind: type[torch.optim.Optimizer],
 ) -> None:
     value = torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64, requires_grad=True)
@@ -104,8 +104,8 @@ def stream() -> TaskStream:
     return TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
 
 
-def test_a_learner_takes_the_steps_that_all_past_tasks_penalties_call_for() -> None:
-    """A plain loop with one Fisher and one anchor a task gives the same parameters."""
+def test_parameters_equal_a_plain_loop_with_one_penalty_per_task() -> None:
+    """Compare with a plain loop that stores one Fisher diagonal and one set of parameters per task."""
     lam, lr, epochs = 5.0, 0.2, 10
     graph = random_graph(n=60, classes=6, seed=3)
     tasks = TaskStream.from_classes(graph, classes_per_task=2)
@@ -149,7 +149,7 @@ def parameters(learner: Learner) -> Tensor:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_stiff_spring_holds_and_none_is_finetuning(optimizer: str) -> None:
+def test_a_large_lambda_fixes_parameters_and_zero_is_finetuning(optimizer: str) -> None:
     tasks = stream()
     moved = {}
     for lam in (None, 0.0, 1e8):
@@ -164,7 +164,7 @@ def test_a_stiff_spring_holds_and_none_is_finetuning(optimizer: str) -> None:
     assert bool(torch.isfinite(moved[1e8]).all())
 
 
-def test_what_is_kept_does_not_grow_with_the_tasks() -> None:
+def test_memory_does_not_grow_with_the_number_of_tasks() -> None:
     learner = Learner("gcn", EWC(1.0), head="shared", epochs=2)
     sizes = []
     for task in stream():
@@ -174,7 +174,7 @@ def test_what_is_kept_does_not_grow_with_the_tasks() -> None:
     assert sizes[0] == sizes[1] == sizes[2]
 
 
-def test_a_head_of_its_own_is_held_by_its_own_task_only() -> None:
+def test_the_head_of_a_task_is_penalized_by_that_task_only() -> None:
     learner = Learner("gcn", EWC(1.0), head="per-task", epochs=2)
     tasks = stream()
     learner.observe(tasks[0])
@@ -212,7 +212,7 @@ def test_lambda_is_searched_on_validation_nodes() -> None:
         search_lambda(make, [tasks], [])
 
 
-def test_fisher_of_a_sample_is_that_of_some_nodes() -> None:
+def test_fisher_of_a_sample_equals_that_of_the_sampled_nodes() -> None:
     task = stream()[0]
     fishers = []
     for samples in (1, None):
@@ -229,11 +229,11 @@ def test_fisher_of_a_sample_is_that_of_some_nodes() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"lam": 1000.0, "fisher_samples": 5}])
-def test_ewc_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
+def test_ewc_passes_the_contract_suite(options: dict[str, object]) -> None:
     check_method("ewc", **options)
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(InputError, match=r"lam is -1"):
         EWC(lam=-1.0)
     with pytest.raises(InputError, match="fisher_samples is 0"):
@@ -242,7 +242,7 @@ def test_options_that_cannot_be_are_refused() -> None:
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc"])
 @pytest.mark.parametrize("head", ["per-task", "growing"])
-def test_gradient_sums_in_chunks_are_those_of_one_backward_pass_per_example(
+def test_gradient_sums_in_chunks_equal_one_backward_pass_per_example(
     backbone: str, head: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = example_stream()
@@ -259,6 +259,6 @@ def test_gradient_sums_in_chunks_are_those_of_one_backward_pass_per_example(
         FieldObjective, "__init__", lambda self, models, *rest: made.append(len(models)) or start(self, models, *rest)
     )
     found = objective.gradient_sums(params)
-    assert made == [5, 5, 2], "12 examples, and so many copies of the parameters at a time"
+    assert made == [5, 5, 2], "12 examples in chunks of at most 5"
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-8)

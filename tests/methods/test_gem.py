@@ -1,4 +1,4 @@
-"""GEM: the programme against SciPy's general solver and the Kuhn-Tucker conditions, and the step that uses it."""
+"""GEM: the quadratic program against SciPy's solver and the Kuhn-Tucker conditions, and the projected step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from graphs import random_graph
 
 
 @st.composite
-def programmes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """A gradient and some tasks' gradients; tasks may outnumber parameters, repeat and oppose each other."""
+def programs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Generate a gradient and gradients of tasks, which may be more than parameters, equal or opposite."""
     size, tasks = draw(st.integers(1, 6)), draw(st.integers(1, 7))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     rows = rng.normal(size=(tasks, size)) * 10.0 ** rng.integers(-2, 3)
@@ -32,9 +32,9 @@ def programmes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 @settings(max_examples=200)
-@given(programmes())
-def test_the_minimum_meets_the_kuhn_tucker_conditions(programme: tuple[np.ndarray, np.ndarray]) -> None:
-    gradient, rows = programme
+@given(programs())
+def test_the_minimum_satisfies_the_kuhn_tucker_conditions(program: tuple[np.ndarray, np.ndarray]) -> None:
+    gradient, rows = program
     p, q = rows @ rows.T, rows @ gradient
     v = nonnegative_minimum(p, q)
     slope, scale = p @ v + q, np.abs(q).max() + 1e-30
@@ -43,12 +43,12 @@ def test_the_minimum_meets_the_kuhn_tucker_conditions(programme: tuple[np.ndarra
     assert np.abs(slope[v > 0]).max(initial=0.0) <= 1e-7 * scale
 
 
-@settings(max_examples=60, deadline=None)
-@given(programmes())
-def test_the_projection_is_the_nearest_point_that_meets_the_constraints(
-    programme: tuple[np.ndarray, np.ndarray],
+@settings(max_examples=60)
+@given(programs())
+def test_the_projection_is_the_nearest_feasible_point(
+    program: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    gradient, rows = programme
+    gradient, rows = program
     got = project(torch.from_numpy(gradient), torch.from_numpy(rows)).numpy()
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)  # the same constraints
     assert (unit @ got).min() >= -1e-7
@@ -61,15 +61,15 @@ def test_the_projection_is_the_nearest_point_that_meets_the_constraints(
         options={"maxiter": 500, "ftol": 1e-14},
     )
     assert np.linalg.norm(got - gradient) <= np.linalg.norm(found.x - gradient) + 1e-6
-    assert np.linalg.norm(got - gradient) <= np.linalg.norm(gradient) + 1e-9  # 0 meets them too
+    assert np.linalg.norm(got - gradient) <= np.linalg.norm(gradient) + 1e-9  # 0 is feasible
 
 
-@settings(max_examples=60, deadline=None)
-@given(programmes(), st.floats(0.01, 2.0))
-def test_a_margin_is_a_lower_bound_of_the_dual_and_the_constraints_still_hold(
-    programme: tuple[np.ndarray, np.ndarray], margin: float
+@settings(max_examples=60)
+@given(programs(), st.floats(0.01, 2.0))
+def test_a_margin_bounds_the_dual_and_the_constraints_still_hold(
+    program: tuple[np.ndarray, np.ndarray], margin: float
 ) -> None:
-    gradient, rows = programme
+    gradient, rows = program
     got = project(torch.from_numpy(gradient), torch.from_numpy(rows), margin).numpy()
     if (rows @ gradient >= 0).all():
         assert np.array_equal(got, gradient)
@@ -87,13 +87,13 @@ def test_a_margin_is_a_lower_bound_of_the_dual_and_the_constraints_still_hold(
     assert 0.5 * np.sum(got**2) / size <= dual.fun + 1e-6
 
 
-def test_a_gradient_that_harms_nobody_is_left_alone() -> None:
+def test_a_feasible_gradient_is_unchanged() -> None:
     gradient = torch.tensor([1.0, 2.0])
     assert project(gradient, torch.tensor([[1.0, 0.0], [0.0, 3.0]]), margin=0.5) is gradient
 
 
 def test_one_memory_by_hand() -> None:
-    """g = (1, −1) may not go against (0, 1): its second entry goes."""
+    """g = (1, −1) violates the constraint (0, 1), so its second entry becomes 0."""
     assert project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 1.0]])).tolist() == [1.0, 0.0]
     with_margin = project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 1.0]]), margin=3.0)
     assert with_margin.tolist() == [1.0, 2.0]
@@ -104,7 +104,7 @@ def stream() -> TaskStream:
 
 
 @pytest.mark.parametrize(("backbone", "head"), [("gcn", "per-task"), ("gcn", "growing"), ("mlp", "shared")])
-def test_the_step_s_gradient_raises_no_earlier_task_s_memory(backbone: str, head: str) -> None:
+def test_the_projected_gradient_increases_no_memory_loss(backbone: str, head: str) -> None:
     tasks = stream()
     learner = Learner(backbone, GEM(per_class=2), head=head, epochs=15, backbone_options={"hidden": 6})
     for task in tasks[:2]:
@@ -113,7 +113,7 @@ def test_the_step_s_gradient_raises_no_earlier_task_s_memory(backbone: str, head
     assert learner.model is not None
     objective = make_objective([learner.model], [examples])
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
-    # the gradient that forgets fastest: uphill on everything that is remembered
+    # the worst gradient: it increases the loss of everything that is remembered
     own = task.train.numel()
     losses = objective.losses(params)
     (losses[:own].mean() - 3.0 * losses[own:].sum()).backward()
@@ -143,28 +143,28 @@ def test_the_step_s_gradient_raises_no_earlier_task_s_memory(backbone: str, head
     assert float((after - before).norm()) > 1e-3 * float(before.norm())
 
 
-def test_the_memory_is_as_large_as_replay_s_and_of_training_nodes() -> None:
+def test_the_memory_has_the_size_of_replay_and_contains_training_nodes() -> None:
     learner = Learner("gcn", GEM(per_class=2), epochs=2, backbone_options={"hidden": 4})
-    drawn = []
+    stored = []
     for task in stream():
         learner.observe(task)
-        drawn.append(learner.method.buffer.experiences[-1].nodes)  # type: ignore[union-attr]
-        assert drawn[-1].numel() == 2 * task.num_classes
-        assert bool(torch.isin(drawn[-1], task.train).all())
-        assert drawn[-1].unique().numel() == drawn[-1].numel()
-        assert sorted(task.graph.y[drawn[-1]].tolist()) == sorted([*task.classes] * 2)
+        stored.append(learner.method.buffer.experiences[-1].nodes)  # type: ignore[union-attr]
+        assert stored[-1].numel() == 2 * task.num_classes
+        assert bool(torch.isin(stored[-1], task.train).all())
+        assert stored[-1].unique().numel() == stored[-1].numel()
+        assert sorted(task.graph.y[stored[-1]].tolist()) == sorted([*task.classes] * 2)
     other = Learner("gcn", GEM(per_class=2), epochs=2, seed=1, backbone_options={"hidden": 4})
     other.observe(stream()[0])
-    assert not torch.equal(other.method.buffer.nodes, drawn[0])  # type: ignore[union-attr]
+    assert not torch.equal(other.method.buffer.nodes, stored[0])  # type: ignore[union-attr]
 
 
-def test_the_last_nodes_are_the_last_ones() -> None:
+def test_choose_last_stores_the_last_training_nodes() -> None:
     task = stream()[0]
     learner = Learner("gcn", GEM(per_class=1, choose="last"), epochs=1).observe(task)
     assert torch.equal(learner.method.buffer.nodes, task.train[-2:])  # type: ignore[union-attr]
 
 
-def test_gem_trains_on_the_task_s_own_nodes_only() -> None:
+def test_gem_trains_on_nodes_of_the_task_only() -> None:
     tasks = stream()
     learner = Learner("gcn", GEM(per_class=1), epochs=3, head="shared", backbone_options={"hidden": 4, "dropout": 0.0})
     learner.observe(tasks[0])
@@ -175,7 +175,7 @@ def test_gem_trains_on_the_task_s_own_nodes_only() -> None:
     assert len(examples) == own + 2
 
 
-def test_gem_forgets_less_than_finetuning_where_tasks_share_a_head() -> None:
+def test_gem_forgets_less_than_finetuning_with_a_shared_head() -> None:
     tasks = TaskStream.from_classes(random_graph(n=160, f=24, classes=8, seed=1, p_edge=0.0), classes_per_task=2)
     kept = {}
     for name in ("finetune", "gem"):
@@ -194,11 +194,11 @@ def test_gem_forgets_less_than_finetuning_where_tasks_share_a_head() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"margin": 0.5, "choose": "last"}, {"replay": "isolated", "per_class": 2}])
-def test_gem_keeps_the_contract_of_methods(options: dict[str, object]) -> None:
+def test_gem_passes_the_contract_suite(options: dict[str, object]) -> None:
     check_method("gem", **options)
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(InputError, match=r"margin is -1\.0"):
         GEM(margin=-1.0)
     with pytest.raises(InputError, match=r"per_class is 0"):

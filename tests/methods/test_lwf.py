@@ -1,4 +1,4 @@
-"""LwF beside a plain PyTorch loop, and its limits."""
+"""LwF against a plain PyTorch loop, and its limiting cases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plain_loss(model: PlainGCN, before: PlainGCN, task: Task) -> Tensor:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_parameters_are_those_of_a_plain_loop(head: str) -> None:
+def test_parameters_equal_a_plain_loop(head: str) -> None:
     tasks = make_tasks()
     learner = learned("lwf", head, tasks, alpha=ALPHA, temperature=HEAT)
     assert_same_parameters(learner, learn_plainly(tasks, head, plain_loss))
@@ -52,13 +52,13 @@ def test_parameters_are_those_of_a_plain_loop(head: str) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_without_distillation_it_is_finetuning_bit_for_bit(head: str) -> None:
+def test_without_distillation_it_equals_finetuning_bit_for_bit(head: str) -> None:
     tasks = make_tasks()
     assert_equal_bits(learned("lwf", head, tasks, alpha=0.0), learned("finetune", head, tasks))
 
 
-def test_at_the_start_of_a_task_distillation_pulls_nowhere() -> None:
-    """The model is its own teacher before the first step: the gradient is that of the labels alone."""
+def test_distillation_has_no_gradient_at_the_start_of_a_task() -> None:
+    """Before the first step, the model equals its teacher, so the gradient is that of the labels alone."""
     tasks = make_tasks()
     learner = make_learner("lwf", "per-task").observe(tasks[0])
     task, examples = begin(learner, tasks[1])
@@ -70,8 +70,8 @@ def test_at_the_start_of_a_task_distillation_pulls_nowhere() -> None:
     assert all(grad is None or float(grad.abs().max()) < 1e-5 for grad in grads)
 
 
-def test_the_gauss_newton_matrix_is_that_of_the_distillation_loss() -> None:
-    """Beside ``Σ Jᵀ ∇²ℓ J`` with explicit matrices."""
+def test_gauss_newton_products_use_the_distillation_loss() -> None:
+    """Compare with ``Σ Jᵀ ∇²ℓ J`` from explicit matrices."""
     tasks = make_tasks()
     learner = make_learner("lwf", "growing").observe(tasks[0])
     examples = begin(learner, tasks[1])[1]
@@ -99,7 +99,7 @@ def test_the_gauss_newton_matrix_is_that_of_the_distillation_loss() -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_learners_side_by_side_get_what_each_gets_alone(head: str) -> None:
+def test_learners_side_by_side_equal_single_learners(head: str) -> None:
     tasks = make_tasks()
     together = [make_learner("lwf", head, seed=seed) for seed in range(3)]
     for task in tasks:
@@ -110,11 +110,11 @@ def test_learners_side_by_side_get_what_each_gets_alone(head: str) -> None:
             torch.testing.assert_close(learner.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
 
 
-def test_lwf_keeps_the_contract_of_methods() -> None:
+def test_lwf_passes_the_contract_suite() -> None:
     check_method("lwf")
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(InputError, match="alpha is -1"):
         LwF(alpha=-1.0)
     with pytest.raises(InputError, match="temperature is 0"):

@@ -21,7 +21,7 @@ from graphs import graphs, random_graph
 
 
 def dense_space(graph: Graph, hops: int) -> Tensor:
-    """``S^K X``, by dense matrices; an edge that is listed twice, or a self-loop, is one."""
+    """Compute ``S^K X`` with dense matrices; duplicate edges and self-loops count once."""
     a = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
     a[graph.edge_index[1], graph.edge_index[0]] = 1.0
     a.fill_diagonal_(1.0)
@@ -47,8 +47,8 @@ def nearest(z: Tensor, means: dict[int, Tensor], nodes: Tensor, classes: list[in
     distance=st.sampled_from(["euclidean", "cosine"]),
     edges=st.sampled_from(["own", "seen", "all"]),
 )
-@settings(max_examples=40, deadline=None)
-def test_predictions_are_those_of_dense_matrices(graph: Graph, head: str, hops: int, distance: str, edges: str) -> None:
+@settings(max_examples=40)
+def test_predictions_equal_dense_matrices(graph: Graph, head: str, hops: int, distance: str, edges: str) -> None:
     stream = TaskStream.from_classes(graph, classes_per_task=2, edges=edges)
     learner = Learner("mlp", "nearest-mean", head=head, hops=hops, distance=distance, backbone_options={"hidden": 2})
     means: dict[int, Tensor] = {}
@@ -77,7 +77,7 @@ def test_nothing_is_trained_and_nothing_forgotten(head: str) -> None:
     assert learner.num_tasks == 3
 
 
-def test_a_class_that_comes_again_has_the_mean_of_all_its_nodes() -> None:
+def test_a_repeated_class_has_the_mean_of_all_its_nodes() -> None:
     graph = random_graph(n=40, classes=2)
     task = TaskStream.from_classes(graph)[0]
     learner = Learner("sgc", "nearest-mean", head="shared")
@@ -92,7 +92,7 @@ def test_a_class_that_comes_again_has_the_mean_of_all_its_nodes() -> None:
     torch.testing.assert_close(proba.double(), torch.softmax(expected, 1), atol=1e-5, rtol=1e-4)
 
 
-def test_it_keeps_a_sum_and_a_count_per_class() -> None:
+def test_it_stores_a_sum_and_a_count_per_class() -> None:
     graph = random_graph(n=40, classes=4)
     learner = Learner("sgc", "nearest-mean", head="growing")
     for done, task in enumerate(TaskStream.from_classes(graph), 1):
@@ -100,7 +100,7 @@ def test_it_keeps_a_sum_and_a_count_per_class() -> None:
         assert learner.method.nbytes == 2 * done * 8 * (graph.num_features + 1)
 
 
-def test_a_run_needs_no_backbone_and_takes_no_other_than_sgc() -> None:
+def test_a_run_requires_no_backbone_and_accepts_only_sgc() -> None:
     result = run(RunConfig("cora", method="nearest-mean", protocol="paper", seeds=1))
     assert result.learner.backbone == "sgc"
     assert result.fm.mean == 0.0
@@ -109,7 +109,7 @@ def test_a_run_needs_no_backbone_and_takes_no_other_than_sgc() -> None:
         RunConfig("cora", method="nearest-mean", backbone="gcn").resolved()
 
 
-def test_bad_options_are_named() -> None:
+def test_errors_name_invalid_options() -> None:
     with pytest.raises(InputError, match="hops is -1"):
         Learner("sgc", "nearest-mean", hops=-1)
     with pytest.raises(UnknownNameError, match="distance 'manhattan'"):

@@ -1,4 +1,4 @@
-"""Algorithm 1: the weights of Eq. 2 and 3, and what happens in which order."""
+"""Algorithm 1: the weights of Eq. 2 and 3, and the order of its steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sizes = st.integers(1, 200)
 
 
 @given(sizes, sizes)
-def test_on_sums_the_weights_are_literally_equations_1_to_3(task: int, buffer: int):
+def test_with_sums_the_weights_are_equations_1_to_3(task: int, buffer: int):
     beta = buffer / (task + buffer)
     losses = torch.linspace(0.1, 3.0, task + buffer, dtype=torch.float64)
     literal = beta * losses[:task].sum() + (1 - beta) * losses[task:].sum()
@@ -37,28 +37,28 @@ def test_on_sums_the_weights_are_literally_equations_1_to_3(task: int, buffer: i
 
 
 @given(sizes, sizes)
-def test_on_sums_the_task_and_the_buffer_weigh_the_same_in_total(task: int, buffer: int):
+def test_with_sums_the_task_and_the_buffer_have_equal_total_weight(task: int, buffer: int):
     weights = replay_weights(task, buffer, "sum").double()
     assert float(weights[:task].sum()) == pytest.approx(task * buffer / (task + buffer), rel=1e-5)
     assert float(weights[task:].sum()) == pytest.approx(task * buffer / (task + buffer), rel=1e-5)
 
 
 @given(sizes, sizes)
-def test_balanced_is_half_the_mean_of_each_set(task: int, buffer: int):
+def test_balanced_is_half_of_each_mean(task: int, buffer: int):
     weights = replay_weights(task, buffer, "balanced")
     assert weights[:task].tolist() == pytest.approx([0.5 / task] * task, rel=1e-4)
     assert weights[task:].tolist() == pytest.approx([0.5 / buffer] * buffer, rel=1e-4)
 
 
 @given(sizes, sizes)
-def test_on_means_beta_is_what_the_task_weighs(task: int, buffer: int):
+def test_with_means_beta_is_the_weight_of_the_task(task: int, buffer: int):
     weights = replay_weights(task, buffer, "mean").double()
     assert float(weights[:task].sum()) == pytest.approx(buffer / (task + buffer), rel=1e-4)
     assert float(weights[task:].sum()) == pytest.approx(task / (task + buffer), rel=1e-4)
 
 
 @given(sizes, sizes, st.floats(0.05, 0.95))
-def test_a_fixed_beta_weighs_means_or_every_single_loss(task: int, buffer: int, beta: float):
+def test_a_fixed_beta_weights_means_or_single_losses(task: int, buffer: int, beta: float):
     assert float(replay_weights(task, buffer, "mean", beta)[:task].sum()) == pytest.approx(beta, rel=1e-4)
     assert replay_weights(task, buffer, "sum", beta)[[0, -1]].tolist() == pytest.approx([beta, 1 - beta], rel=1e-4)
     weights = replay_weights(task, buffer, "balanced", beta)
@@ -75,11 +75,11 @@ def test_balanced_and_mean_weights_are_positive_and_sum_to_one(task: int, buffer
 
 @pytest.mark.parametrize("scale", ["sum", "balanced", "mean"])
 @pytest.mark.parametrize("beta", [None, 0.3])
-def test_with_an_empty_buffer_the_loss_is_the_tasks_own_mean(scale: str, beta: float | None):
+def test_with_an_empty_buffer_the_loss_is_the_mean_over_the_task(scale: str, beta: float | None):
     assert replay_weights(4, 0, scale, beta).tolist() == [0.25] * 4
 
 
-def test_bad_weights_are_refused_before_any_training():
+def test_invalid_weights_are_refused_before_training():
     with pytest.raises(UnknownNameError, match="balanced, mean, sum"):
         Replay(loss_scale="median")
     for beta in (0.0, 1.0, -0.1):
@@ -87,12 +87,12 @@ def test_bad_weights_are_refused_before_any_training():
             Replay(beta=beta)
     with pytest.raises(InputError, match="per_class is 0; it must be 1 or more"):
         Replay(per_class=0)
-    with pytest.raises(InputError, match="already an instance"):
+    with pytest.raises(InputError, match="is an instance"):
         Replay(Spy(), selector_options={"d": 1.0})
 
 
 class Spy(Selector):
-    """Prefers the last of the list, and writes down what it saw."""
+    """A selector that prefers the last nodes, and records its arguments."""
 
     def __init__(self) -> None:
         self.parameters: list[dict[str, Tensor]] = []
@@ -105,7 +105,7 @@ class Spy(Selector):
 
 
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
-def test_nodes_are_selected_after_training_and_join_the_buffer_after_that(head: str):
+def test_nodes_are_selected_after_training_and_then_stored(head: str):
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     spy = Spy()
     learner = Learner("gcn", Replay(spy, per_class=2, class_balance="none"), head=head, epochs=3)
@@ -131,7 +131,7 @@ def test_nodes_are_selected_after_training_and_join_the_buffer_after_that(head: 
 
 
 @pytest.mark.parametrize("replay", ["isolated", "ego"])
-def test_copies_are_trained_on_in_place_of_the_nodes_themselves(replay: str):
+def test_stored_copies_are_replayed_instead_of_the_nodes(replay: str):
     graph = random_graph(n=48, classes=6)
     stream = TaskStream.from_classes(graph)
     learner = Learner("gat", "replay", epochs=2, selector="mf", replay=replay)
@@ -143,7 +143,7 @@ def test_copies_are_trained_on_in_place_of_the_nodes_themselves(replay: str):
     assert torch.equal(examples.graph.dense_x()[copies], graph.x[learner.method.buffer.nodes])
 
 
-def test_replayed_nodes_are_scored_by_the_head_of_their_own_task():
+def test_replayed_nodes_are_scored_by_the_head_of_their_task():
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     learner = Learner("sgc", "replay", epochs=1, selector="mf")
     learner.observe(stream[0]).observe(stream[1])
@@ -153,7 +153,7 @@ def test_replayed_nodes_are_scored_by_the_head_of_their_own_task():
     assert examples.targets[n:].tolist() == [0, 1, 0, 1]
 
 
-def test_too_few_training_nodes_stop_before_training():
+def test_too_few_training_nodes_are_refused_before_training():
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     learner = Learner("sgc", "replay", selector="mf", per_class=40)
     with pytest.raises(InputError, match=r"fewer than per_class \(e\) = 40"):
@@ -161,7 +161,7 @@ def test_too_few_training_nodes_stop_before_training():
     assert learner.model is None
 
 
-def test_finetune_learns_from_the_task_alone_and_goes_on_from_the_last_parameters():
+def test_finetune_uses_only_the_task_and_continues_from_the_last_parameters():
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     learner = Learner("gcn", "finetune", epochs=2).observe(stream[0])
     encoder = learner.model.convs[0].lin.weight.detach().clone()
@@ -172,7 +172,7 @@ def test_finetune_learns_from_the_task_alone_and_goes_on_from_the_last_parameter
     assert learner.method.buffer is None
 
 
-def test_joint_learns_all_nodes_seen_so_far_from_new_parameters():
+def test_joint_learns_all_nodes_so_far_from_new_parameters():
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     learner = Learner("gcn", "joint", epochs=2, seed=4)
     first = Learner("gcn", "finetune", seed=4)
@@ -189,7 +189,7 @@ def test_joint_learns_all_nodes_seen_so_far_from_new_parameters():
     assert examples.weights.tolist() == pytest.approx([1 / len(examples)] * len(examples))
 
 
-def test_joint_starts_somebody_elses_module_anew_as_well():
+def test_joint_restarts_a_third_party_module():
     class Module(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -207,14 +207,14 @@ def test_joint_starts_somebody_elses_module_anew_as_well():
 
 
 def replay_learner(tasks: TaskStream, **options: Any) -> tuple[Learner, Examples]:
-    """A learner that has two tasks behind it, and the examples of the third."""
+    """Return a learner that has learned two tasks, and the examples of the third."""
     learner = Learner("gcn", "replay", selector="mf", **options)
     for task in tasks[:2]:
         learner.observe(task)
     return learner, begin(learner, tasks[2])[1]
 
 
-def test_an_epoch_replays_a_bounded_part_of_the_buffer_and_all_parts_in_turn():
+def test_epochs_cycle_through_parts_of_the_buffer():
     stream = TaskStream.from_classes(random_graph(n=96, classes=6))
     task, own = stream[2], stream[2].train.numel()
     learner, examples = replay_learner(stream, epochs=4, per_class=3, replay_batch=5)
@@ -252,8 +252,8 @@ def test_by_default_an_epoch_replays_as_many_nodes_as_the_task_has_training_node
     assert len(learner.method.rounds(learner, stream[2], examples)) == 1, "all of a buffer that is no larger"
 
 
-def test_the_replayed_sets_are_drawn_by_task_and_cover_the_buffer():
-    """60 remembered nodes, 4 per epoch, 32 epochs: all of them are replayed, in another order for each task."""
+def test_replayed_sets_depend_on_the_task_and_cover_the_buffer():
+    """With 60 remembered nodes, 4 per epoch and 32 epochs, all are replayed, in a different order for each task."""
     stream = TaskStream.from_classes(random_graph(n=480, classes=6))
     learner, examples = replay_learner(stream, epochs=1, per_class=15, replay_batch=4)
     learner.training = Training(epochs=32)
@@ -267,7 +267,7 @@ def test_the_replayed_sets_are_drawn_by_task_and_cover_the_buffer():
 
 
 @pytest.mark.parametrize("selector", ["mf", "cm", "im", "s2-ridge"])
-def test_a_class_with_few_nodes_may_be_kept_whole(selector: str):
+def test_all_nodes_of_a_scarce_class_can_be_stored(selector: str):
     stream = TaskStream.from_classes(random_graph(n=96, classes=6))
     labels = stream[0].graph.y[stream[0].train]
     few = stream[0].train[labels == stream[0].classes[0]][:2]
@@ -282,7 +282,7 @@ def test_a_class_with_few_nodes_may_be_kept_whole(selector: str):
     assert torch.equal(part.labels, task.graph.y[part.nodes])
 
 
-def test_a_budget_holds_over_the_stream():
+def test_the_budget_is_never_exceeded():
     stream = TaskStream.from_classes(random_graph(n=96, classes=6))
     learner = Learner("gcn", "replay", selector="mf", per_class=3, budget_nodes=8, epochs=1)
     for task in stream:
@@ -306,7 +306,7 @@ def balanced(mode: str, head: str = "growing", **options: Any) -> tuple[Learner,
 
 
 def scores_and_targets(learner: Learner, stream: TaskStream) -> tuple[Examples, Tensor, Tensor]:
-    """The third task's examples, their scores, and their losses as the learner has them."""
+    """Return the examples of the third task, their scores, and their losses."""
     examples = begin(learner, stream[2])[1]
     objective = make_objective([learner.model], [examples])
     logits = objective.logits(objective.parameters())
@@ -325,7 +325,7 @@ def test_logit_adjustment_adds_the_log_of_each_class_s_share():
         assert float(losses[i]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_asymmetric_cross_entropy_compares_new_nodes_with_new_classes_only():
+def test_with_asymmetric_cross_entropy_only_new_classes_compete_for_new_nodes():
     learner, stream = balanced("ace")
     examples, logits, losses = scores_and_targets(learner, stream)
     for i in range(len(examples)):
@@ -335,7 +335,7 @@ def test_asymmetric_cross_entropy_compares_new_nodes_with_new_classes_only():
         assert float(losses[i]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_memory_trains_new_parameters_on_what_is_remembered_afterwards():
+def test_memory_balance_trains_new_parameters_on_the_updated_buffer():
     learner, stream = balanced("memory")
     examples = begin(learner, stream[2])[1]
     fresh = learner.new_model(stream.num_features).state_dict()
@@ -383,7 +383,7 @@ def test_other_heads_are_never_balanced(head: str):
 
 
 @pytest.mark.parametrize("mode", ["logit-adjustment", "ace", "memory"])
-def test_balanced_replay_keeps_the_contract_where_heads_grow(mode: str):
+def test_balanced_replay_with_growing_heads_passes_the_contract_suite(mode: str):
     runs = []
     for stop in (False, True):
         learner, stream = balanced(mode)
@@ -406,7 +406,7 @@ class Smoothed(Replay):
 
 
 @pytest.mark.parametrize("balance", ["none", "logit-adjustment", "ace", "memory"])
-def test_a_subclass_with_its_own_loss_minimizes_it_whatever_the_balance(balance: str):
+def test_the_loss_of_a_subclass_is_used_with_every_balance(balance: str):
     stream = TaskStream.from_classes(random_graph(n=48, classes=4))
     losses = []
     for kind in (Smoothed, Replay):

@@ -1,4 +1,4 @@
-"""Models, graphs and examples that the tests of ``ergnn.nn`` share."""
+"""Models, graphs and examples shared by the tests of ``ergnn.nn`` and ``ergnn.engine``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGGREGATIONS = {"attention": ATTENTION, "gcn": SYMMETRIC, "mean": MEAN, "sum": S
 def model_of(
     name: str, features: int, widths: list[int], seed: int = 0, dropout: float = 0.0, dtype: torch.dtype = torch.float64
 ) -> Backbone:
-    """A small backbone with heads of these widths; every parameter, biases too, is random."""
+    """Return a small backbone with heads of these widths; all parameters, including biases, are random."""
     options = SMALL.get(name, {"hidden": 4}) | ({} if name == "sgc" else {"dropout": dropout})
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -42,7 +42,7 @@ def randomize(model: nn.Module) -> None:
 
 @st.composite
 def messy_graphs(draw: st.DrawFn) -> Graph:
-    """Graphs with isolated nodes, self-loops, one-way edges and edges (and loops) that are there more than once."""
+    """Generate graphs with isolated nodes, self-loops, directed edges and duplicate edges and self-loops."""
     graph = draw(graphs(max_classes=3))
     extra = [torch.tensor(draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=3)), dtype=torch.long)] * 2
     edges = [graph.edge_index, torch.stack(extra)]
@@ -56,7 +56,7 @@ def messy_graphs(draw: st.DrawFn) -> Graph:
 
 @st.composite
 def examples_of(draw: st.DrawFn, graph: Graph, widths: list[int], heads_each: int) -> Examples:
-    """Nodes (some twice), each scored by ``heads_each`` heads, with a target that one of these heads has."""
+    """Return nodes (some twice), each scored by ``heads_each`` heads, with a target among their outputs."""
     nodes = draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=7))
     nodes.append(nodes[0])
     heads = [[draw(st.integers(0, len(widths) - 1)) for _ in range(heads_each)] for _ in nodes]
@@ -75,7 +75,7 @@ def labeled(graph: Graph, nodes: list[int], heads: list[list[int]], widths: list
 
 
 def reference_logits(model: Backbone, examples: Examples) -> Tensor:
-    """By PyG's own layers on the whole graph, example by example."""
+    """Compute logits with PyG layers on the whole graph, example by example."""
     x = examples.graph.dense_x().to(next(model.parameters()).dtype)
     model.eval()
     scores = [model(x, examples.graph.edge_index, head) for head in range(len(model.heads))]
@@ -88,7 +88,7 @@ def reference_logits(model: Backbone, examples: Examples) -> Tensor:
 
 
 def reference_gradient(model: Backbone, examples: Examples) -> dict[str, Tensor]:
-    """Of the weighted sum of losses with respect to every parameter; 0 for those of heads that are not used."""
+    """Compute the gradient of the weighted loss in every parameter; 0 for unused heads."""
     losses = F.cross_entropy(reference_logits(model, examples), examples.targets, reduction="none")
     values = dict(model.named_parameters())
     total = (examples.weights.to(losses.dtype) * losses).sum()
@@ -100,7 +100,7 @@ def reference_gradient(model: Backbone, examples: Examples) -> dict[str, Tensor]
 
 
 def assert_near(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
-    """Equal up to a relative error of the whole; next to nothing is compared with 1e-2."""
+    """Check equality up to an error relative to the norm, or to 1e-2 if the norm is smaller."""
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     off = float((actual - expected).detach().norm())

@@ -1,6 +1,6 @@
-"""A convolution that ergnn does not have, as another package would add it: one file.
+"""A third-party convolution in one file, as another package would add it.
 
-``o_i = W (1/d_i) Σ_j h_j / √d_j + V h_i + b`` with in-degrees d: a mean in which neighbors of many count less.
+``o_i = W (1/d_i) Σ_j h_j / √d_j + V h_i + b`` with in-degrees d: a mean with lower weights for high-degree neighbors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ergnn.nn.layers import Aggregation, Block, LayerForm, Params, form_for
 
 
 class DiscountedMean(nn.Module):
-    """In plain torch, with a dense matrix of edges."""
+    """A convolution in plain PyTorch with a dense adjacency matrix."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ def test_all_backbones_are_registered_and_graphsage_is_an_alias() -> None:
         BACKBONES.get("gatt")
 
 
-def test_gat_is_set_as_in_its_paper() -> None:
+def test_gat_has_the_settings_of_its_paper() -> None:
     model = BACKBONES.create("gat", in_channels=20, out_channels=3)
     (conv,), head = model.convs, model.heads[0]
     assert (conv.heads, conv.out_channels, conv.concat, conv.dropout, conv.negative_slope) == (8, 8, True, 0.6, 0.2)
@@ -30,7 +30,7 @@ def test_gat_is_set_as_in_its_paper() -> None:
     assert model.activation is F.elu
 
 
-def test_gcn_is_set_as_in_its_paper() -> None:
+def test_gcn_has_the_settings_of_its_paper() -> None:
     model = BACKBONES.create("gcn", in_channels=20, out_channels=3)
     assert isinstance(model.convs[0], GCNConv)
     assert (len(model.convs), model.convs[0].out_channels, model.heads[0].out_channels) == (1, 16, 3)
@@ -54,7 +54,7 @@ def test_gin_has_multilayer_perceptrons_with_epsilon_0() -> None:
     assert (model.dropout, model.lr) == (0.5, 0.01)
 
 
-def test_sgc_is_set_as_in_its_paper() -> None:
+def test_sgc_has_the_settings_of_its_paper() -> None:
     model = BACKBONES.create("sgc", in_channels=20, out_channels=3)
     assert (model.lr, model.weight_decay, model.dropout, model.convs[0].hops) == (0.2, 5e-6, 0.0, 2)
     assert sum(value.numel() for value in model.parameters()) == 20 * 3 + 3
@@ -68,7 +68,7 @@ def test_the_perceptron_has_two_hidden_layers_of_256_units() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_heads_are_of_the_widths_that_were_asked_for(name: str) -> None:
+def test_heads_have_the_requested_widths(name: str) -> None:
     graph = random_graph()
     model = BACKBONES.create(name, in_channels=8)
     assert len(model.heads) == 0
@@ -82,7 +82,7 @@ def test_heads_are_of_the_widths_that_were_asked_for(name: str) -> None:
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
-def test_sgc_is_pyg_s_sgconv(hops: int) -> None:
+def test_sgc_equals_pyg_sgconv(hops: int) -> None:
     graph = random_graph(directed=True, self_loops=True, isolated=3, dtype=torch.float64)
     model = BACKBONES.create("sgc", in_channels=8, out_channels=3, hops=hops).double()
     theirs = SGConv(8, 3, K=hops).double()
@@ -91,7 +91,7 @@ def test_sgc_is_pyg_s_sgconv(hops: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin"])
-def test_two_layers_are_pyg_s_layers_one_after_another(name: str) -> None:
+def test_two_layers_equal_pyg_layers_in_sequence(name: str) -> None:
     graph = random_graph(directed=True, dtype=torch.float64)
     model = model_of(name, 8, [3], dropout=0.5).eval()
     activation = F.elu if name == "gat" else F.relu
@@ -99,7 +99,7 @@ def test_two_layers_are_pyg_s_layers_one_after_another(name: str) -> None:
     assert_near(model(graph.x, graph.edge_index), model.heads[0](hidden, graph.edge_index))
 
 
-def test_gat_is_a_stack_of_gatconvs_made_by_hand() -> None:
+def test_gat_equals_a_stack_of_gatconvs() -> None:
     graph = random_graph(directed=True, dtype=torch.float64)
     model = BACKBONES.create("gat", in_channels=8, out_channels=3).double().eval()
     randomize(model)
@@ -126,7 +126,7 @@ def test_dropout_acts_in_training_mode_only(name: str) -> None:
     assert torch.equal(outputs(model, 0), outputs(model, 1)) == (name == "sgc")
 
 
-def test_what_a_layer_and_what_a_head_reads_is_dropped() -> None:
+def test_dropout_acts_on_inputs_of_layers_and_heads() -> None:
     graph = random_graph(n=200)
     model = model_of("mlp", 8, [3], dropout=0.5).train()
     seen = []
@@ -134,7 +134,7 @@ def test_what_a_layer_and_what_a_head_reads_is_dropped() -> None:
         layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     model(graph.x.double(), graph.edge_index)
     assert len(seen) == 3
-    assert 0.4 < float((seen[0] == 0).double().mean()) < 0.6  # features are never 0 themselves
+    assert 0.4 < float((seen[0] == 0).double().mean()) < 0.6  # no feature is 0 before dropout
     assert torch.allclose(seen[0][seen[0] != 0], 2 * graph.x.double()[seen[0] != 0])
     for read in seen[1:]:
         assert float((read == 0).double().mean()) > 0.5

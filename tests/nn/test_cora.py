@@ -1,4 +1,4 @@
-"""On Cora itself, with backbones of their full size, the fast path gives plain PyG's numbers."""
+"""On Cora, with backbones of full size, the engine gives the same results as plain PyG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nn.cases import assert_near, reference_gradient, reference_logits
 
 @pytest.fixture(scope="module")
 def examples() -> Examples:
-    """Ten training nodes of each task, scored by the task's own head."""
+    """Return ten training nodes per task, scored by the head of the task."""
     parts = []
     for task in make_stream("cora", split="seeded").stream:
         nodes = task.train[:10]
@@ -28,7 +28,7 @@ def examples() -> Examples:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)], ids=str)
 @pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin", "sgc"])
-def test_losses_and_gradients_on_cora_are_those_of_pyg(
+def test_losses_and_gradients_on_cora_equal_pyg(
     name: str, dtype: torch.dtype, tolerance: float, examples: Examples
 ) -> None:
     graph = examples.graph

@@ -15,27 +15,27 @@ def examples(nodes: list[int]) -> Examples:
     return Examples(GRAPH, index, index.unsqueeze(1) % 2, index % 3, index / 10)
 
 
-def test_joined_examples_stand_one_after_another() -> None:
+def test_joined_examples_are_in_order() -> None:
     joined, expected = Examples.join([examples([3, 1]), examples([4])]), examples([3, 1, 4])
     assert len(joined) == 3
     for key in ("nodes", "heads", "targets", "weights"):
         assert torch.equal(getattr(joined, key), getattr(expected, key))
 
 
-def test_examples_are_chosen_by_position() -> None:
+def test_examples_are_selected_by_position() -> None:
     chosen = examples([3, 1, 4])[torch.tensor([2, 0])]
     for key in ("nodes", "heads", "targets", "weights"):
         assert torch.equal(getattr(chosen, key), getattr(examples([4, 3]), key))
 
 
-def test_weights_are_one_for_all_or_one_each() -> None:
+def test_weights_can_be_a_number_or_one_per_example() -> None:
     assert examples([3, 1]).weighted(0.25).weights.tolist() == [0.25, 0.25]
     weighted = examples([3, 1]).weighted(torch.tensor([0.5, 2.0]))
     assert weighted.weights.tolist() == [0.5, 2.0]
     assert weighted.nodes.tolist() == [3, 1]
 
 
-def test_examples_of_two_graphs_are_not_joined() -> None:
+def test_examples_of_two_graphs_cannot_be_joined() -> None:
     other = Examples(random_graph(), *(torch.zeros(1, dtype=torch.long) for _ in range(4)))
     with pytest.raises(InputError, match="different graphs"):
         Examples.join([examples([3]), other])

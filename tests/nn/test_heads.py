@@ -11,7 +11,7 @@ TASKS = [(4, 0), (2, 7, 1), (5, 3)]
 
 
 class Model:
-    """Counts its heads."""
+    """A model that only counts its heads."""
 
     def __init__(self) -> None:
         self.head_widths: list[int] = []
@@ -27,7 +27,7 @@ def policy(kind: str, tasks: list[tuple[int, ...]] = TASKS) -> tuple[HeadPolicy,
     return heads, model
 
 
-def test_a_shared_head_answers_for_the_class_s_place_in_its_task() -> None:
+def test_outputs_of_a_shared_head_are_indices_within_the_task() -> None:
     heads, model = policy("shared", [(4, 0, 6), (2, 7, 1), (5, 3)])
     assert model.head_widths == [3]
     assert heads.heads_of(2, 4, CPU).tolist() == [[0]] * 4
@@ -37,7 +37,7 @@ def test_a_shared_head_answers_for_the_class_s_place_in_its_task() -> None:
     assert (place.tolist(), label.tolist()) == ([0, 1], [5, 3])
 
 
-def test_a_head_per_task_answers_for_its_task() -> None:
+def test_a_head_per_task_has_the_outputs_of_its_task() -> None:
     heads, model = policy("per-task")
     assert model.head_widths == [2, 3, 2]
     assert heads.heads_of(1, 2, CPU).tolist() == [[1], [1]]
@@ -46,7 +46,7 @@ def test_a_head_per_task_answers_for_its_task() -> None:
     assert (place.tolist(), label.tolist()) == ([0, 1, 2], [2, 7, 1])
 
 
-def test_a_growing_head_answers_for_every_class_so_far() -> None:
+def test_a_growing_head_has_an_output_for_every_class_so_far() -> None:
     heads, model = policy("growing")
     assert model.head_widths == [2, 3, 2]
     assert heads.heads_of(0, 2, CPU).tolist() == [[0, 1, 2]] * 2
@@ -61,7 +61,7 @@ def test_a_growing_head_answers_for_every_class_so_far() -> None:
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_the_column_of_a_target_stands_for_its_label(kind: str) -> None:
+def test_the_column_of_a_target_has_its_label(kind: str) -> None:
     tasks = [(4, 0), (2, 7), (5, 3)] if kind == "shared" else TASKS
     heads, _ = policy(kind, tasks)
     for task, classes in enumerate(tasks):
@@ -76,7 +76,7 @@ def test_an_unknown_kind_is_refused_with_the_choices() -> None:
         HeadPolicy("both")
 
 
-def test_a_growing_head_keeps_the_outputs_of_a_class_that_comes_again() -> None:
+def test_a_growing_head_keeps_the_outputs_of_a_repeated_class() -> None:
     heads, model = policy("growing", [(4, 0), (0, 2, 7, 1), (7, 4), (2, 9)])
     assert model.head_widths == [2, 3, 1], "the third task has nothing new, the fourth one class"
     assert heads.heads_of(2, 1, CPU).tolist() == [[0, 1, 2]]
@@ -92,7 +92,7 @@ def test_a_growing_head_keeps_the_outputs_of_a_class_that_comes_again() -> None:
         assert heads.add_task(model, (1, 0)) == 1
 
 
-def test_a_shared_head_refuses_a_task_that_is_too_wide() -> None:
+def test_a_shared_head_refuses_a_task_with_too_many_classes() -> None:
     heads, model = policy("shared", [(0, 1)])
     with pytest.raises(InputError, match="3 classes does not fit the shared head of 2"):
         heads.add_task(model, (2, 3, 4))
@@ -107,6 +107,6 @@ def test_a_label_of_another_task_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "per-task"])
-def test_only_a_growing_head_does_without_the_task(kind: str) -> None:
-    with pytest.raises(InputError, match="needs to know the task"):
+def test_only_a_growing_head_supports_unknown_tasks(kind: str) -> None:
+    with pytest.raises(InputError, match="requires the task"):
         policy(kind, [(0, 1)])[0].columns(None, CPU)

@@ -1,4 +1,4 @@
-"""A convolution of somebody else's, in one file with one form, runs everywhere that a built-in one does."""
+"""A third-party convolution, in one file with one form, is supported everywhere that a built-in one is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAME, WIDTHS = "discounted-mean", [3, 2]
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered() -> Iterator[None]:
-    """The file has been run, as an entry point would; what it registered is gone afterwards."""
+    """Import the file, as an entry point would, and remove what it registered afterwards."""
     BACKBONES.names()
     with pytest.MonkeyPatch.context() as patch:
         for part in ("_entries", "_aliases", "_help"):
@@ -50,8 +50,8 @@ def _size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("_size")
-def test_its_scores_on_fields_are_those_of_dense_matrices() -> None:
-    @settings(max_examples=25, deadline=None)
+def test_its_scores_on_fields_equal_dense_matrices() -> None:
+    @settings(max_examples=25)
     @given(messy_graphs(), st.data())
     def check(graph: Graph, data: st.DataObject) -> None:
         examples = data.draw(examples_of(graph, WIDTHS, 2))
@@ -67,7 +67,7 @@ def test_its_scores_on_fields_are_those_of_dense_matrices() -> None:
     check()
 
 
-def test_models_side_by_side_are_each_alone_to_the_bit() -> None:
+def test_stacked_models_equal_single_models_bit_for_bit() -> None:
     task = example_stream()[0]
     together = [Learner(NAME, "finetune", seed=seed, epochs=5) for seed in range(3)]
     observe_together(together, [task] * 3)
@@ -77,7 +77,7 @@ def test_models_side_by_side_are_each_alone_to_the_bit() -> None:
             assert torch.equal(p, q)
 
 
-def test_it_keeps_the_contract() -> None:
+def test_it_passes_the_contract_suite() -> None:
     check_backbone(NAME, hidden=4)
 
 

@@ -13,9 +13,9 @@ from ergnn.data.graph import Graph
 from ergnn.engine.kernels.links import Links
 
 LINKED_FROM = 1_000_000
-"""Graphs of so many directed edges are large: their blocks share lists of neighbors, see :mod:`ergnn.engine.linked`."""
+"""Minimum number of directed edges of a large graph, whose blocks share lists of neighbors (:mod:`.linked`)."""
 EDGES = 1 << 20
-"""Edges per chunk where many rows are computed."""
+"""Number of edges per chunk."""
 
 
 class Adjacency:
@@ -53,11 +53,11 @@ class Adjacency:
         return self.rowptr.diff()
 
     def degrees(self, nodes: Tensor) -> Tensor:
-        """The in-degrees of some nodes."""
+        """Return the in-degrees of ``nodes``."""
         return self.rowptr.index_select(0, nodes + 1) - self.rowptr.index_select(0, nodes)
 
     def without_loops(self) -> Adjacency:
-        """The same edges without those from a node to itself; the same object if there are none."""
+        """Return the adjacency without self-loops; the same object if it has none."""
         if self._has_loops is None:
             self._has_loops = any(
                 bool((self.col[start:end] == targets(self.rowptr[first : last + 1]) + first).any())
@@ -73,7 +73,7 @@ class Adjacency:
         return self._loop_free
 
     def links(self, loops: bool) -> Links:
-        """All edges as the kernels take them; with ``loops``, every node linked to itself exactly once."""
+        """Return all edges in the format of the kernels; with ``loops``, every node has exactly one self-loop."""
         if loops and True not in self._links:
             self._links[True] = self.links(False).with_loops()
         elif False not in self._links:
@@ -81,9 +81,9 @@ class Adjacency:
         return self._links[loops]
 
     def incoming(self, nodes: Tensor, loops: bool = False) -> tuple[Tensor, Tensor]:
-        """Edges into ``nodes``: for each, the position in ``nodes`` (ascending) and the source node.
+        """Return the edges into ``nodes``: the position in ``nodes`` (ascending) and the source node of each.
 
-        With ``loops``, every node has exactly one edge from itself, the last of its edges.
+        With ``loops``, every node has exactly one self-loop, which is its last edge.
         """
         if loops:
             adj = self.without_loops()
@@ -96,7 +96,7 @@ class Adjacency:
         return row, self.col[start[row] + torch.arange(row.numel(), device=row.device)].long()
 
     def neighborhood(self, nodes: Tensor) -> Tensor:
-        """``nodes`` and all that have an edge into one of them, ascending."""
+        """Return ``nodes`` and their in-neighbors, in ascending order."""
         seen = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes.device)
         seen[nodes] = True
         for part in self.chunks(nodes):
@@ -104,23 +104,26 @@ class Adjacency:
         return seen.nonzero().flatten()
 
     def chunks(self, nodes: Tensor) -> Iterator[Tensor]:
-        """``nodes`` in runs of about :data:`EDGES` edges, and never more than that many rows."""
-        upto = (self.degrees(nodes) + 1).cumsum(0).cpu()
+        """Split ``nodes`` into chunks of about :data:`EDGES` edges, and at most that number of rows."""
+        cumulative = (self.degrees(nodes) + 1).cumsum(0).cpu()
         first = 0
         while first < nodes.numel():
-            done = int(upto[first - 1]) if first else 0
-            last = max(int(torch.searchsorted(upto, done + EDGES, right=True)), first + 1)
+            done = int(cumulative[first - 1]) if first else 0
+            last = max(int(torch.searchsorted(cumulative, done + EDGES, right=True)), first + 1)
             yield nodes[first:last]
             first = last
 
 
 def merge_loops(row: Tensor, count: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """Give each row one more edge, its last: the new row of each edge, and every pair of values merged the same way.
+    """Append one self-loop to the edges of each row.
 
     Args:
-        row: of each edge, ascending.
-        count: how many edges each row has.
-        values: alternately a value per edge and a value per row.
+        row: row of each edge, ascending.
+        count: number of edges per row.
+        values: pairs of tensors, alternately with a value per edge and a value per self-loop.
+
+    Returns:
+        the row of each edge after the insertion, and one tensor per pair with the values of edges and self-loops.
     """
     own = torch.arange(count.numel(), device=row.device)
     loop = count.cumsum(0) + own
@@ -133,25 +136,25 @@ def merge_loops(row: Tensor, count: Tensor, *values: Tensor) -> tuple[Tensor, ..
 
 
 _ADJACENCIES = WeakTensorKeyDictionary()
-"""Edge index → number of nodes → its version, and the adjacency: graphs that share edges share their adjacency."""
+"""Edge index → number of nodes → version and adjacency. Graphs with the same edge index share their adjacency."""
 
 
 def adjacency_of(graph: Graph) -> Adjacency:
-    """The adjacency of a graph's edges, built once per ``edge_index`` tensor, and again if that was written to."""
+    """Return the adjacency of a graph, cached per ``edge_index`` tensor and rebuilt if the tensor was modified."""
     edges = graph.edge_index
-    made, version = _ADJACENCIES.setdefault(edges, {}), version_of(edges)
-    if graph.num_nodes not in made or made[graph.num_nodes][0] != version:
-        made[graph.num_nodes] = version, Adjacency(edges, graph.num_nodes)
-    adj: Adjacency = made[graph.num_nodes][1]
+    cached, version = _ADJACENCIES.setdefault(edges, {}), version_of(edges)
+    if graph.num_nodes not in cached or cached[graph.num_nodes][0] != version:
+        cached[graph.num_nodes] = version, Adjacency(edges, graph.num_nodes)
+    adj: Adjacency = cached[graph.num_nodes][1]
     return adj
 
 
 def version_of(value: Tensor) -> int:
-    """A number that changes whenever a tensor is written to (a tensor of inference mode never is)."""
+    """Return a number that changes with every in-place operation on a tensor (0 for inference tensors)."""
     return 0 if value.is_inference() else value._version
 
 
 def pointers(index: Tensor, size: int) -> Tensor:
-    """Where each row starts, from the row of each entry."""
+    """Return the CSR row pointers for the row indices of all entries."""
     count = torch.bincount(index, minlength=size)
     return torch.cat([count.new_zeros(1), count.cumsum(0)])

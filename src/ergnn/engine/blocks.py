@@ -1,4 +1,4 @@
-"""Blocks: the edges that one layer reads to write some rows, exact or sampled."""
+"""Blocks: the edges that one layer needs to compute some rows, exact or sampled."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ergnn.engine.sparse import SparsePattern, spmm
 from ergnn.nn.layers import Aggregation
 
 
-class Projecting:
+class BaseBlock:
     """Base class of blocks."""
 
     src: Rows
 
     def project(self, h: Tensor | Features, weight: Tensor) -> Tensor:
-        """``h W`` for what a layer reads; ``weight`` is ``[slots, in, out]``."""
+        """Compute ``h W`` for the input of a layer; ``weight`` is ``[slots, in, out]``."""
         if isinstance(h, SparseFeatures):
             return h.project(h.value, weight)
         value = h.value if isinstance(h, DenseFeatures) else h
@@ -31,17 +31,17 @@ class Projecting:
 
 
 @dataclass(frozen=True, eq=False)
-class Block(Projecting):
-    """One layer's edges, from the rows it reads (sources) to the rows it writes (targets).
+class Block(BaseBlock):
+    """The edges of one layer, from its input rows (sources) to its output rows (targets).
 
     Args:
-        src, dst: the rows.
+        src, dst: source and target rows.
         root: for each target row, the source row of the same node.
         row: target row of each edge, ascending.
         col: source row of each edge.
         weight: factor of each edge in a sum over neighbors.
-        models: number of models side by side.
-        src_position, edge_position: int32 position of a source row and of an edge within its model.
+        models: number of stacked models.
+        src_position, edge_position: int32 position of each source row and of each edge within its model.
     """
 
     src: Rows
@@ -70,17 +70,17 @@ class Block(Projecting):
         return self.dst.slot[self.row] // (self.src.slots // self.models)
 
     def at_targets(self, h: Tensor) -> Tensor:
-        """The target rows of what source rows have."""
+        """Select the rows of the target nodes from source rows."""
         return h.index_select(0, self.root)
 
     def aggregate(self, h: Tensor) -> Tensor:
-        """``Σ_j weight_ij h_j`` over the edges into each target row."""
+        """Compute ``Σ_j weight_ij h_j`` over the edges into each target row."""
         return spmm(self.pattern, self.weight.to(h.dtype), h)
 
     def attend(
         self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float
     ) -> Tensor:
-        """Attention over ``z``, ``[sources, heads, width]``, with an entry per edge, head and channel."""
+        """Compute attention over ``z``, ``[sources, heads, width]``, storing one entry per edge, head and channel."""
         from_source = (z * self.src.each(att_src)).sum(-1)
         to_target = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
         score = from_source.index_select(0, self.col) + to_target.index_select(0, self.row)
@@ -109,13 +109,13 @@ def make_block(
     replace: bool = False,
     key: int = 0,
 ) -> tuple[Block, Tensor]:
-    """The block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
+    """Build the block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
 
     Args:
-        adj: the whole graph; weights come from its degrees, so a small field stays exact.
-        aggregation: how neighbors are weighted; None reads no neighbors.
-        dtype: of the weights.
-        fanout, replace, key: how many neighbors are sampled, by default all; see :mod:`ergnn.engine.sampling`.
+        adj: adjacency of the whole graph; weights use its degrees, so a small field is exact.
+        aggregation: weighting of neighbors; None for layers without neighbors.
+        dtype: dtype of the weights.
+        fanout, replace, key: settings of :func:`~ergnn.engine.sampling.sample_neighbors`; by default all neighbors.
 
     Returns:
         the block and the node of each of its source rows.
@@ -137,12 +137,12 @@ def make_block(
             row, source = merge_loops(row, count, source, nodes) if looped else (row, source)
             weight = torch.ones(row.numel(), dtype=dtype, device=nodes.device)
     if slots == 1:
-        read, place = relabel(torch.cat([nodes, source]), n)
+        read, local = relabel(torch.cat([nodes, source]), n)
         rows = Rows(torch.zeros_like(read), 1)
     else:
-        keys, place = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
+        keys, local = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
         read, rows = keys % n, Rows(keys // n, slots)
-    root, col = place[: nodes.numel()], place[nodes.numel() :]
+    root, col = local[: nodes.numel()], local[nodes.numel() :]
     position = [torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (read.numel(), row.numel())]
     return Block(rows, root, row, col, weight, 1, *position), read
 
@@ -150,24 +150,24 @@ def make_block(
 def _weights(
     aggregation: Aggregation, adj: Adjacency, nodes: Tensor, row: Tensor, source: Tensor, count: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The weight of each edge, multiplied by ``d/k`` if k of d neighbors are sampled, and of each self-loop.
+    """Return the weights of edges, multiplied by ``d/k`` if k of d neighbors are sampled, and of self-loops.
 
     Args:
         row, source: target row and source node of each edge.
         count: number of sampled neighbors of each of ``nodes``; None for all.
     """
     loop, degree = int(aggregation.self_loops), adj.degrees(nodes)
-    near = (degree + loop).to(torch.float64)
-    own = torch.ones_like(near) if aggregation.target is None else aggregation.target(near)
+    looped_degree = (degree + loop).to(torch.float64)
+    own = torch.ones_like(looped_degree) if aggregation.target is None else aggregation.target(looped_degree)
     weight = (own if count is None else own * (degree / count.to(torch.float64))).index_select(0, row)
     if aggregation.source is not None:
         weight = aggregation.source((adj.degrees(source) + loop).to(torch.float64)) * weight
-        own = own * aggregation.source(near)
+        own = own * aggregation.source(looped_degree)
     return weight, own
 
 
 def relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """``torch.unique(keys, return_inverse=True)`` for keys below ``size``; with a table if that is faster."""
+    """Compute ``torch.unique(keys, return_inverse=True)`` for keys below ``size``, with a table if that is faster."""
     if size > 16 * keys.numel():
         return torch.unique(keys, return_inverse=True)
     table = torch.zeros(size, dtype=torch.int64, device=keys.device)
@@ -178,7 +178,7 @@ def relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def join_blocks(blocks: list[Block]) -> Block:
-    """Put the blocks of several models side by side, as one block-diagonal one."""
+    """Join the blocks of several models into one block-diagonal block."""
     if len(blocks) == 1:
         return blocks[0]
     src = _offsets([block.src.count for block in blocks])

@@ -1,8 +1,8 @@
-"""Dropout whose mask is a hash of (seed, task, epoch, site, position): there is no state.
+"""Stateless dropout: the mask is a hash of (seed, task, epoch, site, position).
 
-The same seed drops the same entries alone or in a batch of models, on a CPU or a GPU, in an unbroken run or in one
-that was resumed, because no generator has a state. The mixer is a keyed 32-bit avalanche hash (two multiply-xorshift
-rounds, as in the public-domain "lowbias32").
+The same seed drops the same entries for a single model and for stacked models, on a CPU and on a GPU, and in an
+uninterrupted and in a resumed run. The mixer is a keyed 32-bit avalanche hash (two multiply-xorshift rounds, as in the
+public-domain "lowbias32").
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
 
 
 def _mix(x: Tensor, key: Tensor) -> Tensor:
-    """Avalanche of int32 ``x`` under int32 ``key`` (in place on ``x``); shifts are made logical by masks."""
+    """Hash int32 ``x`` with int32 ``key`` in place; masks turn arithmetic shifts into logical ones."""
     x = x.mul_(_M0).bitwise_xor_(key)
     x = x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(_M1).add_(key)
     x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(_M2)
@@ -22,7 +22,7 @@ def _mix(x: Tensor, key: Tensor) -> Tensor:
 
 
 def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: torch.device | str = "cpu") -> Tensor:
-    """Keys ``[epochs, sites, models]`` for a whole task, so that no epoch waits for the host."""
+    """Return the keys ``[epochs, sites, models]`` of a whole task, so that no epoch waits for the host."""
     base = torch.tensor([(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds], dtype=torch.int32)
     place = torch.arange(epochs * sites, dtype=torch.int32).view(epochs, sites, 1)
     keys = _mix(place.expand(epochs, sites, len(seeds)).clone(), base)
@@ -30,12 +30,12 @@ def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: t
 
 
 def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
-    """``1 / (1 - p)`` where an entry is kept, else 0.
+    """Return ``1 / (1 - p)`` for entries that are kept, and 0 for dropped ones.
 
     Args:
-        position: int32 position of each entry inside its own model; it is not changed.
-        key: int32 key of the model each entry belongs to, broadcastable to ``position``.
-        p: the chance of being dropped.
+        position: int32 position of each entry within its model; not modified.
+        key: int32 key of the model of each entry, broadcastable to ``position``.
+        p: dropout probability.
     """
     threshold = min(int(p * 2**32) - 2**31, 2**31 - 1)
     kept = _mix(position.clone(), key) >= threshold

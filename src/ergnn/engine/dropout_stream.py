@@ -13,10 +13,10 @@ from ergnn.engine.kernels.masks import dropped
 
 
 class DropoutStream:
-    """Hands out one dropout mask a site, in the order in which the forward pass asks.
+    """Provide one dropout mask per site, in the order of the forward pass.
 
     Args:
-        keys: ``[sites, models]``, or None in evaluation, when nothing is dropped.
+        keys: ``[sites, models]``; None in evaluation mode, which drops nothing.
     """
 
     def __init__(self, keys: Tensor | None) -> None:
@@ -24,16 +24,16 @@ class DropoutStream:
         self._site = 0
 
     def key(self, p: float) -> Tensor | None:
-        """The next site's keys, a model each; None where nothing is dropped."""
+        """Return the keys of the next site, one per model; None if nothing is dropped."""
         if self.keys is None or p == 0.0:
             return None
         self._site += 1
         return self.keys[self._site - 1]
 
     def __call__(self, h: Tensor, p: float, position: Tensor | None, model: Tensor | None) -> Tensor:
-        """``h`` with entries dropped; row i belongs to ``model[i]`` and is its ``position[i]``-th.
+        """Drop entries of ``h``; row i is row ``position[i]`` of model ``model[i]``.
 
-        Without these, rows are those of one model in their order.
+        If they are None, ``h`` has the rows of one model in order.
         """
         key = self.key(p)
         if key is None:
@@ -47,7 +47,7 @@ class DropoutStream:
         return h * keep_scale(position, key, p, h.dtype)
 
     def input(self, h: Tensor | Features, p: float, block: Any) -> Tensor | Features:
-        """Dropout on what a layer reads: activations, or features in either form."""
+        """Apply dropout to the input of a layer: activations, or dense or sparse features."""
         if isinstance(h, SparseFeatures):
             return SparseFeatures(h.pattern, self(h.value, p, h.position, h.model), h.position, h.model)
         if isinstance(h, DenseFeatures):

@@ -1,4 +1,4 @@
-"""The features that a field reads, sparse where most are zero: dropout and products skip the zeros."""
+"""Input features of a field; sparse if most are zero, so that dropout and products skip the zeros."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ergnn.engine.adjacency import version_of
 from ergnn.engine.sparse import SparsePattern, spmm
 
 SPARSE_BELOW = 0.1
-"""Features are stored as sparse if less than this share of them is non-zero; results are the same either way."""
+"""Features are converted to sparse if a smaller fraction of them is non-zero; the results are the same."""
 LARGE = 1 << 28
-"""Dense features of more entries are used as they are: they may be a memory-mapped file."""
+"""Dense features with more entries are not converted, since they may be a memory-mapped file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +30,11 @@ class SparseFeatures:
     """Rows of a sparse feature matrix; with several models, one block of columns per model.
 
     Args:
-        pattern: rows × (models · features).
-        value: the non-zeros.
-        position: int32 place of each non-zero in its own model's matrix, zeros counted: dropout is that of a dense one.
-        model: which model each non-zero belongs to.
+        pattern: positions of the non-zeros, rows × (models · features).
+        value: values of the non-zeros.
+        position: int32 position of each non-zero in the dense matrix of its model, so that dropout is the same as for
+            dense features.
+        model: model of each non-zero.
     """
 
     pattern: SparsePattern
@@ -42,14 +43,14 @@ class SparseFeatures:
     model: Tensor
 
     def project(self, value: Tensor, weight: Tensor) -> Tensor:
-        """``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, features, out]``."""
+        """Compute ``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, features, out]``."""
         return spmm(self.pattern, value.to(weight.dtype), weight.reshape(-1, weight.size(2)))
 
 
 Features = DenseFeatures | SparseFeatures
 
 _SPARSE = WeakTensorKeyDictionary()
-"""Dense features → their version, and a sparse copy where that is worth it."""
+"""Dense features → their version, and a sparse copy or None."""
 
 
 def _sparse_x(graph: Graph) -> Tensor | None:
@@ -66,7 +67,7 @@ def _sparse_x(graph: Graph) -> Tensor | None:
 
 
 def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32) -> Features:
-    """The features of some nodes of one graph, in that order, in the model's dtype."""
+    """Return the features of ``nodes`` in their order, as ``dtype``."""
     x = _sparse_x(graph)
     if x is None:
         whole = nodes.numel() == graph.num_nodes and torch.equal(
@@ -85,7 +86,7 @@ def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32)
 
 
 def join_features(parts: list[Features]) -> Features:
-    """The rows of several models, one after another."""
+    """Concatenate the rows of several models."""
     if len(parts) == 1:
         return parts[0]
     sparse = [part for part in parts if isinstance(part, SparseFeatures)]

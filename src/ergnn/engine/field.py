@@ -1,4 +1,4 @@
-"""The receptive field of some nodes: everything that a forward pass reads to score them."""
+"""The receptive field of some nodes: everything that a forward pass needs to score them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ AnyBlock = Block | LinkedBlock
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Features and blocks, first layer first.
+    """Features and blocks, starting with the first layer.
 
     Args:
-        features: features of the rows that the first layer reads.
-        layers: one block for each layer of the encoder that has parameters.
-        take: for each row that the heads read, the encoder's output row (a node scored by two heads is read twice);
-            None if these are the same rows. For a large graph, lists of one row each, so that gradients of a row that
-            is read twice are summed in a fixed order.
-        head: the block of the output layer; a slot is a head.
-        linked: whether the blocks are linked ones, of a large graph; these cannot be joined.
+        features: input features of the first layer.
+        layers: one block per layer of the encoder that has parameters.
+        take: the encoder's output row for each input row of the heads (a node scored by two heads occurs twice); None
+            if the rows are the same. For a large graph, links with one source per row, so that gradients of repeated
+            rows are summed in a propagation_blocks order.
+        head: block of the output layer, with one slot per head.
+        linked: whether the blocks are those of a large graph (:class:`LinkedBlock`), which cannot be joined.
     """
 
     features: Features
@@ -44,8 +44,8 @@ class Field:
     head: AnyBlock | None
     linked: bool = False
 
-    def taken(self, h: Tensor) -> Tensor:
-        """The rows that the heads read, of those that the encoder wrote."""
+    def head_inputs(self, h: Tensor) -> Tensor:
+        """Select the input rows of the heads from the output rows of the encoder."""
         if self.take is None:
             return h
         if isinstance(self.take, Links):
@@ -54,7 +54,7 @@ class Field:
 
     @property
     def rows(self) -> int:
-        """Rows that the encoder writes."""
+        """Number of output rows of the encoder."""
         if self.layers:
             return self.layers[-1].dst.count
         assert isinstance(self.features, DenseFeatures)
@@ -70,10 +70,11 @@ def make_field(
     sampling: Sampling | None = None,
     key: int = 0,
 ) -> Field:
-    """The field of ``nodes``, scored by ``heads`` (``[n, r]``, positions among ``slots`` heads), or embedded only.
+    """Build the field of ``nodes``.
 
     Args:
-        sampling: how many neighbors are sampled, with ``key`` as their key; None reads all.
+        heads: ``[n, r]``, the heads that score each node, as positions among ``slots`` heads; None to embed only.
+        sampling: neighbor sampling with ``key``; None uses all neighbors.
     """
     adj = adjacency_of(graph)
     linked = adj.is_large and sampling is None
@@ -86,9 +87,9 @@ def make_field(
         if sampling is None or aggregation is None:
             return make_block(adj, aggregation, nodes, slot, slots, dtype)
         hop, fanout = next(hops)
-        drawn_by = stream_key(key, hop)
+        hop_key = stream_key(key, hop)
         return make_block(
-            adj, aggregation, nodes, slot, slots, dtype, fanout=fanout, replace=sampling.replace, key=drawn_by
+            adj, aggregation, nodes, slot, slots, dtype, fanout=fanout, replace=sampling.replace, key=hop_key
         )
 
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
@@ -99,21 +100,21 @@ def make_field(
     same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     layers: list[AnyBlock] = []
     for conv in reversed(model.learned_layers):
-        made, nodes = block(form_of(conv).aggregation, nodes, torch.zeros_like(nodes), 1)
-        layers.insert(0, made)
+        layer_block, nodes = block(form_of(conv).aggregation, nodes, torch.zeros_like(nodes), 1)
+        layers.insert(0, layer_block)
     features: Features
     if layers and not model.propagated_hops:
         features = features_of(graph, nodes, dtype)
     elif sampling is None:
         features = DenseFeatures(propagate(graph, model.propagated_hops, nodes=nodes, dtype=dtype))
     else:
-        fixed = []
+        propagation_blocks = []
         for _ in range(model.propagated_hops):
-            made, nodes = block(SYMMETRIC, nodes, torch.zeros_like(nodes), 1)
-            fixed.append(made)
+            layer_block, nodes = block(SYMMETRIC, nodes, torch.zeros_like(nodes), 1)
+            propagation_blocks.append(layer_block)
         value = graph.rows(nodes).to(dtype)
-        for made in reversed(fixed):
-            value = made.aggregate(value)
+        for layer_block in reversed(propagation_blocks):
+            value = layer_block.aggregate(value)
         features = DenseFeatures(value)
     if not linked:
         return Field(features, layers, take, head)
@@ -123,7 +124,7 @@ def make_field(
 
 
 def join_fields(fields: list[Field]) -> Field:
-    """The fields of several models side by side."""
+    """Join the fields of several models."""
     if len(fields) == 1:
         return fields[0]
     take, start = [], 0

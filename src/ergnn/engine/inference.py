@@ -1,8 +1,8 @@
-"""Exact scores of many nodes, layer by layer: each layer is computed once for every node that is needed, in chunks.
+"""Layer-wise inference: exact scores of many nodes, computing each layer once for all required nodes, in chunks.
 
-On fields, each chunk of nodes brings its neighbors' neighbors along, and with many chunks the same rows are computed
-again and again. Here a layer first multiplies every row by its matrix (``Z = H W``, short rows), then sums
-over neighbors a few rows at a time, so that memory is that of ``Z`` and of one chunk's edges.
+Computing each chunk of nodes on its own receptive field would recompute the same rows in many chunks. Here, a layer
+first multiplies all rows by its matrix (``Z = H W``, short rows), then sums over neighbors in chunks of rows. Memory is
+limited to ``Z`` and the edges of one chunk.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.losses import MASKED
-from ergnn.engine.propagation import KEPT, propagate
+from ergnn.engine.propagation import MAX_CACHED, propagate
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.layers import Params, form_of
 
 FIELD_EDGES = 1 << 21
-"""Fields of more edges than this are not made; their nodes are scored layer by layer."""
+"""Maximum number of edges of a field; nodes with a larger field are scored layer by layer."""
 ROWS = 8192
-"""Rows multiplied at a time."""
+"""Number of rows per chunk of a product."""
 
-Read = Callable[[Tensor], Tensor]
-"""Rows by node id."""
+Lookup = Callable[[Tensor], Tensor]
+"""A function that returns rows by node id."""
 
 
 def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
-    """Whether the field of ``nodes`` is estimated to have more than :data:`FIELD_EDGES` edges.
+    """Return whether the field of ``nodes`` is estimated to have more than :data:`FIELD_EDGES` edges.
 
-    A GPU's kernels take large fields as they are.
+    The result is False on a GPU, whose kernels support large fields.
     """
     if not isinstance(model, Backbone) or not model.runs_on_fields or graph.num_edges <= FIELD_EDGES:
         return False
@@ -51,13 +51,13 @@ def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
 
 
 def layerwise_embed(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
-    """What the output layer reads at ``nodes``: :func:`~ergnn.engine.objective.embed`, layer by layer."""
+    """Compute the input of the output layer at ``nodes`` layer by layer; see :func:`~ergnn.engine.objective.embed`."""
     with torch.no_grad():
         return _encoder(model, graph, nodes)(nodes)
 
 
 def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
-    """Scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``), as :class:`FieldObjective` gives them."""
+    """Compute the scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``), as :class:`FieldObjective` does."""
     with torch.no_grad():
         adj, form = adjacency_of(graph), form_of(model.heads[0])
         wanted = torch.unique(nodes)
@@ -67,88 +67,89 @@ def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor
         width = max(model.head_widths[head] for head in used)
         out = torch.full((*heads.shape, width), MASKED, dtype=model.dtype, device=nodes.device)
         for head in used:
-            row, place = (heads == head).nonzero().unbind(1)
+            row, position = (heads == head).nonzero().unbind(1)
             scored = torch.unique(nodes[row])
             scores = _layer(model.heads[head], adj, embedded, needed, scored)
-            out[row, place, : scores.size(1)] = scores[torch.searchsorted(scored, nodes[row])]
+            out[row, position, : scores.size(1)] = scores[torch.searchsorted(scored, nodes[row])]
         return out.flatten(1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Encoded:
-    """The encoder's rows of every node, and what they were computed from."""
+    """The encoder's output for all nodes, and the graph and parameters it was computed with."""
 
     graph: ReferenceType[Graph]
     params: list[Tensor]
-    read: Read
+    lookup: Lookup
 
 
 _ENCODED: WeakKeyDictionary[nn.Module, _Encoded] = WeakKeyDictionary()
-"""The latest of each model: after a task, the nodes of all tasks so far are scored one after another."""
+"""The latest output of each model: after a task, the nodes of all tasks so far are scored one after another."""
 
 
-def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
-    """The encoder's rows, of ``nodes`` at least."""
+def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
+    """Return the encoder's output for ``nodes``, from the cache if possible."""
     n = graph.num_nodes
     params = [value.detach() for value in model.convs.parameters()]
-    kept = _ENCODED.get(model)
-    if kept is not None and kept.graph() is graph:
-        same = len(kept.params) == len(params)
-        if same and all(torch.equal(a, b) for a, b in zip(kept.params, params, strict=True)):
-            return kept.read
+    cached = _ENCODED.get(model)
+    if cached is not None and cached.graph() is graph:
+        same = len(cached.params) == len(params)
+        if same and all(torch.equal(a, b) for a, b in zip(cached.params, params, strict=True)):
+            return cached.lookup
     reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
-    read_by = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
-    if 2 * read_by.numel() < n or n * model.embedding_size > KEPT:
+    needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
+    if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
         return _encode(model, graph, nodes)
-    read = _encode(model, graph, torch.arange(n, device=nodes.device))
-    _ENCODED[model] = _Encoded(ref(graph), [value.clone() for value in params], read)
-    return read
+    lookup = _encode(model, graph, torch.arange(n, device=nodes.device))
+    _ENCODED[model] = _Encoded(ref(graph), [value.clone() for value in params], lookup)
+    return lookup
 
 
-def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Read:
+def _encode(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
+    """Compute the encoder's output for ``nodes``."""
     adj, dtype = adjacency_of(graph), model.dtype
     hops, layers = model.propagated_hops, model.learned_layers
-    sets = [torch.unique(nodes)]  # of each layer, last first: the nodes that it writes, and those that the first reads
+    sets = [torch.unique(nodes)]  # output nodes of each layer, last layer first, then input nodes of the first layer
     for conv in reversed(layers):
         sets.append(adj.neighborhood(sets[-1]) if form_of(conv).aggregation is not None else sets[-1])
-    known = sets.pop()
+    inputs = sets.pop()
 
-    def read(part: Tensor) -> Tensor:
+    def features(part: Tensor) -> Tensor:
         return graph.rows(part).to(dtype)
 
-    rows: Read = read if not hops else _table(known, propagate(graph, hops, nodes=known, dtype=dtype))
+    rows: Lookup = features if not hops else _lookup(inputs, propagate(graph, hops, nodes=inputs, dtype=dtype))
     for conv in layers:
-        written = sets.pop()
-        value = model.activation(_layer(conv, adj, rows, known, written))
-        rows, known = _table(written, value), written
+        outputs = sets.pop()
+        value = model.activation(_layer(conv, adj, rows, inputs, outputs))
+        rows, inputs = _lookup(outputs, value), outputs
     return rows
 
 
-def _layer(conv: nn.Module, adj: Adjacency, read: Read, known: Tensor, written: Tensor) -> Tensor:
-    """One layer's rows of ``written``, from rows of ``known``."""
-    params: Params = {name: _flip(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
+def _layer(conv: nn.Module, adj: Adjacency, rows: Lookup, inputs: Tensor, outputs: Tensor) -> Tensor:
+    """Compute the rows of nodes ``outputs`` of one layer from the rows of nodes ``inputs``."""
+    params: Params = {name: _transpose(value.detach()).unsqueeze(0) for name, value in conv.named_parameters()}
     form, drop, out = form_of(conv), DropoutStream(None), []
     weight, params = _projected(params, form.projections)
-    z = torch.cat([read(part) @ weight for part in known.split(ROWS)])
-    rows = _table(known, z)
-    for part in adj.chunks(written):
+    z = torch.cat([rows(part) @ weight for part in inputs.split(ROWS)])
+    projected = _lookup(inputs, z)
+    for part in adj.chunks(outputs):
         block, source = make_block(adj, form.aggregation, part, torch.zeros_like(part), 1, z.dtype)
-        out.append(form.forward(conv, params, rows(source), block, drop))
+        out.append(form.forward(conv, params, projected(source), block, drop))
     return torch.cat(out)
 
 
 def _projected(params: Params, names: tuple[str, ...]) -> tuple[Tensor, Params]:
-    """All of a layer's projections side by side, and its parameters for rows that have been multiplied with them."""
+    """Return all projections of a layer as one matrix, and the layer's parameters for rows multiplied by it."""
     weight = torch.cat([params[name][0] for name in names], dim=1)
     select = torch.eye(weight.size(1), dtype=weight.dtype, device=weight.device)
     parts = select.split([params[name].size(2) for name in names], dim=1)
     return weight, {**params, **{name: part.unsqueeze(0) for name, part in zip(names, parts, strict=True)}}
 
 
-def _table(nodes: Tensor, value: Tensor) -> Read:
-    """``value`` by node id; ``nodes`` are ascending."""
+def _lookup(nodes: Tensor, value: Tensor) -> Lookup:
+    """Return a function that looks up rows of ``value`` by node id; ``nodes`` are ascending."""
     return lambda wanted: value[torch.searchsorted(nodes, wanted)]
 
 
-def _flip(value: Tensor) -> Tensor:
+def _transpose(value: Tensor) -> Tensor:
     return value.t() if value.dim() == 2 else value

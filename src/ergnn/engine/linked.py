@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.data.csr import row_chunks
 from ergnn.engine.adjacency import Adjacency
-from ergnn.engine.blocks import Projecting
+from ergnn.engine.blocks import BaseBlock
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.links import Links
@@ -19,23 +19,23 @@ from ergnn.engine.slots import GatheredRows, Rows, SortedRows
 from ergnn.nn.layers import Aggregation
 
 WHOLE_FROM = 0.4
-"""A block with more than this share of the edges uses the lists of the whole graph."""
+"""A block with more than this fraction of the edges uses the lists of the whole graph."""
 FILLED_FROM = 0.75
-"""If more than this share of the nodes is read, all are."""
+"""If a block needs more than this fraction of the nodes, all nodes are included."""
 CHUNK = 1 << 22
-"""Edges per chunk while a block is built."""
+"""Number of edges per chunk while building a block."""
 
 
 @dataclass(frozen=True, eq=False)
-class LinkedBlock(Projecting):
-    """One layer's edges, from the rows it reads (sources) to the rows it writes (targets); of one model.
+class LinkedBlock(BaseBlock):
+    """The edges of one layer of one model, from its input rows (sources) to its output rows (targets).
 
     Args:
-        src: the source rows.
-        links: which source rows each target row reads; of the whole graph, those of every node.
-        root: for each target row, the source row of the same node; None where they are the same rows.
-        whole: whether ``links`` has a row for every source row, of which those at ``root`` are wanted.
-        before, after: what a sum over neighbors multiplies source rows and then target rows with.
+        src: source rows.
+        links: source rows of each target row; with ``whole``, of every node.
+        root: for each target row, the source row of the same node; None if they are the same rows.
+        whole: whether ``links`` has a row for every source row; the target rows are those at ``root``.
+        before, after: factors of source rows before a sum over neighbors, and of target rows after it.
     """
 
     src: Rows
@@ -53,35 +53,35 @@ class LinkedBlock(Projecting):
         object.__setattr__(self, "dst", rows)
 
     def at_targets(self, h: Tensor) -> Tensor:
-        """The target rows of what source rows have."""
+        """Select the rows of the target nodes from source rows."""
         return h if self.root is None else h.index_select(0, self.root)
 
     def aggregate(self, h: Tensor) -> Tensor:
-        """``Σ_j after_i before_j h_j`` over the edges into each target row."""
+        """Compute ``Σ_j after_i before_j h_j`` over the edges into each target row."""
         h = h if self.before is None else h * self.before
         out = neighbor_sum(h, self.links)
         out = out if self.after is None else out * self.after
-        return self._wanted(out)
+        return self._select_targets(out)
 
     def attend(
         self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float
     ) -> Tensor:
-        """Attention over ``z``, ``[sources, heads, width]``, with vectors ``[slots, heads, width]``."""
+        """Compute attention over ``z``, ``[sources, heads, width]``, with vectors ``[slots, heads, width]``."""
         if self.src.slots == 1:
-            vectors = torch.cat([_spread(att_src[0]), _spread(att_dst[0])], 1)
+            vectors = torch.cat([_block_diagonal(att_src[0]), _block_diagonal(att_dst[0])], 1)
             a_src, a_dst = (z.flatten(1) @ vectors).split(z.size(1), 1)
             a_dst = a_dst if self.whole else self.at_targets(a_dst)
         else:
             a_src = (z * self.src.each(att_src)).sum(-1)
             a_dst = (self.at_targets(z) * self.dst.each(att_dst)).sum(-1)
-        return self._wanted(attention(z, a_src, a_dst, self.links, slope, drop.key(p), p))
+        return self._select_targets(attention(z, a_src, a_dst, self.links, slope, drop.key(p), p))
 
-    def _wanted(self, out: Tensor) -> Tensor:
+    def _select_targets(self, out: Tensor) -> Tensor:
         return self.at_targets(out) if self.whole else out
 
 
-def _spread(vectors: Tensor) -> Tensor:
-    """Vectors ``[heads, width]`` as the matrix ``[heads · width, heads]`` that multiplies each head with its own."""
+def _block_diagonal(vectors: Tensor) -> Tensor:
+    """Return the matrix ``[heads · width, heads]`` that multiplies each head with its vector of ``[heads, width]``."""
     one = torch.eye(vectors.size(0), dtype=vectors.dtype, device=vectors.device)
     return (vectors.unsqueeze(-1) * one.unsqueeze(1)).flatten(0, 1)
 
@@ -89,7 +89,7 @@ def _spread(vectors: Tensor) -> Tensor:
 def make_linked_block(
     adj: Adjacency, aggregation: Aggregation, nodes: Tensor, slot: Tensor, slots: int, dtype: torch.dtype
 ) -> tuple[LinkedBlock, Tensor]:
-    """As :func:`~ergnn.engine.blocks.make_block`, exact and on a large graph."""
+    """Build an exact block of a large graph; see :func:`~ergnn.engine.blocks.make_block`."""
     loops, n = aggregation.self_loops, adj.num_nodes
     everything = torch.arange(n, device=nodes.device)
     if slots == 1 and int(adj.degree[nodes].sum()) > WHOLE_FROM * adj.num_edges:
@@ -110,7 +110,11 @@ def make_linked_block(
 
 
 def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: bool) -> tuple[Links, Tensor, Tensor]:
-    """Links among the rows in use only; the (slot, node) of each source row as one number; each target's own row."""
+    """Build links among the rows in use.
+
+    Returns:
+        the links, ``slot · num_nodes + node`` of each source row, and the source row of each target node.
+    """
     n, device = adj.num_nodes, nodes.device
     own = slot * n + nodes
     used = torch.zeros(slots * n, dtype=torch.bool, device=device)
@@ -122,20 +126,20 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
     used = used.view(slots, n)
     used |= used.sum(1, keepdim=True) > FILLED_FROM * n
     key = used.flatten().nonzero().flatten()
-    place = (used.flatten().cumsum(0) - 1).int()
+    position = (used.flatten().cumsum(0) - 1).int()
     rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
     col = torch.empty(int(rowptr[-1]), dtype=torch.int32, device=device)
     if loops:
-        col[rowptr[1:] - 1] = place[own]
+        col[rowptr[1:] - 1] = position[own]
     for part, row, source in _incoming(adj, nodes, loops):
         first = int(rowptr[part.start])
-        at = torch.arange(row.numel(), device=device) + first + row * int(loops)  # a row's last entry is its own
-        col[at] = place[slot[part][row] * n + source]
-    return Links(rowptr, col, int(key.numel())), key, place[own].long()
+        entry = torch.arange(row.numel(), device=device) + first + row * int(loops)  # the last entry is the self-loop
+        col[entry] = position[slot[part][row] * n + source]
+    return Links(rowptr, col, int(key.numel())), key, position[own].long()
 
 
 def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Edges into runs of ``nodes``, by row; with ``loops``, without those from a node to itself."""
+    """Yield the edges into chunks of ``nodes``, by row; without self-loops if ``loops``."""
     size = adj.degree[nodes]
     for row, stop, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK):
         target, source = adj.incoming(nodes[row:stop])

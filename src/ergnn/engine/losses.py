@@ -13,7 +13,7 @@ from ergnn.errors import InputError
 from ergnn.nn.examples import Examples, cross_entropy
 
 MASKED = -1e9
-"""Score of an output that a head does not have (heads of unequal width are padded)."""
+"""Score of an output that a head does not have (heads of different widths are padded)."""
 
 ParamDict = dict[str, Tensor]
 Entry = Callable[[Tensor], Tensor]
@@ -23,11 +23,11 @@ class Objective(ABC):
     """The losses of a set of examples as a function of parameters.
 
     Attributes:
-        examples: of each model, one set after another.
-        targets, weights: of the examples, all models' one after another.
+        examples: one set of examples per model.
+        targets, weights: targets and weights of the examples, concatenated over models.
         heads: the heads in use.
-        dropout_sites: how many dropout keys a forward pass uses.
-        recordable: whether a forward pass never waits for a GPU, so that it can be recorded as a CUDA graph.
+        dropout_sites: number of dropout keys that a forward pass uses.
+        recordable: whether a forward pass never synchronizes with a GPU, so that a CUDA graph can record it.
     """
 
     examples: list[Examples]
@@ -39,7 +39,7 @@ class Objective(ABC):
 
     @abstractmethod
     def parameters(self) -> ParamDict:
-        """A copy of the parameters that the examples' scores depend on."""
+        """Return a copy of the parameters that the scores of the examples depend on."""
 
     @abstractmethod
     def write_back(self, params: ParamDict) -> None:
@@ -47,34 +47,36 @@ class Objective(ABC):
 
     @abstractmethod
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        """Scores ``[n, outputs]``; ``keys`` are dropout keys ``[sites, models]``, None is evaluation."""
+        """Compute scores ``[n, outputs]`` with dropout keys ``[sites, models]``, or None in evaluation mode."""
 
     @abstractmethod
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
-        """Some of the examples, by position, of one model: the same parameters, other weights where given.
+        """Return an objective of the same parameters on some of the examples of one model.
 
         Args:
-            key: key of the sampled neighbors, if neighbors are sampled.
+            index: positions of the examples.
+            weights: new weights of the examples; by default unchanged.
+            key: key for sampling neighbors, if neighbors are sampled.
         """
 
     @abstractmethod
     def by_name(self, params: ParamDict) -> ParamDict:
-        """Parameters, or anything of their shape, of one model under the names and in the shapes of its own."""
+        """Convert stacked parameters of one model, or tensors of the same shapes, to the model's names and shapes."""
 
     @abstractmethod
     def from_names(self, values: ParamDict) -> ParamDict:
-        """The inverse of :meth:`by_name`; what has no value is 0."""
+        """Invert :meth:`by_name`; missing values are 0."""
 
     def buffers(self) -> ParamDict:
-        """The model's tensors that are no parameters but change in training, e.g. running means; the live ones."""
+        """Return the model's buffers, e.g. running means, which training changes in place (not copies)."""
         return {}
 
     def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
-        """``Σ_i (∇ℓ_i)²``, entry by entry, of single examples' gradients (in evaluation, without weights).
+        """Compute ``Σ_i (∇ℓ_i)²``, the sum of squared per-example gradients (evaluation mode, without weights).
 
         Args:
-            entry: applied to each entry instead of the square, e.g. :func:`torch.abs`; of a product, it must be the
-                product of what it is of the factors.
+            entry: function applied to each entry instead of the square, e.g. :func:`torch.abs`; it must be
+                multiplicative, ``entry(ab) = entry(a) entry(b)``.
         """
         losses, pull = vjp(self.losses, params)[:2]
         total = {name: torch.zeros_like(value) for name, value in params.items()}
@@ -91,29 +93,29 @@ class Objective(ABC):
         return all(part.loss is cross_entropy for part in self.examples)
 
     def loss(self, logits: Tensor) -> Tensor:
-        """The loss of each example, ``[n]``, given all scores."""
+        """Compute the loss of each example, ``[n]``, from all scores."""
         if self.has_default_loss:
             return cross_entropy(logits, self.targets, {})
         parts = logits.split([len(part) for part in self.examples])
         return torch.cat([part.losses(own) for part, own in zip(self.examples, parts, strict=True)])
 
     def losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        """The loss of each example, ``[n]``, given parameters."""
+        """Compute the loss of each example, ``[n]``, from parameters."""
         return self.loss(self.logits(params, keys))
 
     def model_losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        """``Σ weight · loss`` of each model's examples, ``[models]``."""
+        """Compute ``Σ weight · loss`` over the examples of each model, ``[models]``."""
         losses = self.weights * self.losses(params, keys)
         if len(self.examples) == 1:
             return losses.sum().view(1)
         return torch.stack([part.sum() for part in losses.split([len(part) for part in self.examples])])
 
 
-def places(heads: list[int], used: Tensor) -> Tensor:
-    """Where each head stands in ``heads`` (ascending)."""
+def head_positions(heads: list[int], used: Tensor) -> Tensor:
+    """Return the position of each head in ``heads`` (ascending)."""
     known = used.new_tensor(heads)
-    place = torch.searchsorted(known, used.contiguous()).clamp(max=len(heads) - 1)
-    wrong = used[known[place] != used]
+    position = torch.searchsorted(known, used.contiguous()).clamp(max=len(heads) - 1)
+    wrong = used[known[position] != used]
     if wrong.numel():
         raise InputError(f"examples are scored by head {int(wrong[0])}; the heads in use are {heads}")
-    return place
+    return position

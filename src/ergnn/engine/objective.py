@@ -1,7 +1,7 @@
 """Scores and losses as functions of parameters.
 
-Training, Hessian products, influence and other methods' gradients all use ``logits(params)`` and
-``losses(params)`` from here, with the parameters of one model or of several, stacked.
+Training, Hessian products, influence and projected gradients all use these functions, ``logits(params)`` and
+``losses(params)``, with the parameters of one model or the stacked parameters of several.
 """
 
 from __future__ import annotations
@@ -17,39 +17,40 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
 from ergnn.engine.inference import layerwise_embed, prefers_layers
-from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, places
+from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
 from ergnn.engine.plain import PlainObjective
-from ergnn.engine.rows import RowObjective, can_be_rows
+from ergnn.engine.rows import RowObjective, is_rowwise
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate, form_of
 
 PER_EXAMPLE_ENTRIES = 1 << 23
-PER_EXAMPLE_MOST = 64
-"""Gradients of single examples are computed for so many entries, and so many examples, at a time."""
+"""Maximum number of gradient entries per chunk of per-example gradients."""
+PER_EXAMPLE_MAX = 64
+"""Maximum number of examples per chunk of per-example gradients."""
 
 
 def make_objective(
     models: Sequence[nn.Module], examples: Sequence[Examples], heads: list[int] | None = None
 ) -> Objective:
-    """One objective for one model, or for several side by side (see :func:`can_stand_side_by_side`).
+    """Create the objective of one model, or of several models trained side by side (see :func:`can_be_stacked`).
 
     Args:
-        heads: the heads whose parameters are arguments; by default those that the examples use. Two objectives take
-            the same parameters if their heads are the same.
+        heads: heads whose parameters are arguments; by default those that the examples use. Two objectives have the
+            same parameters if their heads are the same.
     """
-    if can_stand_side_by_side(models):
+    if can_be_stacked(models):
         return FieldObjective([model for model in models if isinstance(model, Backbone)], examples, heads)
     if len(models) != 1:
         raise InputError(
-            "these models cannot be trained side by side: their layers differ, or one of them has no form on fields"
+            "these models cannot be trained side by side: their layers differ, or a layer has no registered form"
         )
     return PlainObjective(models[0], examples[0])
 
 
-def can_stand_side_by_side(models: Sequence[nn.Module]) -> bool:
-    """Whether the models run on fields, and are of one shape."""
+def can_be_stacked(models: Sequence[nn.Module]) -> bool:
+    """Return whether all models run on fields and have the same architecture, so that they can be stacked."""
     if not all(isinstance(model, Backbone) and model.runs_on_fields for model in models):
         return False
     return all(_shape(model) == _shape(models[0]) for model in models[1:])
@@ -61,7 +62,7 @@ def _shape(model: nn.Module) -> tuple[Any, ...]:
 
 
 def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
-    """What the output layer reads at ``nodes``, ``[n, embedding size]``."""
+    """Compute the input of the output layer at ``nodes``, ``[n, embedding_size]``."""
     if isinstance(model, Backbone) and model.runs_on_fields:
         large = prefers_layers(model, graph, nodes)
         return layerwise_embed(model, graph, nodes) if large else _embed_on_field(model, graph, nodes)
@@ -72,7 +73,7 @@ def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
 
 
 class FieldObjective(Objective):
-    """On exact receptive fields, for one or more models of one shape.
+    """Objective on exact receptive fields, for one or more models of the same architecture.
 
     The stacked parameters are ``convs.{i}.{name}``, ``[models, …]``, and ``head.{name}``, ``[models · heads, …]``,
     for the heads in use only; matrices are transposed to ``[in, out]``.
@@ -89,23 +90,23 @@ class FieldObjective(Objective):
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         fields = []
         for model, part in zip(models, examples, strict=True):
-            local = places(self.heads, part.heads)
+            local = head_positions(self.heads, part.heads)
             fields.append(make(model, part.graph, part.nodes, local, len(self.heads)))
-        apart = len(fields) > 1 and any(field.linked for field in fields)
-        self.fields = fields if apart else [join_fields(fields)]
+        separate = len(fields) > 1 and any(field.linked for field in fields)
+        self.fields = fields if separate else [join_fields(fields)]
         self.field = self.fields[0]
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
-        self.recordable = self.has_default_loss  # another loss may wait for the GPU
+        self.recordable = self.has_default_loss  # other losses may synchronize with the GPU
         self.dropout_sites = 2 * len(models[0].convs) + 2
         self._encoder = _Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]
         widths = [models[0].head_widths[head] for head in self.heads]
         self._outputs = examples[0].heads.size(1) * max(widths)
-        self._missing = [self._narrow(widths, field) for field in self.fields]
+        self._missing = [self._missing_outputs(widths, field) for field in self.fields]
 
-    def _narrow(self, widths: list[int], field: Field) -> Tensor | None:
-        """The outputs that a row's head does not have, where heads are of unequal width."""
+    def _missing_outputs(self, widths: list[int], field: Field) -> Tensor | None:
+        """Return a mask of the outputs that the head of each row does not have; None if all widths are equal."""
         if len(set(widths)) == 1 or field.head is None:
             return None
         each = self.targets.new_tensor(widths * len(self.models))[field.head.dst.slot]
@@ -116,7 +117,7 @@ class FieldObjective(Objective):
         with torch.no_grad():
             for prefix, layers in self._layers():
                 for name, _ in layers[0].named_parameters():
-                    parts = [_flip(layer.get_parameter(name)) for layer in layers]
+                    parts = [_transpose(layer.get_parameter(name)) for layer in layers]
                     stacked[prefix + name] = _stack(parts)
         return stacked
 
@@ -125,55 +126,55 @@ class FieldObjective(Objective):
             for prefix, layers in self._layers():
                 for name, _ in layers[0].named_parameters():
                     for layer, value in zip(layers, params[prefix + name], strict=True):
-                        own = _flip(layer.get_parameter(name))
+                        own = _transpose(layer.get_parameter(name))
                         own.copy_(value[tuple(slice(size) for size in own.shape)])
 
     def by_name(self, params: ParamDict) -> ParamDict:
         out = {}
-        for (prefix, layers), names in zip(self._layers(), self._own_prefixes(), strict=True):
+        for (prefix, layers), names in zip(self._layers(), self._name_prefixes(), strict=True):
             for name, _ in layers[0].named_parameters():
                 for layer, value, own in zip(layers, params[prefix + name], names, strict=True):
-                    shape = _flip(layer.get_parameter(name)).shape
-                    out[own + name] = _flip(value[tuple(slice(size) for size in shape)])
+                    shape = _transpose(layer.get_parameter(name)).shape
+                    out[own + name] = _transpose(value[tuple(slice(size) for size in shape)])
         return out
 
     def from_names(self, values: ParamDict) -> ParamDict:
         stacked = {}
-        for (prefix, layers), names in zip(self._layers(), self._own_prefixes(), strict=True):
+        for (prefix, layers), names in zip(self._layers(), self._name_prefixes(), strict=True):
             for name, _ in layers[0].named_parameters():
                 parts = []
                 for layer, own in zip(layers, names, strict=True):
                     like = layer.get_parameter(name).detach()
-                    parts.append(_flip(values[own + name] if own + name in values else torch.zeros_like(like)))
+                    parts.append(_transpose(values[own + name] if own + name in values else torch.zeros_like(like)))
                 stacked[prefix + name] = _stack(parts)
         return stacked
 
-    def _own_prefixes(self) -> list[list[str]]:
-        """What stands before a parameter's name in the model itself, for each of :meth:`_layers`."""
-        encoder = [[f"convs.{i}."] for i in range(len(self._only.convs))]
+    def _name_prefixes(self) -> list[list[str]]:
+        """Return the prefixes of parameter names in the model, for each entry of :meth:`_layers`."""
+        encoder = [[f"convs.{i}."] for i in range(len(self._single_model.convs))]
         return [*encoder, [f"heads.{head}." for head in self.heads]]
 
     @property
-    def _only(self) -> Backbone:
+    def _single_model(self) -> Backbone:
         if len(self.models) != 1:
-            raise InputError(f"{len(self.models)} models are side by side; this requires one")
+            raise InputError(f"this operation requires one model; {len(self.models)} are trained side by side")
         return self.models[0]
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
         part = self.examples[0][index]
         part = part if weights is None else part.weighted(weights)
-        if can_be_rows(self._only) and len(self.heads) == 1 and isinstance(self.field.features, DenseFeatures):
-            return RowObjective(self, self._only, part)
-        return FieldObjective([self._only], [part], self.heads)
+        if is_rowwise(self._single_model) and len(self.heads) == 1 and isinstance(self.field.features, DenseFeatures):
+            return RowObjective(self, self._single_model, part)
+        return FieldObjective([self._single_model], [part], self.heads)
 
     def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
-        """``Σ_i (∇ℓ_i)²``: several examples at a time, each with a copy of the parameters, as models side by side."""
+        """Compute ``Σ_i (∇ℓ_i)²`` for chunks of examples, each as a stacked model with a copy of the parameters."""
         size = sum(value.numel() for value in params.values())
         total = {name: torch.zeros_like(value) for name, value in params.items()}
-        every = torch.arange(len(self.examples[0]), device=self.weights.device)
-        for index in every.split(max(1, min(PER_EXAMPLE_MOST, PER_EXAMPLE_ENTRIES // size))):
+        positions = torch.arange(len(self.examples[0]), device=self.weights.device)
+        for index in positions.split(max(1, min(PER_EXAMPLE_MAX, PER_EXAMPLE_ENTRIES // size))):
             alone = [self.examples[0][one] for one in index.split(1)]
-            part = FieldObjective([self._only] * len(alone), alone, self.heads, self._make)
+            part = FieldObjective([self._single_model] * len(alone), alone, self.heads, self._make)
             copies = {
                 name: value.detach().repeat(len(alone), *[1] * (value.dim() - 1)) for name, value in params.items()
             }
@@ -186,7 +187,7 @@ class FieldObjective(Objective):
         return total
 
     def _layers(self) -> list[tuple[str, list[nn.Module]]]:
-        """Prefix of the stacked names → the layers that are stacked under it."""
+        """Return pairs of a prefix of stacked names and the layers stacked under it."""
         count = len(self.models[0].convs)
         encoder = [(f"convs.{i}.", [model.convs[i] for model in self.models]) for i in range(count)]
         return [*encoder, ("head.", [model.heads[head] for model in self.models for head in self.heads])]
@@ -201,13 +202,13 @@ class FieldObjective(Objective):
         return torch.cat(parts)
 
     def _logits(self, part: int, params: ParamDict, keys: Tensor | None) -> Tensor:
-        """Logits on one of the fields: that of all models, or of one model if the fields are not joined."""
+        """Compute logits on one of the fields: that of all models, or of one model if the fields are not joined."""
         field, missing = self.fields[part], self._missing[part]
         drop, block = DropoutStream(keys), field.head
         assert block is not None
-        h = field.taken(self._encoder(params, field, drop))
+        h = field.head_inputs(self._encoder(params, field, drop))
         h = drop(h, self.models[0].dropout, block.src_position, block.src_model)
-        out = form_of(self._head).forward(self._head, _under("head.", params), h, block, drop)
+        out = form_of(self._head).forward(self._head, _with_prefix("head.", params), h, block, drop)
         if missing is not None:
             out = out.masked_fill(missing, MASKED)
         return out.view(-1, self._outputs)
@@ -224,14 +225,14 @@ class _Encoder:
         h = field.features
         for (i, conv), block in zip(self.layers, field.layers, strict=True):
             h = drop.input(h, self.dropout, block)
-            h = form_of(conv).forward(conv, _under(f"convs.{i}.", params), h, block, drop)
+            h = form_of(conv).forward(conv, _with_prefix(f"convs.{i}.", params), h, block, drop)
             h = block.dst.apply(self.activation, h)
         return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
 
 
 def _embed_on_field(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
     params = {
-        f"convs.{i}.{name}": _flip(value.detach()).unsqueeze(0)
+        f"convs.{i}.{name}": _transpose(value.detach()).unsqueeze(0)
         for i, conv in enumerate(model.convs)
         for name, value in conv.named_parameters()
     }
@@ -249,11 +250,11 @@ def _plain_call(model: nn.Module, function: Any, graph: Graph) -> Tensor:
     return function(graph.dense_x().to(dtype), graph.edge_index)
 
 
-def _under(prefix: str, params: ParamDict) -> ParamDict:
+def _with_prefix(prefix: str, params: ParamDict) -> ParamDict:
     return {name[len(prefix) :]: value for name, value in params.items() if name.startswith(prefix)}
 
 
-def _flip(value: Tensor) -> Tensor:
+def _transpose(value: Tensor) -> Tensor:
     return value.t() if value.dim() == 2 else value
 
 

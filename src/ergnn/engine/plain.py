@@ -1,4 +1,4 @@
-"""Any module as a model with heads, and losses of any module on the whole graph."""
+"""Wrap any module as a model with heads, and compute the losses of any module on the whole graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ergnn.data.graph import Graph
-from ergnn.engine.losses import MASKED, Objective, ParamDict, places
+from ergnn.engine.losses import MASKED, Objective, ParamDict, head_positions
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -18,9 +18,9 @@ from ergnn.nn.seeding import seeded
 
 
 class PlainModel(nn.Module):
-    """Any module with ``forward(x, adj)``: its outputs, cut into columns one head after another, are the heads.
+    """Any module with ``forward(x, adj)``, whose output columns are divided among the heads in order.
 
-    Heads need not be equally wide: with tasks of 4, 4 and 3 classes, head 2 has columns 8 to 10.
+    Heads can have different widths: with tasks of 4, 4 and 3 classes, head 2 has columns 8 to 10.
 
     Args:
         module: called with dense features and PyG's ``edge_index``.
@@ -35,12 +35,12 @@ class PlainModel(nn.Module):
         self.head_widths.append(out_channels)
 
     def columns(self, head: int) -> slice:
-        """The module's outputs that are a head."""
+        """Return the output columns of a head."""
         start = sum(self.head_widths[:head])
         return slice(start, start + self.head_widths[head])
 
     def num_outputs(self, graph: Graph) -> int:
-        """How many outputs the module has, by a call without training."""
+        """Return the number of outputs of the module, from a forward pass in evaluation mode."""
         self.to(graph.device).eval()
         with torch.no_grad():
             return int(self(_dense_x(graph), graph.edge_index).size(1))
@@ -52,7 +52,7 @@ class PlainModel(nn.Module):
             name, heads = type(self.module).__name__, " + ".join(map(str, self.head_widths))
             raise InputError(
                 f"{name} has {outputs} outputs, but {needed} are needed, one per class of each head ({heads}); build "
-                f"it with {needed} outputs, or use head='shared' where the task of a node is known"
+                f"it with {needed} outputs, or use head='shared' if the task of a node is known"
             )
 
     def forward(self, x: Tensor, adj: Tensor) -> Tensor:
@@ -71,23 +71,23 @@ _DENSE: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
 
 
 def _dense_x(graph: Graph) -> Tensor:
-    """The graph's features as a dense matrix, made once."""
+    """Return the graph's features as a dense matrix, cached per graph."""
     if graph not in _DENSE:
         _DENSE[graph] = graph.dense_x()
     return _DENSE[graph]
 
 
 class PlainObjective(Objective):
-    """On the whole graph, for any module with ``forward(x, adj)``.
+    """Objective on the whole graph, for any module with ``forward(x, adj)``.
 
-    A :class:`Backbone` is called once for each head in use, a :class:`PlainModel` once for all.
+    A :class:`Backbone` is called once per head in use, a :class:`PlainModel` once for all heads.
     """
 
     def __init__(self, model: nn.Module, examples: Examples) -> None:
         self.model, self.examples = model, [examples]
         self.targets, self.weights = examples.targets, examples.weights
         self.heads = torch.unique(examples.heads).tolist()
-        self._x = _dense_x(examples.graph)  # here, not under a torch.func transform, where a sparse x cannot be read
+        self._x = _dense_x(examples.graph)  # not under a torch.func transform, which does not support sparse x
 
     def parameters(self) -> ParamDict:
         return {name: value.detach().clone() for name, value in self.model.named_parameters()}
@@ -118,11 +118,11 @@ class PlainObjective(Objective):
             with seeded(int(keys[0, 0]) & 0x7FFFFFFF, self.targets.device):
                 scores = self._scores(params)
         part = self.examples[0]
-        local = places(self.heads, part.heads)
+        local = head_positions(self.heads, part.heads)
         return scores[part.nodes.unsqueeze(1), local].flatten(1)
 
     def _scores(self, params: ParamDict) -> Tensor:
-        """``[nodes of the graph, heads in use, width]``."""
+        """Compute the scores of all nodes, ``[nodes, heads in use, width]``."""
         graph = self.examples[0].graph
         x = self._x.to(next(iter(params.values())).dtype)
         if isinstance(self.model, Backbone):

@@ -13,9 +13,9 @@ _END = object()
 
 
 def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
-    """The items in their order, made by a thread that is up to ``depth`` ahead.
+    """Yield the items in order, prepared by a thread that is at most ``depth`` items ahead.
 
-    An error is raised where its item would have come; a consumer that stops early stops the thread too.
+    An error is raised at the position of the item that caused it. If the consumer stops early, so does the thread.
     """
     queue: Queue[tuple[Any, BaseException | None]] = Queue(depth)
     stop = threading.Event()
@@ -35,7 +35,7 @@ def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
                 if not put(item):
                     return
             put(_END)
-        except BaseException as error:  # handed to the consumer
+        except BaseException as error:  # raised in the consumer
             put(_END, error)
 
     thread = threading.Thread(target=work, name="ergnn-prefetch", daemon=True)
@@ -50,7 +50,7 @@ def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
             yield item
     finally:
         stop.set()
-        while True:  # let go of what was made and is not wanted
+        while True:  # drop prepared items so that the thread can stop
             try:
                 queue.get_nowait()
             except Empty:

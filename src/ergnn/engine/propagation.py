@@ -16,18 +16,18 @@ from ergnn.engine.sparse import SparsePattern, spmm
 from ergnn.errors import InputError
 
 MATRIX_EDGES = 1 << 22
-"""On a CPU, graphs with at most this number of edges are multiplied as a stored sparse matrix."""
-KEPT = 1 << 28
-"""On a CPU, results of more entries than this are not computed for all nodes and kept."""
+"""Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""
+MAX_CACHED = 1 << 28
+"""Maximum number of entries of a result for all nodes that is cached on a CPU."""
 
 
 class NormalizedAdjacency:
     """``S = D̃^-½ (A + I) D̃^-½``, as in GCN.
 
-    Row v of ``S x`` sums over the in-neighbors of v and v itself. D̃ contains in-degrees, for both ends of an edge, also
-    if the graph is directed. Every node has exactly one self-loop, of weight 1, whatever self-loops the graph has.
-    On a CPU, graphs with at most :data:`MATRIX_EDGES` edges are stored as a sparse matrix, and so are graphs with edge
-    weights; all others use the kernels for neighbor sums.
+    Row v of ``S x`` sums over v and its in-neighbors. D̃ contains the in-degrees for both ends of an edge, also if the
+    graph is directed. Every node has exactly one self-loop of weight 1, regardless of self-loops in the graph. On a
+    CPU, graphs with at most :data:`MATRIX_EDGES` edges are stored as a sparse matrix, as are graphs with edge weights;
+    all others use the kernels for neighbor sums.
 
     Args:
         graph: the graph.
@@ -51,7 +51,7 @@ class NormalizedAdjacency:
         self._weights = {torch.float64: weight}
 
     def matmul(self, x: Tensor) -> Tensor:
-        """``S x`` for a dense ``x`` of shape ``[nodes, columns]``, in its precision; differentiable in ``x``."""
+        """Compute ``S x`` for a dense ``x`` of shape ``[nodes, columns]``, in its dtype; differentiable in ``x``."""
         if self._links is not None:
             scale = self.scale.to(x.dtype).unsqueeze(1)
             return neighbor_sum(x * scale, self._links).mul_(scale)
@@ -73,31 +73,31 @@ class NormalizedAdjacency:
         return self._transposed
 
     def rows(self, nodes: Tensor, x: Tensor, known: Tensor | None = None) -> Tensor:
-        """The rows of ``S x`` at ``nodes``, without edge weights and without storing S.
+        """Compute the rows of ``S x`` at ``nodes``, without edge weights and without storing S.
 
         Row i of ``x`` belongs to node ``known[i]``, by default to node i.
         """
         assert not self._weighted
-        place = None
+        row_of_node = None
         if known is not None:
-            place = torch.full((self.adj.num_nodes,), -1, device=known.device)
-            place[known] = torch.arange(known.numel(), device=known.device)
+            row_of_node = torch.full((self.adj.num_nodes,), -1, device=known.device)
+            row_of_node[known] = torch.arange(known.numel(), device=known.device)
         out = [x.new_empty(0, x.size(1))]
         for part in self.adj.chunks(nodes):
             row, source = self.adj.incoming(part, loops=True)
             weight = (self.scale[source] * self.scale[part[row]]).to(x.dtype)
-            col = source if place is None else place[source]
+            col = source if row_of_node is None else row_of_node[source]
             out.append(spmm(SparsePattern(pointers(row, part.numel()), col, (part.numel(), x.size(0))), weight, x))
         return torch.cat(out) if len(out) > 2 else out[-1]
 
 
 def _entries(graph: Graph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows (ascending), columns and values of ``A + I``; the self-loop is the last entry of a row."""
+    """Return rows (ascending), columns and values of ``A + I``; the self-loop is the last entry of each row."""
     source, target = graph.edge_index.long()
     weight = torch.ones_like(source) if edge_weight is None else edge_weight
     if weight.shape != source.shape:
         raise InputError(
-            f"{graph.name}: edge_weight has shape {tuple(weight.shape)}; expected [{graph.num_edges}], the edges"
+            f"{graph.name}: edge_weight has shape {tuple(weight.shape)}; expected [{graph.num_edges}], one per edge"
         )
     if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(f"{graph.name}: an edge weight is negative, NaN or infinite; weights must be 0 or more")
@@ -115,29 +115,29 @@ _PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = W
 
 
 def normalized_adjacency(graph: Graph) -> NormalizedAdjacency:
-    """``S`` of a graph, built once."""
+    """Return ``S`` of a graph, cached per graph."""
     if graph not in _OPERATORS:
         _OPERATORS[graph] = NormalizedAdjacency(graph)
     return _OPERATORS[graph]
 
 
 def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """Rows of ``S^K X``, dense and exact.
+    """Compute rows of ``S^K X``, dense and exact.
 
-    On a small graph only the receptive field of ``nodes`` is read. On a large one, the result for all nodes is computed
-    once per graph and kept, unless it has more than :data:`KEPT` entries on a CPU. Do not write to it.
+    On a small graph, only the receptive field of ``nodes`` is used. On a large graph, the result for all nodes is
+    computed once per graph and cached, unless it has more than :data:`MAX_CACHED` entries on a CPU. Do not modify it.
 
     Args:
-        hops: K; 0 gives the features themselves.
-        nodes: ``[n]``, in any order; by default every node.
-        dtype: of the result; by default that of the features.
+        hops: K; 0 returns the features.
+        nodes: ``[n]``, in any order; by default all nodes.
+        dtype: dtype of the result; by default that of the features.
     """
     if hops < 0:
         raise InputError(f"hops is {hops}; it must be 0 or more")
     adj, matrix = adjacency_of(graph), normalized_adjacency(graph)
     if dtype is None:
         dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
-    keep = adj.is_large and (graph.x.is_cuda or graph.num_nodes * graph.num_features <= KEPT)
+    keep = adj.is_large and (graph.x.is_cuda or graph.num_nodes * graph.num_features <= MAX_CACHED)
     if hops and (keep or nodes is None):
         kept = _PROPAGATED.setdefault(graph, {})
         value = kept.get((hops, dtype))

@@ -1,4 +1,4 @@
-"""Losses of models that read no neighbors: one row of features in, one row of scores out."""
+"""Losses of models that do not use neighbors: one row of scores per row of features."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 
 
-def can_be_rows(model: Backbone) -> bool:
-    """Whether every layer is linear in a row of its own."""
+def is_rowwise(model: Backbone) -> bool:
+    """Return whether all layers are linear layers, which process each row separately."""
     return all(type(layer) is nn.Linear for layer in [*model.convs, *model.heads])
 
 
 class RowObjective(Objective):
-    """The examples of a multilayer perceptron with one head in use, as rows of a matrix.
+    """Objective of a multilayer perceptron with one head in use, on rows of a feature matrix.
 
-    A batch of them is a few rows of that matrix, and a layer's gradient for one example is the outer product of what
-    the layer read and what came back. Parameters are those of the objective on fields that this one is a part of.
+    A batch selects rows of that matrix. The gradient of a layer for one example is the outer product of the layer's
+    input and the gradient of its output. The parameters are those of ``whole``, the objective on fields.
     """
 
     def __init__(self, whole: Objective, model: Backbone, examples: Examples) -> None:
@@ -54,31 +54,31 @@ class RowObjective(Objective):
         return self._forward(params, keys)[0]
 
     def _forward(
-        self, params: ParamDict, keys: Tensor | None = None, nudges: list[Tensor] | None = None
+        self, params: ParamDict, keys: Tensor | None = None, offsets: list[Tensor] | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Scores, and what each layer read; ``nudges`` are added to what each layer writes."""
+        """Return the scores and the input of each layer; ``offsets`` are added to the output of each layer."""
         drop, p = DropoutStream(keys), self.model.dropout
         rows = torch.arange(self.x.size(0), dtype=torch.int32, device=self.x.device) if p and keys is not None else None
         names = [*(f"convs.{i}" for i in range(len(self.model.convs))), "head"]
-        h, read = self.x, []
+        h, inputs = self.x, []
         for i, name in enumerate(names):
             h = self.model.activation(h) if i else h
             h = h if rows is None else drop(h, p, rows, torch.zeros_like(rows))
-            read.append(h)
+            inputs.append(h)
             h = torch.addmm(params[f"{name}.bias"], h, params[f"{name}.weight"].squeeze(0))
-            h = h if nudges is None else h + nudges[i]
-        return h, read
+            h = h if offsets is None else h + offsets[i]
+        return h, inputs
 
     def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
-        """``Σ_i (∇ℓ_i)²``: the gradient of ``W`` for one example is ``a δᵀ``, so that its square is ``a² (δ²)ᵀ``."""
+        """Compute ``Σ_i (∇ℓ_i)²``: the gradient of ``W`` for one example is ``a δᵀ``, and its square ``a² (δ²)ᵀ``."""
         names = [*(f"convs.{i}" for i in range(len(self.model.convs))), "head"]
         fixed = {name: value.detach() for name, value in params.items()}
-        nudges = [fixed[f"{name}.bias"].new_zeros(self.x.size(0), fixed[f"{name}.bias"].size(1)) for name in names]
-        nudges = [value.requires_grad_() for value in nudges]
-        logits, read = self._forward(fixed, None, nudges)
+        offsets = [fixed[f"{name}.bias"].new_zeros(self.x.size(0), fixed[f"{name}.bias"].size(1)) for name in names]
+        offsets = [value.requires_grad_() for value in offsets]
+        logits, inputs = self._forward(fixed, None, offsets)
         loss = self.loss(logits).sum()
         total = {}
-        for name, a, delta in zip(names, read, torch.autograd.grad(loss, nudges), strict=True):
+        for name, a, delta in zip(names, inputs, torch.autograd.grad(loss, offsets), strict=True):
             total[f"{name}.weight"] = (entry(a.detach()).T @ entry(delta)).unsqueeze(0)
             total[f"{name}.bias"] = entry(delta).sum(0, keepdim=True)
         return {name: total[name] for name in params}

@@ -16,12 +16,12 @@ from ergnn.nn.examples import Examples
 
 
 class SampledObjective(FieldObjective):
-    """Examples of one model whose batches read sampled neighbors only; no field of the whole set is ever built.
+    """Objective of one model on sampled neighbors; fields are built per batch, never for all examples at once.
 
     Args:
-        sampling: how many neighbors to sample.
+        sampling: number of neighbors to sample.
         heads: as for :class:`FieldObjective`.
-        key: key of the sample if all examples are scored at once.
+        key: key for sampling if all examples are scored at once.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class SampledObjective(FieldObjective):
         self.sampling, self.key = sampling, key
 
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> FieldObjective:
-        """Some of the examples, by position; ``key`` determines the sampled neighbors."""
+        """Return the objective of some of the examples, by position; ``key`` determines the sampled neighbors."""
         part = self.examples[0][index]
         part = part if weights is None else part.weighted(weights)
         make = partial(make_field, sampling=self.sampling, key=self.key if key is None else key)
-        return FieldObjective([self._only], [part], self.heads, make)
+        return FieldObjective([self._single_model], [part], self.heads, make)
 
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         every = torch.arange(len(self.examples[0]), device=self.targets.device)

@@ -1,7 +1,7 @@
-"""Neighbor sampling: a sum over a node's neighbors is estimated from some of them, so that batches stay small.
+"""Neighbor sampling: estimate a sum over a node's neighbors from some of them, to keep batches small.
 
-A sample is a hash of (key, layer, node, position): it is the same on a CPU and a GPU, in a resumed run, and for any
-order of batches. Estimators of a sum over the d neighbors of a node, from a sample of k of them:
+A sample is a hash of (key, layer, node, position), so it is the same on a CPU and a GPU, in a resumed run, and for any
+order of batches. Estimators of a sum over the d neighbors of a node from a sample of k of them:
 
 ``mean``
     ``1/k Σ_sampled h_j``; its expectation is the mean, with and without replacement.
@@ -9,13 +9,14 @@ order of batches. Estimators of a sum over the d neighbors of a node, from a sam
     ``d/k Σ_sampled h_j``, also unbiased.
 ``gcn``
     ``h_i / d̃_i + d/k Σ_sampled h_j / √(d̃_i d̃_j)`` with degrees d̃ (including self-loops) in the whole graph: the
-    node itself is always included, and the rest is unbiased.
+    node itself is always included, and the estimate of the other terms is unbiased.
 ``attention``
-    the softmax over the sampled neighbors and the node itself, as PyG's layer computes it on a sampled graph. As a
-    ratio of two sums it has a bias of O(1/k), and the node itself counts as much as one *sampled* neighbor.
+    softmax over the sampled neighbors and the node itself, as PyG's layer computes it on a sampled graph. As a ratio of
+    two sums it has a bias of O(1/k), and the node itself has the weight of one *sampled* neighbor.
 
-Each is unbiased for one layer given its inputs, but not after a nonlinear activation. Without replacement, a node with
-at most k neighbors keeps them all, so that a fan-out of the largest degree gives the exact field.
+The other estimators are unbiased for one layer given its inputs, but not after a nonlinear activation. Without
+replacement, all neighbors of a node with at most k neighbors are used, so a fan-out of the largest degree gives the
+exact field.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ ALL = -1
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many neighbors are sampled.
+    """Number of neighbors to sample.
 
     Args:
-        fanout: number of neighbors of the scored nodes, then of the neighbors sampled for them, and so on: one number
-            per layer that reads neighbors; -1 for all.
+        fanout: number of neighbors to sample per node, for the scored nodes, then for their sampled neighbors, and so
+            on: one number per layer that aggregates neighbors; -1 for all.
         replace: whether a neighbor may be sampled more than once.
     """
 
@@ -50,7 +51,7 @@ class Sampling:
     def __post_init__(self) -> None:
         for count in self.fanout:
             if not isinstance(count, int) or isinstance(count, bool) or (count < 1 and count != ALL):
-                raise InputError(f"fanout is {self.fanout}; it takes whole numbers of 1 or more, or -1 for all")
+                raise InputError(f"fanout is {self.fanout}; its numbers must be 1 or more, or -1 for all")
         if self.replace and ALL in self.fanout:
             raise InputError(f"fanout is {self.fanout}; all neighbors (-1) cannot be sampled with replacement")
 
@@ -58,11 +59,11 @@ class Sampling:
         """Raise an error if the model cannot use this sampling."""
         name = type(model).__name__
         if not isinstance(model, Backbone) or not model.runs_on_fields:
-            raise InputError(f"{name} cannot be computed on sampled neighbors; leave fanout out")
+            raise InputError(f"{name} cannot be computed on sampled neighbors; omit fanout")
         hops = model.num_hops
         if hops != len(self.fanout):
             raise InputError(
-                f"fanout is {self.fanout}; {name} reads neighbors in {hops} layer(s): give {hops} number(s)"
+                f"fanout is {self.fanout}; {name} aggregates neighbors in {hops} layer(s): use {hops} number(s)"
             )
 
 
@@ -71,12 +72,12 @@ def sample_neighbors(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sample in-neighbors of ``nodes``.
 
-    With replacement, ``fanout`` neighbors, each uniform. Without, a uniform subset of that size, or all neighbors if
-    there are fewer (Floyd's algorithm: the t-th of k samples is from the first d − k + t + 1 neighbors; if it was
-    sampled before, the last of these replaces it).
+    With replacement, sample ``fanout`` neighbors, each uniformly. Without, sample a uniform subset of that size, or use
+    all neighbors if there are fewer (Floyd's algorithm: the t-th of k samples is uniform over the first d − k + t + 1
+    neighbors; if it was sampled before, the last of these replaces it).
 
     Returns:
-        the position in ``nodes`` (ascending) and the source node of each sampled edge, and the number per node.
+        position in ``nodes`` (ascending) and source node of each sampled edge, and the number of edges per node.
     """
     degree = adj.degrees(nodes)
     if fanout == ALL or (not replace and (not nodes.numel() or fanout >= int(degree.max()))):
@@ -87,23 +88,23 @@ def sample_neighbors(
     counter = nodes.unsqueeze(1) * fanout + column
     if replace:
         count = torch.where(degree > 0, fanout, 0)
-        place = below(key, counter, degree.clamp(min=1).unsqueeze(1))
+        position = below(key, counter, degree.clamp(min=1).unsqueeze(1))
     else:
         count = degree.clamp(max=fanout)
-        place = column.expand(nodes.numel(), -1).clone()
+        position = column.expand(nodes.numel(), -1).clone()
         many = (degree > fanout).nonzero().flatten()
-        place[many] = _floyd(key, counter[many], degree[many], fanout)
+        position[many] = _floyd(key, counter[many], degree[many], fanout)
     row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
-    taken = place[column < count.unsqueeze(1)]
-    return row, adj.col.index_select(0, start.index_select(0, row) + taken).long(), count
+    sampled = position[column < count.unsqueeze(1)]
+    return row, adj.col.index_select(0, start.index_select(0, row) + sampled).long(), count
 
 
 def _floyd(key: int, counter: Tensor, degree: Tensor, count: int) -> Tensor:
-    """``count`` different numbers below ``degree`` (larger than it) in each row."""
+    """Sample ``count`` distinct numbers below ``degree`` (larger than ``count``) in each row."""
     last = degree.unsqueeze(1) - count + torch.arange(count, device=degree.device)
-    drawn = below(key, counter, last + 1).T.contiguous()
+    sample = below(key, counter, last + 1).T.contiguous()
     last = last.T.contiguous()
     for t in range(1, count):
-        taken = (drawn[:t] == drawn[t]).any(0)
-        drawn[t] = torch.where(taken, last[t], drawn[t])
-    return drawn.T
+        repeated = (sample[:t] == sample[t]).any(0)
+        sample[t] = torch.where(repeated, last[t], sample[t])
+    return sample.T

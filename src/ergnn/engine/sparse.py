@@ -1,7 +1,7 @@
-"""Sparse matrix times dense matrix, differentiable in the dense one in every mode that influence needs.
+"""Product of a sparse and a dense matrix, differentiable in the dense matrix in reverse, forward and mixed modes.
 
-``torch.sparse.mm`` has no forward mode, and rebuilds the transpose in each backward pass. Here the transpose is
-built once; reverse, forward and mixed modes are all the same product.
+``torch.sparse.mm`` does not support forward mode, and rebuilds the transpose in each backward pass. Here, the transpose
+is built once, and all modes use the same product.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch import Tensor
 
 
 class SparsePattern:
-    """Where the non-zeros of a CSR matrix are, and where they are in its transpose.
+    """Positions of the non-zeros of a CSR matrix and of its transpose.
 
     Args:
-        rowptr: ``[rows + 1]``, where each row starts.
+        rowptr: ``[rows + 1]``, start of each row.
         col: ``[nnz]``, column of each non-zero.
-        shape: rows and columns.
+        shape: number of rows and columns.
     """
 
     def __init__(self, rowptr: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
@@ -31,12 +31,12 @@ class SparsePattern:
         return int(self.col.numel())
 
     def rows(self) -> Tensor:
-        """Row of each non-zero."""
+        """Return the row of each non-zero."""
         index = torch.arange(self.shape[0], device=self.col.device)
         return torch.repeat_interleave(index, self.rowptr.diff(), output_size=self.nnz)
 
     def transposed(self) -> tuple[SparsePattern, Tensor]:
-        """The transposed pattern, and the order that carries values over to it."""
+        """Return the transposed pattern, and the permutation of values from this pattern to it."""
         if self._transpose is None or self._order is None:
             order = torch.argsort(self.col, stable=True)
             count = torch.bincount(self.col, minlength=self.shape[1])
@@ -54,7 +54,7 @@ class _SparseMatMul(torch.autograd.Function):
     @staticmethod
     def forward(pattern: SparsePattern, value: Tensor, dense: Tensor, backward: bool) -> Tensor:
         if backward:
-            pattern.transposed()  # laid out here, where torch.func has not wrapped what is kept for later calls
+            pattern.transposed()  # build here: tensors cached under a torch.func transform would be wrapped
         return pattern.multiply(value, dense)
 
     @staticmethod
@@ -76,5 +76,5 @@ class _SparseMatMul(torch.autograd.Function):
 
 
 def spmm(pattern: SparsePattern, value: Tensor, dense: Tensor) -> Tensor:
-    """``A @ dense`` for the matrix ``A`` with this pattern and these values (constants)."""
+    """Compute ``A @ dense`` for the matrix ``A`` with this pattern and these constant values."""
     return _SparseMatMul.apply(pattern, value, dense, torch.is_grad_enabled())

@@ -18,7 +18,7 @@ from ergnn.training import StepHook
 
 
 def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
-    """``g − (gᵀr / rᵀr) r`` where ``gᵀr < 0``, else g: the vector closest to g with a nonnegative product with r."""
+    """Project g onto the vectors with a nonnegative product with r: ``g − (gᵀr / rᵀr) r`` if ``gᵀr < 0``, else g."""
     product = gradient @ reference
     if float(product) >= 0:
         return gradient
@@ -26,13 +26,13 @@ def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
 
 
 class AverageConstraint(StepHook):
-    """The projection of A-GEM.
+    """Step hook that applies the projection of A-GEM.
 
     Args:
-        objective: the objective of the task.
-        memory: positions of all remembered examples in it.
-        sample: number of remembered examples sampled per step for the reference gradient.
-        seed: seed of the samples, and of the neighbors if the task's batches sample theirs.
+        objective: objective of the task.
+        memory: positions of all remembered examples in the objective.
+        sample: number of remembered examples to sample per step for the reference gradient.
+        seed: seed for sampling the examples, and their neighbors if the batches of the task sample neighbors.
     """
 
     def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
@@ -44,7 +44,7 @@ class AverageConstraint(StepHook):
 
     def skip(self, steps: int) -> None:
         for _ in range(steps):
-            self._draw()
+            self._sample()
         self._step += steps
 
     def before_step(self, params: ParamDict) -> None:
@@ -55,15 +55,16 @@ class AverageConstraint(StepHook):
             set_gradient(params, projected)
 
     def _reference(self) -> Objective:
-        whole = self.sample >= self.positions.numel()
+        use_all = self.sample >= self.positions.numel()
         if not self.sampled:
-            return self.memory if whole else self.memory.batch(self._draw())
-        drawn = self.positions if whole else self.positions[self._draw()]
-        return self.objective.batch(drawn, key=stream_key(self.seed, self._step))
+            return self.memory if use_all else self.memory.batch(self._sample())
+        positions = self.positions if use_all else self.positions[self._sample()]
+        return self.objective.batch(positions, key=stream_key(self.seed, self._step))
 
-    def _draw(self) -> Tensor:
-        drawn = torch.randperm(self.positions.numel(), generator=self.generator)[: self.sample]
-        return drawn.to(self.positions.device)
+    def _sample(self) -> Tensor:
+        """Sample positions in the memory without replacement."""
+        index = torch.randperm(self.positions.numel(), generator=self.generator)[: self.sample]
+        return index.to(self.positions.device)
 
 
 @METHODS.register("agem", aliases=("a-gem",), help="no step may increase the memory's mean loss (averaged GEM)")
@@ -71,8 +72,8 @@ class AGEM(EpisodicMemory):
     """Averaged gradient episodic memory (Chaudhry et al., 2019): one constraint instead of one per task.
 
     Args:
-        sample: number of remembered nodes sampled per step for the constraint (256 in the paper's experiments); a
-            smaller memory is used completely.
+        sample: number of remembered nodes to sample per step for the constraint (256 in the paper's experiments); all
+            nodes of a smaller memory are used.
     """
 
     def __init__(

@@ -46,22 +46,23 @@ NO_SCORE = -1e9
 class Analytic(Method):
     """Ridge regression on propagated features, from all labels seen so far.
 
-    After each task the head is solved from the ids and labels of all training nodes so far, in the graph of that task.
-    It equals the head from all labels at once, in any order. λ and the feature map minimize the leave-one-out error on
-    the training nodes; no validation label is used. The learner's head decides which classes compete (the task's own,
-    or all so far). The backbone is not used, unless there is a student.
+    After each task, the head is solved from the ids and labels of all training nodes so far, in the graph of that task.
+    The result equals the head solved from all labels at once, regardless of task order. λ and the feature map minimize
+    the leave-one-out error on the training nodes; no validation labels are used. The learner's head determines which
+    classes compete: those of the task, or all so far. The backbone is used only with a student.
 
     Args:
-        feature_map: a name in :data:`ergnn.analytic.FEATURE_MAPS`, e.g. ``auto``, ``ppr`` or ``hops``.
+        feature_map: name of a feature map, e.g. ``auto``, ``ppr`` or ``hops``.
         map_options: options of the feature map.
-        lam: a fixed λ; by default the best of ``LAMBDAS`` by leave-one-out (0.3 with centroids).
-        memory: ``nodes`` keeps ids and labels, and is exact; ``centroids`` keeps ``per_class`` k-means centroids of φ
-            per class, and needs no earlier nodes. For a task with its own graph, rows of φ are kept instead of ids.
-        per_class: centroids per class.
-        sketch: number of columns to sketch the features to; ``auto`` sketches features of more than 2,048 columns
-            to 2,048 once there are as many training nodes as columns; None never does.
-        student: train the learner's backbone, from scratch at each task, and predict with it: by cross-entropy to the
-            head's probabilities on all nodes of the graph, and to the labels of the task's training nodes. It needs
+        lam: fixed λ; by default the candidate with the lowest leave-one-out error (0.3 with centroids).
+        memory: what to store: ``nodes`` stores ids and labels, and is exact; ``centroids`` stores ``per_class`` k-means
+            centroids of φ per class, and does not need earlier nodes. For a task with its own graph, rows of φ are
+            stored instead of ids.
+        per_class: number of centroids per class.
+        sketch: number of columns to sketch the features to; ``auto`` sketches features with more than 2,048 columns
+            to 2,048 once there are at least as many training nodes as columns; None disables sketching.
+        student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
+            probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``.
     """
 
@@ -97,7 +98,7 @@ class Analytic(Method):
         self._scores: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without graphs and what can be computed from them."""
+        """Return the state without graphs and without anything computed from them."""
         return {**vars(self), "_graph": None, "_features": None, "_scores": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -110,14 +111,14 @@ class Analytic(Method):
 
     @property
     def lambdas(self) -> tuple[float, ...]:
-        """The values of λ that compete."""
+        """Candidate values of λ."""
         if self.lam is not None:
             return (self.lam,)
         return (DEFAULT_LAMBDA,) if self.memory == "centroids" else LAMBDAS
 
     @property
     def nbytes(self) -> int:
-        """Bytes of ids and labels, or of the rows kept instead."""
+        """Size of the stored ids and labels, or of the rows stored instead, in bytes."""
         return self.state.nbytes
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
@@ -129,22 +130,22 @@ class Analytic(Method):
         return own.weighted(1.0 / len(own))
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
-        """For a student: the labels of the task, and the head's probabilities on all nodes."""
+        """With a student, add all nodes of the graph, with the head's probabilities as targets."""
         if not self.student:
             return [examples]
-        place, classes = learner.heads.columns(None, examples.nodes.device)
-        outputs = int(place.max()) + 1
+        columns, classes = learner.heads.columns(None, examples.nodes.device)
+        outputs = int(columns.max()) + 1
         nodes = torch.arange(task.graph.num_nodes, device=examples.nodes.device)
         soft = torch.zeros(nodes.numel(), outputs, device=nodes.device)
-        soft[:, place] = torch.softmax(self._head_scores(task.graph, nodes, classes), 1).to(soft.dtype)
+        soft[:, columns] = torch.softmax(self._head_scores(task.graph, nodes, classes), 1).to(soft.dtype)
         hard = torch.nn.functional.one_hot(examples.targets, outputs).to(soft.dtype)
         heads = learner.heads.heads_of(task.id, nodes.numel(), nodes.device)
         weights = torch.full((nodes.numel(),), 1.0 / nodes.numel(), device=nodes.device)
-        taught = Examples(task.graph, nodes, heads, soft.argmax(1), weights, {"soft": soft}, examples.loss)
-        return [Examples.join([replace(examples, extras={"soft": hard}), taught])]
+        distilled = Examples(task.graph, nodes, heads, soft.argmax(1), weights, {"soft": soft}, examples.loss)
+        return [Examples.join([replace(examples, extras={"soft": hard}), distilled])]
 
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
-        """``−Σ_c p_c log softmax(logits)_c`` for the probabilities p of a taught example (Hinton et al., 2015)."""
+        """Compute ``−Σ_c p_c log softmax(logits)_c`` for target probabilities p (Hinton et al., 2015)."""
         if "soft" not in extras:
             return cross_entropy(logits, targets, extras)
         soft = torch.nn.functional.pad(extras["soft"], (0, logits.size(1) - extras["soft"].size(1)))
@@ -171,18 +172,18 @@ class Analytic(Method):
             self._keep(task.graph, task.train, labels, seed)
 
     def learn(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
-        """Add or correct labels, and solve the head in ``graph``."""
+        """Add or replace labels, and solve the head in ``graph``."""
         self.state.update(nodes, labels)
         self.refresh(graph)
 
     def forget_nodes(self, nodes: Tensor) -> int:
-        """Remove labels and the head; the next prediction solves it as if the labels had never existed.
+        """Remove labels and the head; the next prediction solves the head as if the labels had never existed.
 
-        The features of a node still contribute to φ of its neighbors as long as the graph has its edges. A student is
-        not changed until the next task.
+        The features of a node still contribute to φ of its neighbors as long as the graph contains its edges. A student
+        does not change until the next task.
         """
         if self.state.kept:
-            raise InputError("kept rows and centroids cannot forget single nodes; use memory='nodes'")
+            raise InputError("single nodes cannot be removed from stored rows and centroids; use memory='nodes'")
         nodes = nodes.to(self.state.nodes.device)
         known = nodes[torch.isin(nodes, self.state.nodes)]
         if known.numel():
@@ -197,7 +198,7 @@ class Analytic(Method):
         self.state, self._graph, self._scores = state, None, WeakKeyDictionary()
 
     def refresh(self, graph: Graph) -> None:
-        """Solve the head in ``graph``; only rows of φ affected by changed edges or features are recomputed."""
+        """Solve the head in ``graph``, and recompute only the rows of φ affected by changed edges or features."""
         nodes = self.state.nodes
         if nodes.numel() and int(nodes[-1]) >= graph.num_nodes:
             raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
@@ -211,7 +212,7 @@ class Analytic(Method):
         self._solve(graph)
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
-        """``τ φW``, whose softmax over all classes is calibrated by leave-one-out; None if a student predicts."""
+        """Return ``τ φW``, whose softmax over all classes is calibrated by leave-one-out; None with a student."""
         return None if self.student else self._head_scores(graph, nodes, classes)
 
     def _head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
@@ -223,11 +224,11 @@ class Analytic(Method):
             features = self._features_of(graph, self.maps[self._chosen])
             self._scores[graph] = features.scores(self.solution.weight).mul_(self.solution.temperature)
         all_scores, known = self._scores[graph], self.solution.classes
-        place = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
-        return torch.where(known[place] == classes, all_scores[nodes][:, place], NO_SCORE)
+        columns = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
+        return torch.where(known[columns] == classes, all_scores[nodes][:, columns], NO_SCORE)
 
     def _solve(self, graph: Graph) -> None:
-        """Solve the head for each map and choose the best."""
+        """Solve the head for each feature map and choose the best."""
         found = self.state.solve([self._features_of(graph, each) for each in self.maps], self.lambdas)
         self._scores, self.solution = WeakKeyDictionary(), None
         if found is not None:
@@ -235,11 +236,11 @@ class Analytic(Method):
             self.solution = replace(best, loo=best.loo[:0])
 
     def _keep(self, graph: Graph, nodes: Tensor, labels: Tensor, seed: int) -> None:
-        """Keep rows of φ, or their centroids, instead of ids, and solve the head."""
+        """Store rows of φ, or their centroids, instead of ids, and solve the head."""
         kept = self.state.kept
         if self._graph is None and not kept:
             self._sketched = self.sketch_size(graph.num_features, nodes.numel())
-        if self.memory == "centroids" and not kept:  # one map from now on, as only its centroids are kept
+        if self.memory == "centroids" and not kept:  # choose one map for all tasks: only its centroids are stored
             best, _ = choose([fit_ridge(self._features_of(graph, each).rows(nodes), labels) for each in self.maps])
             self.maps = self.maps[best : best + 1]
         for each in self.maps:
@@ -250,7 +251,10 @@ class Analytic(Method):
         self._solve(graph)
 
     def sketch_size(self, num_features: int, count: int) -> int | None:
-        """Columns to sketch to; with fewer rows than columns, the dual system is small without a sketch."""
+        """Return the number of columns to sketch to, or None.
+
+        With fewer rows than columns, the dual system is small without a sketch.
+        """
         if self.state.kept:
             return self._sketched
         if self.sketch == "auto":
@@ -258,14 +262,14 @@ class Analytic(Method):
         return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
     def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
-        """φ of a map on a graph; cached as long as the graph exists."""
-        sketched, made = self._features.get(graph, (self._sketched, {}))
-        if not made or sketched != self._sketched:
+        """Return φ of a map on a graph, cached as long as the graph exists."""
+        sketched, cached = self._features.get(graph, (self._sketched, {}))
+        if not cached or sketched != self._sketched:
             dtype = working_dtype(graph.num_nodes, graph.num_features)
             operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
-            made = {each.name: Features(each, operator, inputs) for each in self._candidates}
-            self._features[graph] = self._sketched, made
-        return made[feature_map.name]
+            cached = {each.name: Features(each, operator, inputs) for each in self._candidates}
+            self._features[graph] = self._sketched, cached
+        return cached[feature_map.name]
 
     def state_dict(self) -> dict[str, Any]:
         solution = self.solution
@@ -291,7 +295,8 @@ class Analytic(Method):
         names = state["maps"]
         unknown = sorted(set(names) - {each.name for each in self._candidates})
         if unknown:
-            raise InputError(f"the state's feature map {unknown[0]!r} is not one of this method's")
+            choices = ", ".join(each.name for each in self._candidates)
+            raise InputError(f"the state has feature map {unknown[0]!r}; this method has: {choices}")
         self.maps = tuple(each for each in self._candidates if each.name in names)
         self.state = AnalyticState()
         self.state.nodes, self.state.labels = state["nodes"].clone(), state["labels"].clone()
@@ -305,5 +310,5 @@ class Analytic(Method):
 
 
 def working_dtype(num_nodes: int, num_features: int) -> torch.dtype:
-    """What features of a graph of this size are propagated in."""
+    """Return the dtype in which to propagate the features of a graph of this size."""
     return torch.float32 if num_nodes * num_features > FLOAT64_ENTRIES else torch.float64

@@ -1,6 +1,6 @@
-"""Shifts of the logits for a growing head, whose current task has many more examples per class than the buffer.
+"""Logit shifts for a growing head, to offset that the current task has many more examples per class than the buffer.
 
-The loss of the shifted logits is the method's: cross-entropy, unless a subclass overrides ``Method.loss``.
+The method's loss is applied to the shifted logits: cross-entropy, unless a subclass overrides ``Method.loss``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ergnn.nn.examples import Examples, LossFunction
 
 
 def shifted_loss(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor], loss: LossFunction) -> Tensor:
-    """The method's loss of ``logits + shift``; without a shift, of the logits."""
+    """Apply the method's loss to ``logits + shift``, or to the logits if there is no shift."""
     if "shift" in extras:
         shift = F.pad(extras["shift"], (0, logits.size(1) - extras["shift"].size(1)))
         logits = logits + shift.to(logits.dtype)
@@ -31,10 +31,10 @@ def _with_shift(examples: Examples, shift: Tensor) -> Examples:
 
 
 def adjust_logits(examples: Examples, tau: float = 1.0) -> Examples:
-    """Logit adjustment (Menon et al., 2021): cross-entropy of ``z + τ log π``.
+    """Apply logit adjustment (Menon et al., 2021): cross-entropy of ``z + τ log π``.
 
-    π is each class's share of the examples' total weight. The network then learns scores that are independent of class
-    frequency, and prediction with z favors no class.
+    π is the share of each class in the total weight of the examples. The network then learns scores that are
+    independent of class frequency, and predictions from z favor no class.
     """
     share = torch.zeros(int(examples.targets.max()) + 1, device=examples.nodes.device)
     share = share.index_add(0, examples.targets, examples.weights)
@@ -43,10 +43,11 @@ def adjust_logits(examples: Examples, tau: float = 1.0) -> Examples:
 
 
 def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
-    """Asymmetric cross-entropy (ER-ACE, Caccia et al., 2022).
+    """Apply asymmetric cross-entropy (ER-ACE, Caccia et al., 2022).
 
-    The task's own examples, the first ``own``, are compared with the task's outputs ``columns`` only, so that they do
-    not push down the scores of older classes. Remembered examples are compared with all classes.
+    The softmax of the first ``own`` examples, which belong to the current task, includes only the task's outputs
+    ``columns``, so they do not lower the scores of older classes. The softmax of remembered examples includes all
+    classes.
     """
     width = int(torch.cat([examples.targets, columns]).max()) + 1
     shift = torch.zeros(len(examples), width, device=examples.nodes.device)

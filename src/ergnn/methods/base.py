@@ -23,7 +23,7 @@ TRAINING_SETTINGS = (
     *("backbone", "backbone_options", "epochs", "lr", "weight_decay", "optimizer"),
     *("batch_size", "fanout", "with_replacement"),
 )
-"""Fields of :class:`~ergnn.config.LearnerConfig` that only training reads."""
+"""Fields of :class:`~ergnn.config.LearnerConfig` that affect training only."""
 
 
 class LearnerView(Protocol):
@@ -64,7 +64,7 @@ class LearnerView(Protocol):
 
 
 class Method(ABC):
-    """Base class of methods, which learn one task after another.
+    """Base class of continual-learning methods.
 
     Only :meth:`examples` is required. The options of a method are the arguments of its constructor; their types,
     defaults and help texts come from its signature and from ``Args:`` in its docstring.
@@ -73,7 +73,7 @@ class Method(ABC):
         from_scratch: whether every task starts from new parameters.
         leaky: whether test labels are used.
         trains: whether parameters are trained; if not, the method provides :meth:`scores`.
-        reads_edge_weights: whether edge weights of a graph are used; other methods refuse graphs that have them.
+        reads_edge_weights: whether edge weights are used; if not, graphs with edge weights are refused.
         backbone: name of the default backbone.
         supported_heads: the kinds of heads that the method works with.
         buffer: the experience buffer of methods that remember nodes.
@@ -89,13 +89,15 @@ class Method(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory for earlier tasks, without parameters; by default those of the buffer."""
+        """Size of the memory for earlier tasks in bytes, without parameters; by default that of the buffer."""
         return 0 if self.buffer is None else self.buffer.nbytes
 
     @property
     def unused_settings(self) -> tuple[str, ...]:
-        """Settings and options without effect; the command line refuses them. By default, those of training if
-        nothing is trained."""
+        """Settings and options without effect, which the command line rejects.
+
+        By default, those of training if nothing is trained.
+        """
         return () if self.trains else TRAINING_SETTINGS
 
     def check(self, task: Task) -> None:
@@ -103,50 +105,50 @@ class Method(ABC):
         return None
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
-        """Whether a task starts from new parameters; by default :attr:`from_scratch`."""
+        """Return whether a task starts from new parameters; by default :attr:`from_scratch`."""
         return self.from_scratch
 
     @abstractmethod
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        """Weighted training examples, the task's own training nodes first.
+        """Return the weighted training examples, starting with the task's training nodes.
 
         The model already has outputs for the task's classes, but no step has been taken: its parameters are those
         after the previous task.
         """
 
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
-        """The loss ``[n]`` of each example; training minimizes their weighted sum. By default cross-entropy.
+        """Return the loss ``[n]`` of each example, by default cross-entropy; training minimizes their weighted sum.
 
         Gauss-Newton and Hessian products, influence, Fisher information and projected gradients use the same function,
         which must be differentiable in the logits.
 
         Args:
-            logits: ``[n, outputs]``, of the heads that score each example; the value of an output that a head does not
-                have is :data:`~ergnn.engine.losses.MASKED`.
+            logits: ``[n, outputs]``, from the heads that score each example; an output that a head does not have is
+                :data:`~ergnn.engine.losses.MASKED`.
             targets: ``[n]``, the correct output.
-            extras: further values per example from :meth:`examples` (see :class:`~ergnn.nn.examples.Examples`); empty
-                for other nodes, e.g. validation nodes.
+            extras: additional values per example from :meth:`examples` (see :class:`~ergnn.nn.examples.Examples`);
+                empty for other nodes, e.g. validation nodes.
         """
         return cross_entropy(logits, targets, extras)
 
     def penalty(self, params: ParamDict) -> Tensor | None:
-        """A term of the loss that depends on the model's parameters (given by name); by default None."""
+        """Return a term to add to the loss, a function of the model's parameters by name; by default None."""
         return None
 
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
-        """Hooks around each training step on ``objective`` (built from :meth:`examples`); by default None."""
+        """Return hooks around each training step on ``objective`` (built from :meth:`examples`); by default None."""
         return None
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
-        """Sets of examples that the epochs of a task use in turn; by default one set with all examples."""
+        """Return the sets of examples that the epochs of a task cycle through; by default one set of all examples."""
         return [examples]
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        """Called after the task has been learned; returns values to record."""
+        """Update the method's memory after a task has been learned, and return values to record."""
         return {}
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
-        """Scores ``[n, classes]`` for predictions; by default None, which uses the model's."""
+        """Return scores ``[n, classes]`` for predictions; by default None, to use the model's scores."""
         return None
 
     def model_for(self, model: nn.Module, task: int) -> nn.Module:
@@ -159,18 +161,18 @@ class Method(ABC):
             self.buffer.remap(mapping)
 
     def forget_nodes(self, nodes: Tensor) -> int:
-        """Remove nodes from the method's memory; return how many were removed. By default those in the buffer."""
+        """Remove nodes from the method's memory (by default the buffer), and return the number removed."""
         return 0 if self.buffer is None else self.buffer.remove(nodes)
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.buffer is None else {"buffer": self.buffer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the value of :meth:`state_dict`."""
+        """Restore a state returned by :meth:`state_dict`."""
         if self.buffer is not None:
             self.buffer.load_state_dict(state["buffer"])
 
 
 def overrides(method: Method, name: str) -> bool:
-    """Whether a method overrides one of the hooks of :class:`Method`."""
+    """Return whether a method overrides one of the hooks of :class:`Method`."""
     return getattr(type(method), name) is not getattr(Method, name) or name in vars(method)

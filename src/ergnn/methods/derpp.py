@@ -1,4 +1,4 @@
-"""Dark experience replay (DER++): the memory stores labels and earlier outputs of nodes."""
+"""Dark experience replay (DER++): the memory stores the labels of nodes and their earlier outputs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class DERpp(MemoryMethod):
     buffer B, where z' are the k outputs of v right after its task was learned, without dropout.
 
     Args:
-        alpha: α, the weight of stored outputs.
-        beta: β, the weight of stored labels.
+        alpha: α, weight of the loss on stored outputs.
+        beta: β, weight of the loss on stored labels.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class DERpp(MemoryMethod):
             return own
         stored = [experience.extras["logits"] for experience in self.buffer.experiences]
         columns = [self._columns(learner, experience.task) for experience in self.buffer.experiences]
-        columns = [every[: values.size(1)] for every, values in zip(columns, stored, strict=True)]
-        blank = torch.full((1, max(int(every.max()) + 1 for every in columns)), MASKED, device=own.nodes.device)
-        parts = [replace(own, extras={"logits": blank.repeat(len(own), 1)})]
-        for part, every, values in zip(remembered, columns, stored, strict=True):
-            old = blank.repeat(len(part), 1).index_copy(1, every, values)
+        columns = [outputs[: values.size(1)] for outputs, values in zip(columns, stored, strict=True)]
+        masked = torch.full((1, max(int(outputs.max()) + 1 for outputs in columns)), MASKED, device=own.nodes.device)
+        parts = [replace(own, extras={"logits": masked.repeat(len(own), 1)})]
+        for part, outputs, values in zip(remembered, columns, stored, strict=True):
+            old = masked.repeat(len(part), 1).index_copy(1, outputs, values)
             parts.append(replace(part.weighted(1.0 / len(self.buffer)), extras={"logits": old}))
         return Examples.join(parts)
 
     @staticmethod
     def _columns(learner: LearnerView, task: int) -> Tensor:
-        """The outputs whose values are stored; later tasks only append to them."""
+        """Return the outputs whose values are stored; later tasks only append to them."""
         return learner.heads.columns(None if learner.heads.kind == "growing" else task, learner.device)[0]
 
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:

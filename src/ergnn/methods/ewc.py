@@ -21,7 +21,7 @@ LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
-    """``F = 1/n Σ_i (∇ℓ_i)²``: the diagonal of the empirical Fisher information, with the true labels."""
+    """Compute ``F = 1/n Σ_i (∇ℓ_i)²``, the diagonal of the empirical Fisher information, with the true labels."""
     total = objective.gradient_sums(params)
     return {name: value.detach() / objective.targets.numel() for name, value in total.items()}
 
@@ -30,12 +30,13 @@ def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
 class EWC(ImportanceMethod):
     """Finetuning with a quadratic penalty on each parameter, weighted by its Fisher information in earlier tasks.
 
-    The penalties of all tasks are summed (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task
-    experiments); see :class:`~ergnn.methods.importance.QuadraticPenalty`.
+    The penalties of all tasks are stored as two vectors, ΣF and ΣFθ*, so time and memory do not grow with the number
+    of tasks (Kirkpatrick et al., 2017, with the sum over tasks as in their multi-task experiments). See
+    :class:`~ergnn.methods.importance.QuadraticPenalty`.
 
     Args:
-        lam: λ, the weight of the penalty; see :func:`search_lambda`.
-        fisher_samples: number of a task's training nodes, sampled by seed, to estimate F from; by default all.
+        lam: λ, weight of the penalty; :func:`search_lambda` can select it on validation nodes.
+        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
@@ -52,7 +53,7 @@ class EWC(ImportanceMethod):
 
 @dataclass(frozen=True)
 class LambdaSearch:
-    """The λ with the highest mean validation accuracy at the end of the streams, and the accuracy of every λ."""
+    """Result of :func:`search_lambda`: the best λ, and the mean final validation accuracy of each λ."""
 
     lam: float
     accuracy: dict[float, float]
@@ -71,8 +72,8 @@ def search_lambda(
 
     Args:
         make_learner: creates a new learner with ``method="ewc"`` and the given λ.
-        streams: streams of one or several seeds, other than those that results are reported for.
-        lambdas: the grid; ties go to the smaller λ.
+        streams: streams of one or more seeds, different from those used to report results.
+        lambdas: the grid; ties are resolved in favor of the smaller λ.
     """
     accuracy = {}
     for lam in sorted(lambdas):

@@ -1,4 +1,4 @@
-"""Finetune: continue training on each task without any memory. The lower bound."""
+"""Finetune: continue training on each task without any memory, a lower bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ergnn.nn.examples import Examples
 
 @METHODS.register("finetune", help="continue training on each task, without memory: the lower bound")
 class Finetune(Method):
-    """Minimizes the mean loss of the task's training nodes, nothing else."""
+    """Minimize only the mean loss of the task's training nodes."""
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own = learner.examples(task.graph, task.train, task.id)

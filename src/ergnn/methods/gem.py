@@ -27,10 +27,10 @@ Choose = Literal["random", "last"]
 
 
 def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The v ≥ 0 that minimizes ``½ vᵀPv + qᵀv``, exactly, for a positive semi-definite P with q in its range.
+    """Minimize ``½ vᵀPv + qᵀv`` over v ≥ 0 exactly, for a positive semi-definite P with q in its range.
 
-    The active-set method of Lawson and Hanson on the normal equations (Bro and De Jong, 1997): a finite number of
-    small linear systems. At the minimum ``Pv + q ≥ 0``, and ``= 0`` where v > 0.
+    Uses the active-set method of Lawson and Hanson on the normal equations (Bro and De Jong, 1997), which solves a
+    finite number of small linear systems. At the minimum, ``Pv + q ≥ 0``, and ``= 0`` where v > 0.
     """
     v, free = np.zeros_like(q), np.zeros(len(q), dtype=bool)
     scale = np.abs(q).max(initial=0.0)
@@ -56,7 +56,7 @@ def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def project(gradient: Tensor, memories: Tensor, margin: float = 0.0) -> Tensor:
-    """The vector closest to ``gradient`` with nonnegative products with all rows of ``memories``.
+    """Return the vector closest to ``gradient`` with nonnegative products with all rows of ``memories``.
 
     With g the gradient and G the memories, the dual of ``min ½‖z − g‖² s.t. Gz ≥ 0`` has one variable per task:
 
@@ -74,7 +74,7 @@ def project(gradient: Tensor, memories: Tensor, margin: float = 0.0) -> Tensor:
 
 
 def flat_gradient(params: ParamDict) -> Tensor:
-    """The gradients of all parameters, as one vector."""
+    """Concatenate the gradients of all parameters into one vector."""
     return torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in params.values()])
 
 
@@ -85,7 +85,7 @@ def set_gradient(params: ParamDict, vector: Tensor) -> None:
 
 
 def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = None) -> Tensor:
-    """Gradient of the mean loss of an objective, in evaluation mode, as one vector (written to ``out`` if given)."""
+    """Compute the gradient of the mean loss in evaluation mode as one vector (written to ``out`` if given)."""
     grads = torch.autograd.grad(objective.losses(params).mean(), list(params.values()), allow_unused=True)
     pairs = zip(grads, params.values(), strict=True)
     parts = [(torch.zeros_like(value) if grad is None else grad).flatten() for grad, value in pairs]
@@ -93,18 +93,18 @@ def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = 
 
 
 class EpisodicMemory(Method):
-    """Trains on the task alone, and keeps some of its training nodes to compare gradients with.
+    """Base class of methods that train on the current task only, and constrain gradients by remembered nodes.
 
-    Remembered nodes are among the examples with weight 0: they do not contribute to the loss, but the objective then
-    has the parameters of all heads that score them.
+    Remembered nodes are examples of weight 0. They do not contribute to the loss, but the objective then includes the
+    parameters of all heads that score them.
 
     Args:
-        per_class: e, the number of remembered nodes per class; the memory of a task is as large as that of replay.
-        choose: which nodes to remember: e training nodes per class, sampled by seed (``random``), or the ``last``
-            training nodes of the task, regardless of their classes, as in the GEM paper.
-        replay: how a remembered node is replayed: in the current graph (``live``), without edges (``isolated``), or
-            with the neighborhood it had when it was stored (``ego``).
-        hops: radius of a stored neighborhood.
+        per_class: e, number of nodes to remember per class.
+        choose: nodes to remember: e random training nodes per class (``random``), or the ``last`` training nodes of the
+            task, regardless of class, as in the GEM paper.
+        replay: edges of a replayed node: those in the current graph (``live``), none (``isolated``), or those of the
+            neighborhood stored with it (``ego``).
+        hops: radius of a stored neighborhood, in hops.
     """
 
     def __init__(
@@ -130,41 +130,41 @@ class EpisodicMemory(Method):
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
         if not self.buffer.experiences:
             return None
-        places = torch.arange(task.train.numel(), objective.targets.numel(), device=objective.targets.device)
-        memories = places.split([len(part) for part in self.buffer.experiences])
+        positions = torch.arange(task.train.numel(), objective.targets.numel(), device=objective.targets.device)
+        memories = positions.split([len(part) for part in self.buffer.experiences])
         return self.constraint(objective, memories, learner.seed * 1_000_003 + task.id * 7919 + 47)
 
     @abstractmethod
     def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
-        """The hook that changes gradients; ``memories`` are the positions of each earlier task's examples."""
+        """Return the hook that projects gradients; ``memories`` has the positions of each earlier task's examples."""
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         count = self.per_class * task.num_classes
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 37) % 2**63)
-        places = torch.arange(task.train.numel())[-count:]
+        positions = torch.arange(task.train.numel())[-count:]
         if self.choose == "random":
             shuffled = torch.randperm(task.train.numel(), generator=generator)
             labels = task.graph.y[task.train].cpu()[shuffled]
-            places = torch.cat([shuffled[labels == c][: self.per_class] for c in task.classes])
-        nodes = task.train[places.to(task.train.device)]
+            positions = torch.cat([shuffled[labels == c][: self.per_class] for c in task.classes])
+        nodes = task.train[positions.to(task.train.device)]
         self.buffer.add(task.graph, task.id, nodes, torch.zeros(count, device=nodes.device))
         return {}
 
 
 class GEMProjection(StepHook):
-    """The projection of GEM: the gradient is projected if it would increase the loss of a memory.
+    """Step hook that projects the gradient if the step would increase the loss of a memory.
 
     Args:
-        objective: the objective of the task.
-        memories: positions of each earlier task's examples in it.
+        objective: objective of the task.
+        memories: positions of each earlier task's examples in the objective.
         margin: γ.
-        seed: seed of the neighbors, which are sampled per step if the task's batches sample theirs.
+        seed: seed for sampling neighbors at each step, if the batches of the task sample neighbors.
     """
 
     def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
         self.objective, self.positions, self.margin, self.seed = objective, list(memories), margin, seed
         self.sampled = isinstance(objective, SampledObjective)
-        self.memories = [] if self.sampled else [objective.batch(places) for places in memories]
+        self.memories = [] if self.sampled else [objective.batch(positions) for positions in memories]
         self._step = 0
         self._rows: Tensor | None = None
 
@@ -176,14 +176,15 @@ class GEMProjection(StepHook):
         if self._rows is None:  # one tensor for all steps
             self._rows = gradient.new_empty(len(self.positions), gradient.numel())
         for i, row in enumerate(self._rows):
-            memory = self._drawn(i) if self.sampled else self.memories[i]
+            memory = self._sample_memory(i) if self.sampled else self.memories[i]
             mean_gradient(memory, params, out=row)
         self._step += 1
         projected = project(gradient, self._rows, self.margin)
         if projected is not gradient:
             set_gradient(params, projected)
 
-    def _drawn(self, i: int) -> Objective:
+    def _sample_memory(self, i: int) -> Objective:
+        """Return the memory of earlier task ``i`` with sampled neighbors."""
         return self.objective.batch(self.positions[i], key=stream_key(self.seed, self._step, i))
 
 
@@ -191,10 +192,10 @@ class GEMProjection(StepHook):
 class GEM(EpisodicMemory):
     """Gradient episodic memory (Lopez-Paz and Ranzato, 2017), its quadratic program solved exactly.
 
-    Each step costs one gradient per earlier task, and a quadratic program with one variable per earlier task.
+    Each step computes one gradient per earlier task, and solves a quadratic program with one variable per earlier task.
 
     Args:
-        margin: γ, 0 or more; the paper's experiments use 0.5.
+        margin: γ, lower bound of the dual variables, 0 or more; the paper's experiments use 0.5.
     """
 
     def __init__(

@@ -17,20 +17,19 @@ from ergnn.training import StepHook
 
 
 class QuadraticPenalty(StepHook):
-    """The penalty ``λ/2 Σ_k Σ_j Ω_kj (θ_j − θ*_kj)²`` as an implicit (proximal) step after each step of the optimizer.
+    """Apply the penalty ``λ/2 Σ_k Σ_j Ω_kj (θ_j − θ*_kj)²`` as an implicit (proximal) step after each optimizer step.
 
     If the optimizer has reached θ with step sizes s, the proximal step minimizes the penalty plus
     ``Σ_j (θ'_j − θ_j)² / 2 s_j``, which gives
 
         θ' = (θ + s λ ΣΩ θ*) / (1 + s λ ΣΩ) .
 
-    An explicit step, as with :meth:`Method.penalty`, diverges if ``s λ ΣΩ > 2``, which happens after a few tasks; this
-    one never diverges. With SGD, s is the learning rate; with Adam, it is ``lr / (√v̂ + ε)`` per parameter, the metric
-    of Adam's steps.
+    An explicit step, as with :meth:`Method.penalty`, diverges if ``s λ ΣΩ > 2``, which happens after a few tasks. The
+    proximal step never diverges. With SGD, s is the learning rate; with Adam, it is ``lr / (√v̂ + ε)`` per parameter.
 
     Args:
         lam: λ.
-        importance: ΣΩ, sum over tasks.
+        importance: ΣΩ, summed over tasks.
         pull: ΣΩθ*.
     """
 
@@ -46,7 +45,7 @@ class QuadraticPenalty(StepHook):
 
 
 def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float:
-    """The factor of the gradient in the optimizer's step: the learning rate, divided by ``√v̂ + ε`` for Adam."""
+    """Return the step size of a parameter: the learning rate, divided by ``√v̂ + ε`` for Adam."""
     group = optimizer.param_groups[0]
     state = optimizer.state.get(value, {})
     if "exp_avg_sq" not in state:
@@ -74,12 +73,12 @@ class ImportanceMethod(Method):
 
     @property
     def nbytes(self) -> int:
-        """ΣΩ and ΣΩθ*."""
+        """Size of ΣΩ and ΣΩθ*."""
         return sum(value.numel() * value.element_size() for value in (*self.total.values(), *self.pull.values()))
 
     @abstractmethod
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
-        """Ω of the task that has just been learned, by the model's names of parameters, 0 or more."""
+        """Return Ω of the task that has just been learned, by the model's names of parameters, 0 or more."""
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own = learner.examples(task.graph, task.train, task.id)
@@ -111,7 +110,7 @@ class ImportanceMethod(Method):
 
 
 def sampled(learner: LearnerView, task: Task, examples: Examples, count: int | None) -> Tensor:
-    """Positions of ``count`` examples, sampled by seed; of all if None."""
+    """Return positions of ``count`` examples, sampled by seed; of all if None."""
     if count is None:
         return torch.arange(len(examples), device=examples.nodes.device)
     generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 31) % 2**63)

@@ -1,4 +1,4 @@
-"""Joint: train on all tasks so far together, from scratch. The upper bound that replay approximates."""
+"""Joint: train on all tasks so far together, from scratch, the upper bound that replay approximates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ergnn.nn.examples import Examples
 
 @METHODS.register("joint", help="train on all nodes so far, from scratch at every task: the upper bound")
 class Joint(Method):
-    """Minimizes the mean loss of all training nodes so far, from new parameters at every task."""
+    """Minimize the mean loss of all training nodes so far, from new parameters at every task."""
 
     from_scratch = True
 

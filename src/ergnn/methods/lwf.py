@@ -19,15 +19,15 @@ from ergnn.nn.examples import Examples, cross_entropy
 
 @METHODS.register("lwf", help="distill the outputs of the model before the task (learning without forgetting)")
 class LwF(Method):
-    """Learning without forgetting (Li and Hoiem, 2017): only the model is kept.
+    """Learning without forgetting (Li and Hoiem, 2017): no data of earlier tasks is stored.
 
     The loss is ``mean_v [CE(z_v, y_v) + α T² CE(softmax(z_v / T), softmax(z'_v / T))]`` over the task's training nodes
     v, where z are the outputs of the model and z' those of the model before the task. The second term uses the outputs
     for earlier tasks: the same head (shared), each earlier head (per-task), or the earlier classes (growing).
 
     Args:
-        alpha: α, the weight of distillation; 0 equals finetuning.
-        temperature: T; the paper's experiments use 2.
+        alpha: α, weight of the distillation term; 0 is finetuning.
+        temperature: T, temperature of the softmax; the paper's experiments use 2.
     """
 
     def __init__(self, alpha: float = 1.0, temperature: float = 2.0) -> None:
@@ -40,21 +40,21 @@ class LwF(Method):
         groups = self._earlier_outputs(learner, task) if self.alpha else {}
         if not groups:
             return own.weighted(1.0 / len(own))
-        taught = []
+        distilled = []
         for heads, (earlier, columns) in groups.items():
-            old = learner.logits(task.graph, task.train, earlier)  # no step has been taken: the model before the task
+            old = learner.logits(task.graph, task.train, earlier)  # of the model before the task: no step was taken yet
             teacher = torch.full_like(old, MASKED)
             teacher[:, columns] = old[:, columns]
             scored_by = torch.tensor(heads, device=old.device).expand(len(own), -1)
-            taught.append(replace(own, heads=scored_by, targets=own.targets * 0, extras={"teacher": teacher}))
-        width = max(part.extras["teacher"].size(1) for part in taught)
+            distilled.append(replace(own, heads=scored_by, targets=own.targets * 0, extras={"teacher": teacher}))
+        width = max(part.extras["teacher"].size(1) for part in distilled)
         own = replace(own, extras={"teacher": torch.full((len(own), width), MASKED, device=own.nodes.device)})
-        taught = [replace(part, extras={"teacher": _widen(part.extras["teacher"], width)}) for part in taught]
-        return Examples.join([own, *taught]).weighted(1.0 / len(own))
+        distilled = [replace(part, extras={"teacher": _widen(part.extras["teacher"], width)}) for part in distilled]
+        return Examples.join([own, *distilled]).weighted(1.0 / len(own))
 
     @staticmethod
     def _earlier_outputs(learner: LearnerView, task: Task) -> dict[tuple[int, ...], tuple[int, list[int]]]:
-        """Heads → one task that they score, and the outputs of all earlier tasks that they score."""
+        """Map heads to one task that they score and the outputs of all earlier tasks that they score."""
         groups: dict[tuple[int, ...], tuple[int, list[int]]] = {}
         for earlier in range(task.id):
             heads = tuple(learner.heads.heads_of(earlier, 1, learner.device)[0].tolist())
@@ -67,10 +67,10 @@ class LwF(Method):
         if "teacher" not in extras:
             return labels
         teacher = _widen(extras["teacher"], logits.size(1)).to(logits.dtype)
-        known, heat = teacher != MASKED, self.temperature
+        known, temperature = teacher != MASKED, self.temperature
         student = torch.where(known, logits, MASKED)
-        terms = torch.softmax(teacher / heat, dim=1) * torch.log_softmax(student / heat, dim=1)
-        return torch.where(known.any(1), -self.alpha * heat**2 * terms.sum(1), labels)
+        terms = torch.softmax(teacher / temperature, dim=1) * torch.log_softmax(student / temperature, dim=1)
+        return torch.where(known.any(1), -self.alpha * temperature**2 * terms.sum(1), labels)
 
 
 def _widen(values: Tensor, width: int) -> Tensor:

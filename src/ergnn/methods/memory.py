@@ -25,18 +25,19 @@ def check_at_least(least: float, **options: float | None) -> None:
 
 
 class MemoryMethod(Method):
-    """Keeps e nodes per class of every task in a buffer.
+    """Base class of methods that store e nodes per class of every task in a buffer.
 
     Args:
-        selector: selector of the nodes to remember; a registered name or a :class:`Selector`.
-        per_class: e, the number of nodes remembered per class.
-        selector_options: options of a selector given by name, e.g. ``target=test``.
-        replay: how a remembered node is replayed: in the current graph (``live``), without edges (``isolated``), or
-            with the neighborhood it had when it was stored (``ego``).
-        hops: radius of a stored neighborhood.
-        budget_nodes: maximum number of remembered nodes over all classes.
-        budget_bytes: maximum size of the buffer in bytes.
-        scarce: what to do with a class with fewer than e training nodes: raise an error, or keep all its nodes.
+        selector: name of the selector that chooses the nodes to remember, or a :class:`Selector`.
+        per_class: e, number of nodes to remember per class.
+        selector_options: options of the selector, e.g. ``target=test``.
+        replay: edges of a replayed node: those in the current graph (``live``), none (``isolated``), or those of the
+            neighborhood stored with it (``ego``).
+        hops: radius of a stored neighborhood, in hops.
+        budget_nodes: maximum number of remembered nodes over all classes; by default no limit.
+        budget_bytes: maximum size of the buffer in bytes; by default no limit.
+        scarce: action for a class with fewer than e training nodes: raise an error (``error``), or remember all its
+            nodes (``keep``).
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class MemoryMethod(Method):
         if isinstance(selector, str):
             self.selector: Selector = SELECTORS.create(selector, **(selector_options or {}))
         elif selector_options:
-            raise InputError("selector_options need the name of a selector; this selector is already an instance")
+            raise InputError("selector_options require a selector given by name; this selector is an instance")
         else:
             self.selector = selector
         self.per_class, self.scarce = per_class, scarce
@@ -72,7 +73,7 @@ class MemoryMethod(Method):
         self.buffer.check(task)
 
     def parts(self, learner: LearnerView, task: Task) -> list[Examples]:
-        """The task's own examples, then those of each experience in the buffer, in one graph."""
+        """Return the examples of the task, then those of each experience in the buffer, in one graph."""
         graph, remembered = self.buffer.attach(task.graph)
         own = learner.examples(graph, task.train, task.id)
         pairs = zip(self.buffer.experiences, remembered, strict=True)
@@ -83,7 +84,7 @@ class MemoryMethod(Method):
         return self.selector.select(learner.selection_context(task, trained_on, self.per_class, self.selector.leaky))
 
     def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
-        """Further values to store per selected node, ``[n, …]`` each; by default none."""
+        """Return additional values to store per selected node, ``[n, …]`` each; by default none."""
         return {}
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:

@@ -26,11 +26,11 @@ class NearestMean(Method):
 
     ``z_v`` is v's row of ``S^K X`` with ``S = D̃^−½ (A + I) D̃^−½``, and ``μ_c`` the mean of z over the training nodes of
     class c, computed in the graph of c's task (over all its tasks, if a class occurs in several). The score of c is
-    ``−‖z_v − μ_c‖²``, or ``cos(z_v, μ_c)``. The head decides which classes compete (the task's own, or all so far). The
-    backbone is not used.
+    ``−‖z_v − μ_c‖²``, or ``cos(z_v, μ_c)``. The head determines which classes compete: those of the task, or all so
+    far. The backbone is not used.
 
     Args:
-        hops: K; 0 compares raw features.
+        hops: K, number of propagation steps; 0 compares raw features.
         distance: distance between a node and a class mean.
     """
 
@@ -47,7 +47,7 @@ class NearestMean(Method):
 
     @property
     def nbytes(self) -> int:
-        """Sums and counts of the classes so far."""
+        """Size of the sums and counts of the classes so far, in bytes."""
         return sum(total.numel() * total.element_size() + 8 for total in self._sums.values())
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
@@ -55,7 +55,7 @@ class NearestMean(Method):
         return own.weighted(1.0 / len(own))
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        z, labels = self._space(task.graph, task.train), task.graph.y[task.train]
+        z, labels = self._embed(task.graph, task.train), task.graph.y[task.train]
         for c in task.classes:
             rows = z[labels == c]
             self._sums[c] = rows.sum(0) + self._sums.get(c, 0.0)
@@ -63,14 +63,14 @@ class NearestMean(Method):
         return {}
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
-        z = self._space(graph, nodes)
+        z = self._embed(graph, nodes)
         means = torch.stack([self._sums[c].to(z.device) / self._counts[c] for c in classes.tolist()])
         if self.distance == "cosine":
             return F.normalize(z, dim=1) @ F.normalize(means, dim=1).T
         return -torch.cdist(z, means, compute_mode="donot_use_mm_for_euclid_dist").square()
 
-    def _space(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """Rows of ``S^K X``, in float64 because means are compared."""
+    def _embed(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Compute rows of ``S^K X``, in float64 because means are compared."""
         return propagate(graph, self.hops, nodes=nodes).double()
 
     def state_dict(self) -> dict[str, Any]:

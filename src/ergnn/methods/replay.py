@@ -18,28 +18,29 @@ from ergnn.registry import check_choice
 from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selection, Selector
 
-MOST_ROUNDS = 16
-"""Maximum number of sets of remembered nodes that the epochs of one task use in turn: setting one up takes about as
-long as an epoch, and all of them are kept in memory."""
+MAX_ROUNDS = 16
+"""Maximum number of sets of remembered nodes that the epochs of a task cycle through: preparing a set takes about as
+long as an epoch, and all sets stay in memory."""
 
 LossScale = Literal["sum", "balanced", "mean"]
 ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
 MEMORY_SHARE = 0.25
-"""``auto`` is ``memory`` from this ratio of remembered nodes per class to training nodes of the task's largest class;
-with a smaller buffer, the parameters know more of earlier classes. Chosen on validation nodes: docs/howto/choosing-e.md
+"""Minimum ratio of remembered nodes per class to training nodes of the task's largest class for which ``auto`` is
+``memory``. With a smaller buffer, the parameters contain more information about earlier classes than the buffer. The
+value was chosen on validation nodes: docs/howto/choosing-e.md.
 """
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
-    """The weight of each example's loss: the task's own first, then the remembered ones.
+    """Return the weight of each example's loss: the task's examples first, then the remembered ones.
 
     Eq. 3 is ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)`` (Eq. 2). The scale of L matters:
 
     ``sum``
         Eq. 1 literally, ``L(D) = Σ ℓ``. Both sets have the same total weight, ``|D| |B| / (|D| + |B|)``, which grows
-        with the buffer: an L2 term matters less from task to task.
+        with the buffer, so an L2 term matters less with every task.
     ``balanced``
-        The same divided by its total weight, ``½ mean(D) + ½ mean(B)`` for the β of Eq. 2.
+        ``sum`` divided by its total weight: ``½ mean(D) + ½ mean(B)`` for the β of Eq. 2.
     ``mean``
         ``L(D) = mean ℓ``. The same β then gives the current task almost no weight.
 
@@ -47,7 +48,7 @@ def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", b
         task_size: |D|.
         buffer_size: |B|; if 0, the loss is the mean over the task (β = 0 would make it vanish).
         scale: ``sum``, ``balanced`` or ``mean``.
-        beta: a fixed β instead of Eq. 2.
+        beta: fixed β instead of Eq. 2.
     """
     check_choice("loss_scale", scale, LossScale)
     if beta is not None and not 0.0 < beta < 1.0:
@@ -62,20 +63,20 @@ def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", b
 
 @METHODS.register("replay", aliases=("er",), help="replay a few remembered nodes per class (ER-GNN)")
 class Replay(MemoryMethod):
-    """Train on the task and the buffer, then select, then remember (Zhou and Cao, 2021, Algorithm 1).
+    """Train on the task and the buffer, then select nodes and store them (Zhou and Cao, 2021, Algorithm 1).
 
     Args:
-        loss_scale: how the losses of the task and of the buffer are scaled before β combines them.
-        beta: a fixed weight of the current task instead of |B| / (|D| + |B|).
-        replay_batch: number of remembered nodes to replay per epoch; by default as many as the task has training
-            nodes, 0 for all. If the buffer has more, the epochs of a task use several such sets in turn, sampled by
-            seed and task. (Mini-batches sample their own share of the buffer.)
-        class_balance: how to keep a growing head from favoring the current task's classes, from the second task on:
-            ``logit-adjustment``, ``ace`` (the task's own nodes compete among its own classes only), or ``memory``
-            (train from new parameters, on the buffer and e nodes per class of the task, selected before training);
-            ``none`` trains with Eq. 3 alone, as other heads always do. ``auto`` is ``memory`` if the buffer has at
-            least a quarter as many nodes per class as the largest class of the task, otherwise ``logit-adjustment``;
-            for a task that contains earlier classes, it is ``none``.
+        loss_scale: scale of the losses of the task and of the buffer before β combines them.
+        beta: fixed weight of the current task; by default |B| / (|D| + |B|) for task D and buffer B.
+        replay_batch: number of remembered nodes to replay per epoch; 0 for all, by default as many as the task has
+            training nodes. If the buffer has more, the epochs of a task cycle through several random sets.
+            (Mini-batches sample from the buffer separately.)
+        class_balance: correction of a growing head's bias toward the classes of the current task, from the second task
+            on: ``logit-adjustment``; ``ace`` (only the task's classes compete for its nodes); ``memory`` (train from
+            new parameters, on the buffer and e nodes per class of the task, selected before training); ``none``
+            (Eq. 3 alone, as for other heads). ``auto`` is ``none`` for a task that contains earlier classes; otherwise
+            ``memory`` if the buffer has at least a quarter as many nodes per class as the largest class of the task,
+            else ``logit-adjustment``.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Replay(MemoryMethod):
         self._chosen: Selection | None = None
 
     def balance(self, learner: LearnerView, task: Task) -> ClassBalance:
-        """The balancing of a task; ``none`` unless the head grows and nodes are remembered."""
+        """Return the class balancing of a task: ``none`` unless the head grows and the buffer contains nodes."""
         grows = learner.heads.kind == "growing"
         if not grows and self.class_balance not in ("auto", "none"):
             raise InputError(
@@ -121,7 +122,7 @@ class Replay(MemoryMethod):
         return "memory" if remembered / len(seen) >= MEMORY_SHARE * largest else "logit-adjustment"
 
     def _remembered(self, task: Task) -> int:
-        """Number of remembered nodes; without those that the task learns again, which leave the buffer first."""
+        """Return the number of remembered nodes, except those that the task learns again, which leave the buffer."""
         nodes = self.buffer.nodes
         if not len(self.buffer) or self.buffer.replay != "live":
             return nodes.numel()
@@ -156,7 +157,7 @@ class Replay(MemoryMethod):
             return [examples]
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 53) % 2**63)
         shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
-        shuffled = shuffled[: min(MOST_ROUNDS, learner.training.epochs) * batch]
+        shuffled = shuffled[: min(MAX_ROUNDS, learner.training.epochs) * batch]
         first = torch.arange(own, device=shuffled.device)
         return [
             examples[torch.cat([first, part])].weighted(

@@ -18,7 +18,7 @@ LossFunction = Callable[[Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
-    """The default loss: ``−log softmax(logits)[target]`` (one term of Eq. 1 per node)."""
+    """Compute the default loss, ``−log softmax(logits)[target]`` (one term of Eq. 1 per node)."""
     return F.cross_entropy(logits, targets, reduction="none")
 
 
@@ -27,13 +27,14 @@ class Examples:
     """A set of labeled nodes, and the loss of each as a function of its scores.
 
     Args:
-        graph: the graph of the nodes.
-        nodes: ``[n]`` node ids.
-        heads: ``[n, r]``, the heads that score each node; their outputs are concatenated.
-        targets: ``[n]``, the correct output among those (heads are padded to the largest width).
-        weights: ``[n]``, the factor of each example's loss in training.
-        extras: further values per example, ``[n, …]`` each, e.g. a teacher's outputs; the loss reads them.
-        loss: the losses ``[n]`` of scores ``[n, outputs]``; see :meth:`ergnn.methods.Method.loss`.
+        graph: graph of the nodes.
+        nodes: ``[n]``, node ids.
+        heads: ``[n, r]``, heads that score each node; their outputs are concatenated.
+        targets: ``[n]``, correct output among those (heads are padded to the largest width).
+        weights: ``[n]``, factor of each example's loss in training.
+        extras: additional values per example for the loss, ``[n, …]`` each, e.g. the outputs of a teacher.
+        loss: function that returns the losses ``[n]`` of scores ``[n, outputs]``; see
+            :meth:`ergnn.methods.Method.loss`.
     """
 
     graph: Graph
@@ -48,7 +49,7 @@ class Examples:
         return int(self.nodes.numel())
 
     def __getitem__(self, index: Tensor) -> Examples:
-        """Some of the examples, by position."""
+        """Return some of the examples, by position."""
         extras = {name: value[index] for name, value in self.extras.items()}
         values = (self.nodes[index], self.heads[index], self.targets[index], self.weights[index])
         return Examples(self.graph, *values, extras, self.loss)
@@ -58,12 +59,12 @@ class Examples:
         return replace(self, weights=value)
 
     def losses(self, logits: Tensor) -> Tensor:
-        """The loss of each example, ``[n]``, given its scores."""
+        """Compute the loss of each example, ``[n]``, from its scores."""
         return self.loss(logits, self.targets, self.extras)
 
     @staticmethod
     def join(parts: list[Examples]) -> Examples:
-        """Several sets in one; all must have the same graph, number of heads and loss."""
+        """Concatenate sets of examples, which must have the same graph, number of heads and loss."""
         if any(part.graph is not parts[0].graph for part in parts):
             raise InputError("examples of different graphs cannot be joined")
         if any(part.loss != parts[0].loss for part in parts):

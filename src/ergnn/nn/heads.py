@@ -1,12 +1,13 @@
-"""Which output stands for which class.
+"""Assignment of classes to outputs.
 
 ``shared``
-    One output layer for all tasks; a label is the class's place in its own task. (The task is known at test time.)
+    One output layer for all tasks; the output of a class is its index within its task. (The task must be known at test
+    time.)
 ``per-task``
-    One output layer per task. (The task is known at test time.)
+    One output layer per task. (The task must be known at test time.)
 ``growing``
-    One output layer for the new classes of each task, side by side under one softmax: every class seen so far
-    competes, and the task may be unknown at test time. A task may bring earlier classes again; they keep their outputs.
+    One output layer for the new classes of each task, with one softmax over all layers: all classes so far compete, and
+    the task may be unknown at test time. If a task contains earlier classes, they keep their outputs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class HasHeads(Protocol):
 
 
 class HeadPolicy:
-    """Keeps track of the classes that each task brought, and of the output that stands for each.
+    """Assign the classes of each task to outputs.
 
     Args:
         kind: ``shared``, ``per-task`` or ``growing``.
@@ -41,13 +42,14 @@ class HeadPolicy:
         self.classes: list[tuple[int, ...]] = []
 
     def add_task(self, model: HasHeads, classes: tuple[int, ...]) -> int:
-        """Add the outputs of a task's classes; returns the task's number."""
+        """Add outputs for the classes of a task, and return the number of the task."""
         new = self._unseen(classes) if self.kind == "growing" else classes
         if self.kind == "shared" and self.classes:
             if len(classes) > model.head_widths[0]:
                 raise InputError(
-                    f"a task of {len(classes)} classes does not fit the shared head of {model.head_widths[0]} outputs, "
-                    "as wide as the first task; put the task with the most classes first, or use head='per-task'"
+                    f"a task with {len(classes)} classes does not fit the shared head of {model.head_widths[0]} "
+                    "outputs, the number of classes of the first task; put the task with the most classes first, or "
+                    "use head='per-task'"
                 )
         elif new:
             model.add_head(len(new))
@@ -55,13 +57,13 @@ class HeadPolicy:
         return len(self.classes) - 1
 
     def heads_of(self, task: int, count: int, device: torch.device) -> Tensor:
-        """``[count, r]``: the heads that score examples of a task."""
+        """Return the heads that score examples of a task, ``[count, r]``."""
         if self.kind == "growing":
             return torch.arange(len(self._heads()), device=device).expand(count, -1)
         return torch.full((count, 1), 0 if self.kind == "shared" else task, dtype=torch.long, device=device)
 
     def targets(self, task: int, labels: Tensor) -> Tensor:
-        """The output that stands for each label (a class of the task)."""
+        """Return the output of each label; labels are classes of the task."""
         classes = self.classes[task]
         hit = labels.unsqueeze(1) == torch.tensor(classes, device=labels.device)
         if not bool(hit.any(1).all()):
@@ -70,39 +72,39 @@ class HeadPolicy:
         return torch.tensor(self._outputs(task), device=labels.device)[hit.int().argmax(1)]
 
     def columns(self, task: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Outputs to choose from, and the class that each stands for; of one task, or (growing) of all."""
+        """Return the outputs that compete and their classes, for one task or, with a growing head, for all tasks."""
         if task is not None:
             pairs = list(zip(self._outputs(task), self.classes[task], strict=True))
         elif self.kind == "growing":
-            pairs = [(output, c) for c, output in self._places().items()]
+            pairs = [(output, c) for c, output in self._output_by_class().items()]
         else:
-            raise InputError(f"head {self.kind!r} needs to know the task of the nodes; use head='growing' otherwise")
-        place, label = torch.tensor(pairs, device=device).T
-        return place, label
+            raise InputError(f"head {self.kind!r} requires the task of the nodes; use head='growing' if it is unknown")
+        outputs, labels = torch.tensor(pairs, device=device).T
+        return outputs, labels
 
     def _outputs(self, task: int) -> list[int]:
-        """The output of each of a task's classes."""
+        """Return the output of each class of a task."""
         if self.kind != "growing":
             return list(range(len(self.classes[task])))
-        places = self._places()
-        return [places[c] for c in self.classes[task]]
+        outputs = self._output_by_class()
+        return [outputs[c] for c in self.classes[task]]
 
     def _unseen(self, classes: tuple[int, ...]) -> tuple[int, ...]:
         seen = {c for earlier in self.classes for c in earlier}
         return tuple(c for c in classes if c not in seen)
 
     def _heads(self) -> tuple[tuple[int, ...], ...]:
-        """Of a growing head: the classes of each of its output layers."""
+        """Return the classes of each output layer of a growing head."""
         return _new_classes(tuple(self.classes))
 
-    def _places(self) -> dict[int, int]:
-        """Of a growing head: class → output; every layer has as many outputs as the widest."""
-        return _output_places(self._heads())
+    def _output_by_class(self) -> dict[int, int]:
+        """Map classes to outputs of a growing head, whose layers are padded to the largest width."""
+        return _outputs_of(self._heads())
 
 
-@lru_cache(maxsize=64)  # each of many experiences asks for the heads of all tasks
+@lru_cache(maxsize=64)  # the heads of all tasks are needed for every experience
 def _new_classes(tasks: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """The classes of each task that no earlier task has, where there are any."""
+    """Return the classes of each task that no earlier task has, without tasks that have none."""
     seen: set[int] = set()
     heads = []
     for classes in tasks:
@@ -114,6 +116,6 @@ def _new_classes(tasks: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], .
 
 
 @lru_cache(maxsize=64)
-def _output_places(heads: tuple[tuple[int, ...], ...]) -> dict[int, int]:
+def _outputs_of(heads: tuple[tuple[int, ...], ...]) -> dict[int, int]:
     width = max(len(classes) for classes in heads)
     return {c: number * width + i for number, classes in enumerate(heads) for i, c in enumerate(classes)}

@@ -1,9 +1,9 @@
-"""What the engine has to know about a kind of layer: one class per kind, in the file of its backbone.
+"""Layer forms: how the engine computes a type of layer, with one class per type in the file of its backbone.
 
-A :class:`LayerForm` says how a layer weighs neighbors, which of its settings are supported, and what it computes on a
-*block*, the edges from the rows that the layer reads to those it writes. With this alone, a layer runs on exact and
-sampled receptive fields, layer by layer, on large graphs, and for many models side by side. Layers without a form, and
-subclasses of layers that have one, run as they are on the whole graph.
+A :class:`LayerForm` defines how a layer weights neighbors, which of its settings are supported, and what it computes on
+a *block*, the edges from the layer's input rows to its output rows. This is sufficient to run a layer on exact and
+sampled receptive fields, layer by layer, on large graphs, and for many stacked models. Layers without a form, and
+subclasses of layers with a form, run their own ``forward`` on the whole graph.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 
 Params = Mapping[str, Tensor]
-"""A layer's parameters by name, stacked: ``[slots, …]``, and matrices as ``[slots, in, out]``."""
+"""Stacked parameters of a layer by name, ``[slots, …]``, with matrices as ``[slots, in, out]``."""
 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How a sum over neighbors weighs the edge from j to i: ``source(d_j) · target(d_i)``.
+    """Weights of a sum over neighbors: ``source(d_j) · target(d_i)`` for the edge from j to i.
 
     Args:
-        self_loops: whether each node has exactly one edge from itself.
-        source, target: functions of the in-degree (float64, self-loops counted where they are added); None is 1.
-        weighted: whether :meth:`Block.aggregate` is used at all; attention has weights of its own.
+        self_loops: whether to add exactly one self-loop per node.
+        source, target: functions of the in-degree (float64, including added self-loops); None is 1.
+        weighted: whether :meth:`Block.aggregate` is used; attention computes its own weights.
     """
 
     self_loops: bool = False
@@ -42,25 +42,25 @@ def _mean(degree: Tensor) -> Tensor:
 
 ATTENTION = Aggregation(self_loops=True, weighted=False)
 SYMMETRIC = Aggregation(self_loops=True, source=torch.rsqrt, target=torch.rsqrt)
-"""``S = D̃^-½ (A + I) D̃^-½``, as GCN and SGC have it."""
+"""``S = D̃^-½ (A + I) D̃^-½``, as in GCN and SGC."""
 MEAN = Aggregation(target=_mean)
 SUM = Aggregation()
 
 
 class Rows(Protocol):
-    """Rows that may belong to several sets of parameters (slots)."""
+    """Rows that may use different sets of parameters (slots)."""
 
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
-        """Each row times the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
+        """Multiply each row by the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
         ...
 
     def each(self, parameter: Tensor) -> Tensor:
-        """The entry of ``parameter``, ``[slots, …]``, for each row."""
+        """Return the entry of ``parameter``, ``[slots, …]``, for each row."""
         ...
 
 
 class Block(Protocol):
-    """One layer's edges, from the rows that it reads (sources) to the rows that it writes (targets)."""
+    """The edges of one layer, from its input rows (sources) to its output rows (targets)."""
 
     @property
     def src(self) -> Rows: ...
@@ -69,32 +69,32 @@ class Block(Protocol):
     def dst(self) -> Rows: ...
 
     def project(self, h: Any, weight: Tensor) -> Tensor:
-        """``h W`` for what the layer reads: activations, or dense or sparse features."""
+        """Compute ``h W`` for the input of the layer: activations, or dense or sparse features."""
         ...
 
     def at_targets(self, h: Tensor) -> Tensor:
-        """The target nodes' own rows among source rows."""
+        """Select the rows of the target nodes from source rows."""
         ...
 
     def aggregate(self, h: Tensor) -> Tensor:
-        """``Σ_j w_ij h_j`` over the edges into each target row, with the layer's :class:`Aggregation`."""
+        """Compute ``Σ_j w_ij h_j`` over the edges into each target row, with the layer's :class:`Aggregation`."""
         ...
 
     def attend(self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: Any, p: float) -> Tensor:
-        """``Σ_j α_ij z_j`` with ``α_i = softmax_j LeakyReLU(⟨att_src, z_j⟩ + ⟨att_dst, z_i⟩)`` and dropout on α.
+        """Compute ``Σ_j α_ij z_j`` with ``α_i = softmax_j LeakyReLU(⟨att_src, z_j⟩ + ⟨att_dst, z_i⟩)``.
 
-        ``z`` is ``[sources, heads, width]``, attention vectors are ``[slots, heads, width]``.
+        Dropout is applied to α. ``z`` is ``[sources, heads, width]``, attention vectors are ``[slots, heads, width]``.
         """
         ...
 
 
 class LayerForm(ABC):
-    """One kind of layer on a block.
+    """The computation of a type of layer on a block.
 
     Attributes:
-        aggregation: how neighbors are weighed; None reads no neighbors.
-        projections: the names of all matrices that :meth:`forward` multiplies what it reads with, by
-            ``block.project`` and before anything else. (Layer-wise inference multiplies all rows by them first.)
+        aggregation: weights of neighbors; None for layers without neighbors.
+        projections: names of all matrices that :meth:`forward` multiplies its input by. It must do so with
+            ``block.project`` before any other operation, since layer-wise inference multiplies all rows first.
     """
 
     aggregation: ClassVar[Aggregation | None]
@@ -102,11 +102,11 @@ class LayerForm(ABC):
 
     @abstractmethod
     def supports(self, conv: Any) -> bool:
-        """Whether :meth:`forward` is this layer's own ``forward``, as the layer is configured."""
+        """Return whether :meth:`forward` computes the same as this layer's ``forward``, given its configuration."""
 
     @abstractmethod
     def forward(self, conv: Any, params: Params, h: Any, block: Block, drop: Any) -> Tensor:
-        """The layer's output at the target rows; ``drop`` is handed on to ``block.attend``."""
+        """Compute the layer's output at the target rows; pass ``drop`` to ``block.attend``."""
 
 
 FORMS: dict[type[nn.Module], LayerForm] = {}
@@ -116,7 +116,7 @@ F = TypeVar("F", bound=type[LayerForm])
 
 
 def form_for(layer: type[nn.Module]) -> Callable[[F], F]:
-    """Class decorator: this is the form of layers of exactly this type."""
+    """Decorate a class as the form of layers of exactly this type."""
 
     def decorate(form: F) -> F:
         FORMS[layer] = form()
@@ -126,28 +126,31 @@ def form_for(layer: type[nn.Module]) -> Callable[[F], F]:
 
 
 def form_of(layer: nn.Module) -> LayerForm:
-    """The form of a layer that has one (see :func:`has_form`)."""
+    """Return the form of a layer that has one (see :func:`has_form`)."""
     return FORMS[type(layer)]
 
 
 def has_form(layer: nn.Module) -> bool:
-    """Whether this layer, as it is configured, has a form. A subclass has none: its ``forward`` may be another."""
+    """Return whether this layer has a form that supports its configuration.
+
+    Subclasses do not inherit a form, since their ``forward`` may differ.
+    """
     if type(layer) not in FORMS:
         from ergnn.nn.backbones import BACKBONES
 
-        BACKBONES.names()  # imports every backbone's file
+        BACKBONES.names()  # imports all backbones, which register forms
     return type(layer) in FORMS and FORMS[type(layer)].supports(layer)
 
 
 def reads_messages(conv: Any, *aggregations: str) -> bool:
-    """Whether one of PyG's convolutions sums messages along edges in one of these ways."""
+    """Return whether a PyG convolution aggregates messages in the direction of edges, with one of ``aggregations``."""
     return conv.flow == "source_to_target" and conv.aggr in aggregations
 
 
 class Propagate(nn.Module):
-    """``S^K x`` with ``S = D̃^-½ (A + I) D̃^-½``: SGC's only use of the graph; it has no parameters.
+    """Compute ``S^K x`` with ``S = D̃^-½ (A + I) D̃^-½``, the propagation of SGC, without parameters.
 
-    It comes before all other layers, and the engine computes it once: :mod:`ergnn.engine.propagation`.
+    This layer must precede all others. The engine computes it once; see :mod:`ergnn.engine.propagation`.
     """
 
     def __init__(self, hops: int) -> None:

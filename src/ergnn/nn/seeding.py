@@ -1,4 +1,4 @@
-"""Temporarily seed the global random generators, for code that takes no generator, such as modules."""
+"""Temporarily seed the global random generators, for code that does not accept a generator, such as modules."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed the global generator of the CPU, and that of one GPU, and restore both afterwards.
+    """Seed the global generators of the CPU and of one GPU, and restore both afterwards.
 
-    No other device is touched: a learner on the CPU never initializes CUDA.
+    Other devices are not used, so a learner on the CPU never initializes CUDA.
     """
     cuda = device is not None and device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if cuda else []):

@@ -1,4 +1,4 @@
-"""Lists of neighbors of many shapes, and attention written out edge by edge."""
+"""Neighbor lists of many shapes, and reference attention edge by edge."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def links_of(name: str, device: str = "cpu", seed: int = 0) -> Links:
 
 
 def inputs_of(name: str, dtype: torch.dtype, device: str = "cpu", seed: int = 1) -> list[Tensor]:
-    """z, a_src, a_dst; directions for each; and a gradient of the output."""
+    """Return z, a_src and a_dst, a tangent of each, and a gradient of the output."""
     rows, sources, _, heads, width, _, _ = SHAPES[name]
     generator = torch.Generator().manual_seed(seed)
     shapes = [(sources, heads, width), (sources, heads), (rows, heads)] * 2 + [(rows, heads, width)]
@@ -63,7 +63,7 @@ def edges_of(links: Links) -> tuple[Tensor, Tensor]:
 def written_out(
     z: Tensor, a_src: Tensor, a_dst: Tensor, links: Links, slope: float, key: Tensor | None, p: float
 ) -> Tensor:
-    """A softmax over the edges into each row and a sum, by autograd's own operations."""
+    """Compute a softmax over the edges into each row and a weighted sum, with autograd operations."""
     target, source = edges_of(links)
     score = F.leaky_relu(a_src[source] + a_dst[target], slope)
     shift = score.detach().max() if score.numel() else 0.0
@@ -75,7 +75,7 @@ def written_out(
 
 
 def off(actual: Tensor, expected: Tensor) -> float:
-    """The largest difference, relative to the largest entry."""
+    """Return the largest difference relative to the largest entry."""
     if not expected.numel():
         return 0.0
     return float(

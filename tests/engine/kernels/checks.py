@@ -1,4 +1,4 @@
-"""What must hold of attention and sums, wherever they run."""
+"""Checks of attention, sums and dropout, for all implementations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ergnn.engine.kernels.sums import neighbor_sum
 
 
 def check_attention(name: str, p: float, dtype: torch.dtype, device: str, tolerance: float, seed: int = 0) -> None:
-    """Output, gradients, and derivatives along a direction in both ways, against autograd in double precision."""
+    """Compare output, gradients and both kinds of directional derivatives with autograd in double precision."""
     links = links_of(name, device, seed)
     key = torch.tensor([20240607 + seed], dtype=torch.int32, device=device)
     *exact, weight = inputs_of(name, torch.float64, device, seed)
@@ -68,7 +68,7 @@ def check_sums(name: str, width: int, dtype: torch.dtype, device: str, tolerance
 
 
 def check_dropped(device: str) -> None:
-    """Bit for bit what is dropped elsewhere, and the same again in every derivative."""
+    """Check that dropout is bitwise equal to the reference, also in every derivative."""
     key = torch.tensor([-77], dtype=torch.int32, device=device)
     h = torch.randn(57, 33, generator=torch.Generator().manual_seed(0)).to(device).requires_grad_()
     position = torch.arange(h.numel(), dtype=torch.int32, device=device).view_as(h)

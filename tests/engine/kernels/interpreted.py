@@ -1,4 +1,4 @@
-"""All checks with the kernels on a CPU, in Triton's interpreter; run by a test, in a process of its own."""
+"""Run all checks of the kernels on a CPU in Triton's interpreter; a test starts this in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention and sums in plain torch are autograd's; the kernels, where Triton's interpreter is there, are the same."""
+"""Attention and sums in plain PyTorch equal autograd, and so do the kernels, if Triton's interpreter is available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from engine.kernels.cases import SHAPES, edges_of, inputs_of, links_of
 from engine.kernels.checks import check_attention, check_dropped, check_sums
 from ergnn.engine.kernels import links as links_module
-from ergnn.engine.kernels import sums, twin
+from ergnn.engine.kernels import sums, torch_attention
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.masks import attention_keep
 from ergnn.errors import CurvatureError
@@ -22,24 +22,24 @@ from ergnn.errors import CurvatureError
 
 @pytest.mark.parametrize("p", [0.0, 0.6])
 @pytest.mark.parametrize("name", SHAPES)
-def test_attention_is_autograd_s(name: str, p: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "CHUNK", 7)
+def test_attention_equals_autograd(name: str, p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_attention, "CHUNK", 7)
     check_attention(name, p, torch.float64, "cpu", 1e-12)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_sums_are_those_of_the_dense_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_equal_the_dense_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "CHUNK", 11)
     check_sums(name, 5, torch.float64, "cpu", 1e-12)
 
 
-def test_rows_in_order_are_dropped_as_by_their_position() -> None:
+def test_rows_in_order_have_the_dropout_of_their_positions() -> None:
     check_dropped("cpu")
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_transposed_lists_are_those_of_the_transposed_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "row_chunks", lambda rowptr: twin.row_chunks(rowptr, 9))
+def test_transposed_lists_equal_the_transposed_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "row_chunks", lambda rowptr: torch_attention.row_chunks(rowptr, 9))
     links = links_of(name)
     back = links.transposed()
     assert (back.targets, back.sources, back.loops) == (links.sources, links.targets, links.loops)
@@ -79,7 +79,7 @@ def test_pieces_of_rows_cover_each_entry_once(name: str, parts: int, monkeypatch
             assert sorted(own) == list(range(int(pieces.pointer[at]), int(pieces.pointer[at + 1])))
 
 
-def test_lists_that_do_not_rise_are_not_halved() -> None:
+def test_unsorted_lists_are_not_halved() -> None:
     links = links_module.Links(torch.tensor([0, 3, 5]), torch.tensor([1, 0, 3, 2, 0], dtype=torch.int32), 4)
     assert links.segments(2).row.tolist() == [0, 1]
     rising = links_module.Links(torch.tensor([0, 3, 5]), torch.tensor([0, 1, 3, 0, 2], dtype=torch.int32), 4)
@@ -87,7 +87,7 @@ def test_lists_that_do_not_rise_are_not_halved() -> None:
     assert rising.segments(2).begin.tolist() == [0, 3, 2, 4]
 
 
-def test_masks_of_heads_edges_and_keys_have_nothing_in_common() -> None:
+def test_masks_of_heads_edges_and_keys_are_uncorrelated() -> None:
     target = torch.arange(2000).repeat_interleave(50)
     source = torch.arange(target.numel()) % 2000
     keys = [torch.tensor([key], dtype=torch.int32) for key in (0, 1, -9, 2**31 - 1)]
@@ -100,7 +100,7 @@ def test_masks_of_heads_edges_and_keys_have_nothing_in_common() -> None:
     assert abs(float(ahead)) < 0.02
 
 
-def test_second_derivatives_are_refused_where_they_would_be_needed() -> None:
+def test_second_derivatives_are_refused() -> None:
     name = "GAT's first layer"
     z, a_src, a_dst, *_ = (v.requires_grad_() for v in inputs_of(name, torch.float64))
     links = links_of(name)
@@ -115,15 +115,15 @@ def test_second_derivatives_are_refused_where_they_would_be_needed() -> None:
         )
 
 
-def test_memory_of_a_graph_too_large_for_a_number_an_edge_is_bounded() -> None:
-    """A million edges of 64 numbers are 256 MB, a few times over; in runs of 2¹⁶ edges, less than that in all."""
+def test_memory_does_not_grow_with_the_number_of_edges() -> None:
+    """One tensor of 64 values for each of a million edges has 256 MB; chunks of 2¹⁶ edges need less in total."""
     program = (
         "import torch\n"
         "torch.set_num_threads(1)\n"
         "from ergnn.engine.kernels.attention import attention\n"
         "from ergnn.engine.kernels.links import Links\n"
-        "from ergnn.engine.kernels import twin\n"
-        "twin.CHUNK = 1 << 16\n"
+        "from ergnn.engine.kernels import torch_attention\n"
+        "torch_attention.CHUNK = 1 << 16\n"
         "from ergnn.experiments.run import peak_memory_mb\n"
         "n, d = 1000, 4000\n"
         "col = (torch.arange(n * d) * 7919 % n).int()\n"
@@ -139,7 +139,7 @@ def test_memory_of_a_graph_too_large_for_a_number_an_edge_is_bounded() -> None:
 
 
 @pytest.mark.slow
-def test_the_kernels_give_the_same_in_triton_s_interpreter() -> None:
+def test_the_kernels_pass_all_checks_in_triton_s_interpreter() -> None:
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed (it comes with torch for CUDA; pip install triton is enough here)")
     here = Path(__file__)

@@ -1,6 +1,6 @@
-"""Attention and sums over the neighbors of a large graph, with no tensor that has an entry for each edge.
+"""Attention and sums over the neighbors in a large graph, without tensors that have an entry per edge.
 
-:mod:`.attention` and :mod:`.sums` are what layers call. On a GPU they run as Triton kernels (:mod:`.triton_attention`,
-:mod:`.triton_sums`, imported only there); elsewhere, and for numbers other than float32, as plain torch on a few
-million edges at a time (:mod:`.twin`), with the same dropout bit for bit.
+Layers call :mod:`.attention` and :mod:`.sums`. On a GPU, these run Triton kernels (:mod:`.triton_attention`,
+:mod:`.triton_sums`, imported only there). On a CPU, and for dtypes other than float32, they run plain PyTorch on chunks
+of edges (:mod:`.torch_attention`), with the same dropout bit for bit.
 """

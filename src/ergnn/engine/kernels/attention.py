@@ -1,4 +1,4 @@
-"""Attention over the neighbors of each row, differentiable as training and Gauss-Newton products need it."""
+"""Attention over the neighbors of each row, with the derivatives needed for training and Gauss-Newton products."""
 
 from __future__ import annotations
 
@@ -8,32 +8,36 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ergnn.engine.kernels import twin
+from ergnn.engine.kernels import torch_attention
 from ergnn.engine.kernels.device import runs_on_triton
 from ergnn.engine.kernels.links import Links
 from ergnn.errors import CurvatureError
 
 NO_HESSIAN = (
-    "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs none"
+    "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs only "
+    "first derivatives"
 )
 
 
 def attention(
     z: Tensor, a_src: Tensor, a_dst: Tensor, links: Links, slope: float = 0.2, key: Tensor | None = None, p: float = 0.0
 ) -> Tensor:
-    """``o_i = Σ_j m_ij α_ij z_j`` with ``α_i = softmax_j LeakyReLU(a_src[j] + a_dst[i])``, ``[targets, heads, width]``.
+    """Compute ``o_i = Σ_j m_ij α_ij z_j`` with ``α_i = softmax_j LeakyReLU(a_src[j] + a_dst[i])``.
 
-    Nothing of the size of the edges is kept. First derivatives are there in reverse and forward mode, and gradients
-    can be differentiated in the incoming gradient (which gives ``J v``), but no further.
+    No tensor with an entry per edge is stored. First derivatives are supported in reverse and forward mode. Gradients
+    can be differentiated only with respect to the incoming gradient, which gives ``J v``.
 
     Args:
         z: ``[sources, heads, width]``.
         a_src: ``[sources, heads]``.
         a_dst: ``[targets, heads]``.
-        links: which rows each target reads.
-        slope: LeakyReLU's, below zero.
-        key: one int32 number that decides which edges are dropped, in the memory of the device; None drops none.
-        p: the share of edges that are dropped, a head at a time; ``m_ij`` is ``1 / (1 - p)`` for the others.
+        links: source rows of each target row.
+        slope: negative slope of LeakyReLU.
+        key: dropout key, an int32 tensor with one entry on the device; None drops no edges.
+        p: dropout probability per edge and head; ``m_ij`` is 0 for dropped edges and ``1 / (1 - p)`` for the others.
+
+    Returns:
+        ``[targets, heads, width]``.
     """
     train = torch.is_grad_enabled() and any(value.requires_grad for value in (z, a_src, a_dst))
     out: Tensor = _Attention.apply(z, a_src, a_dst, key if p > 0 else None, links, slope, p, train)[0]
@@ -46,12 +50,12 @@ class _Attention(Function):
         z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float, train: bool
     ) -> tuple[Tensor, ...]:
         if train:
-            links.transposed()  # laid out here, where torch.func has not wrapped what is kept for later calls
+            links.transposed()  # build here: tensors cached under a torch.func transform would be wrapped
         if runs_on_triton(z):
             from ergnn.engine.kernels import triton_attention
 
             return triton_attention.forward(z, a_src, a_dst, key, links, slope, p, train)
-        out, lse = twin.forward(z, a_src, a_dst, key, links, slope, p)
+        out, lse = torch_attention.forward(z, a_src, a_dst, key, links, slope, p)
         return out, lse, out.new_empty(0), out.new_empty(0)
 
     @staticmethod
@@ -78,15 +82,15 @@ class _Attention(Function):
         return change, None, None, None
 
 
-def _derivative(along: Any, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: Any) -> Tensor:
+def _derivative(tangents: Any, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: Any) -> Tensor:
     values = (z, a_src, a_dst)
-    whole = [torch.zeros_like(value) if part is None else part for part, value in zip(along, values, strict=True)]
-    change: Tensor = _Derivative.apply(*whole, *values, *rest)
+    filled = [torch.zeros_like(value) if part is None else part for part, value in zip(tangents, values, strict=True)]
+    change: Tensor = _Derivative.apply(*filled, *values, *rest)
     return change
 
 
 class _Derivative(Function):
-    """``J v``."""
+    """Compute ``J v``."""
 
     @staticmethod
     def forward(z_dot: Tensor, src_dot: Tensor, dst_dot: Tensor, z: Tensor, *rest: Any) -> Tensor:
@@ -94,7 +98,7 @@ class _Derivative(Function):
             from ergnn.engine.kernels import triton_attention
 
             return triton_attention.derivative((z_dot, src_dot, dst_dot), z, *rest)
-        return twin.derivative((z_dot, src_dot, dst_dot), z, *rest)
+        return torch_attention.derivative((z_dot, src_dot, dst_dot), z, *rest)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -110,7 +114,7 @@ class _Derivative(Function):
 
 
 class _Fixed(Function):
-    """What gradients are not differentiated in: an error where they would have to be."""
+    """Identity that raises an error when differentiated, for tensors that gradients cannot be differentiated in."""
 
     @staticmethod
     def forward(value: Tensor) -> Tensor:
@@ -130,7 +134,7 @@ class _Fixed(Function):
 
 
 class _Gradients(Function):
-    """``(∂z, ∂a_src, ∂a_dst) = Jᵀ g``: linear in ``g``, so that its own gradient in ``g`` is ``J``."""
+    """Compute ``(∂z, ∂a_src, ∂a_dst) = Jᵀ g``, which is linear in ``g``; its derivative in ``g`` is given by ``J``."""
 
     @staticmethod
     def forward(
@@ -141,8 +145,8 @@ class _Gradients(Function):
         key: Tensor | None,
         out: Tensor,
         lse: Tensor,
-        bent: Tensor,
-        share: Tensor,
+        positive_out: Tensor,
+        positive_share: Tensor,
         links: Links,
         slope: float,
         p: float,
@@ -150,9 +154,9 @@ class _Gradients(Function):
         if runs_on_triton(z):
             from ergnn.engine.kernels import triton_attention
 
-            saved = (out, lse, bent, share)
+            saved = (out, lse, positive_out, positive_share)
             return triton_attention.backward(g, z, a_src, a_dst, key, saved, links, slope, p)
-        return twin.backward(g, z, a_src, a_dst, key, out, lse, links, slope, p)
+        return torch_attention.backward(g, z, a_src, a_dst, key, out, lse, links, slope, p)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -162,11 +166,11 @@ class _Gradients(Function):
         ctx.save_for_forward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, *along: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         _, z, a_src, a_dst, key, out, lse, *_ = ctx.saved_tensors
-        if all(part is None for part in along):
+        if all(part is None for part in grads):
             return (None,) * 12
-        change = _derivative(along, z, a_src, a_dst, key, out, lse, ctx.links, ctx.slope, ctx.p)
+        change = _derivative(grads, z, a_src, a_dst, key, out, lse, ctx.links, ctx.slope, ctx.p)
         return (change, *(None,) * 11)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Where the Triton kernels run."""
+"""Choose between the Triton kernels and plain PyTorch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 ON_CPU = False
-"""Run the kernels on CPU tensors too: with TRITON_INTERPRET=1, in tests."""
+"""Whether to run the kernels on CPU tensors too; for tests with ``TRITON_INTERPRET=1``."""
 
 
 @cache
@@ -18,5 +18,5 @@ def _has_triton() -> bool:
 
 
 def runs_on_triton(h: Tensor) -> bool:
-    """Whether a kernel takes this tensor: float32 on a GPU, and Triton is there (it comes with torch for CUDA)."""
+    """Return whether to use the Triton kernels: for float32 on a GPU, if Triton is installed (as with CUDA wheels)."""
     return (h.is_cuda or ON_CPU) and h.dtype == torch.float32 and _has_triton()

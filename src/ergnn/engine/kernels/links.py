@@ -1,4 +1,4 @@
-"""Which source rows each target row reads: a CSR matrix without values, as the kernels take it."""
+"""The source rows of each target row: a CSR matrix without values, the input format of the kernels."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 from ergnn.data.csr import row_chunks, targets
 
 SEGMENT = 2048
-"""Longer rows are cut, so that a hub is not one program's work."""
+"""Maximum number of entries per program; longer rows are split, so that high-degree nodes run in parallel."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Rows in pieces, the work of one program each, without atomics: pieces of a row are merged afterwards.
+    """Rows split into pieces, one per program; the results of pieces are merged afterwards, without atomics.
 
     Args:
-        row: ``[pieces]``, the row of each.
-        begin, end: its entries.
-        slot: where what it sums is kept for merging; -1 is a row in one piece.
-        merged: rows of several pieces.
-        pointer: ``[merged + 1]``, their slots.
-        slots: how many there are.
+        row: ``[pieces]``, row of each piece.
+        begin, end: range of entries of each piece.
+        slot: position of the partial result of each piece; -1 if the row has one piece.
+        merged: rows with several pieces.
+        pointer: ``[merged + 1]``, ranges of the slots of these rows.
+        slots: number of slots.
     """
 
     row: Tensor
@@ -41,10 +41,10 @@ class Links:
     Args:
         rowptr: ``[targets + 1]``, int64.
         col: ``[links]``, int32.
-        sources: how many source rows there are.
-        loops: link each row to itself exactly once: entries of ``col`` that do are skipped, and one is added. For
+        sources: number of source rows.
+        loops: whether each row has exactly one self-loop: self-loops in ``col`` are skipped, and one is added. For
             square matrices only.
-        undirected: whether the matrix is its own transpose.
+        undirected: whether the matrix is symmetric.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Links:
         self._segments: dict[int, Segments] = {}
 
     def with_loops(self) -> Links:
-        """The same lists, each row linked to itself."""
+        """Return the same links with one self-loop per row."""
         looped = Links(self.rowptr, self.col, self.sources, True)
         if self._transposed is not None:
             other = looped if self._transposed is self else Links(*self._transposed._parts(), True)
@@ -69,7 +69,7 @@ class Links:
         return self.rowptr, self.col, self.sources
 
     def transposed(self) -> Links:
-        """The target rows of each source row; made once, a run of rows at a time."""
+        """Return the target rows of each source row, computed in chunks and cached."""
         if self._transposed is None:
             count = torch.zeros(self.sources, dtype=torch.long, device=self.col.device)
             for _, _, first, last in row_chunks(self.rowptr):
@@ -88,16 +88,16 @@ class Links:
         return self._transposed
 
     def degree(self) -> Tensor:
-        """``[targets]``, how many source rows each target row reads."""
+        """Return the number of source rows of each target row, ``[targets]``."""
         if self._degree is None:
             self._degree = self.rowptr.diff()
             if self.loops:
-                rows, count = self.own_rows()
+                rows, count = self.self_loops()
                 self._degree = (self._degree + 1).index_add_(0, rows, -count)
         return self._degree
 
-    def own_rows(self) -> tuple[Tensor, Tensor]:
-        """Rows with entries of ``col`` that link them to themselves, and how many; found once."""
+    def self_loops(self) -> tuple[Tensor, Tensor]:
+        """Return the rows with self-loops in ``col``, and their number of self-loops; cached."""
         if self._own is None:
             found = [self.rowptr[:0]]
             for row, stop, first, last in row_chunks(self.rowptr):
@@ -107,11 +107,11 @@ class Links:
         return self._own
 
     def segments(self, parts: int = 1) -> Segments:
-        """Rows cut into pieces of at most ``SEGMENT`` entries; made once.
+        """Return the rows split into pieces of at most ``SEGMENT`` entries; cached.
 
-        With ``parts`` = 2, all pieces that read the first half of the source rows come before those that read the
-        second, so that what is gathered stays in a cache of half the size. This needs lists in ascending order;
-        others are not divided.
+        With ``parts`` = 2, all pieces with sources in the first half of the source rows precede those in the second
+        half, which halves the cache size that gathered rows need. Rows must be in ascending order; otherwise, they are
+        not divided.
         """
         if parts not in self._segments:
             first, last = self.rowptr[:-1], self.rowptr[1:]
@@ -121,7 +121,7 @@ class Links:
         return self._segments[parts]
 
     def _halves(self) -> Tensor | None:
-        """Where each row's entries reach the second half of the source rows; None where a row is not ascending."""
+        """Return the position in each row where the second half of the source rows begins; None if not ascending."""
         middle = self.rowptr[:-1].clone()
         for row, stop, first, last in row_chunks(self.rowptr):
             part, start = self.col[first:last], self.rowptr[row : stop + 1] - first
@@ -134,11 +134,12 @@ class Links:
         return middle
 
 
-def _cut(cuts: list[tuple[Tensor, Tensor]], most: int, index: torch.dtype) -> Segments:
+def _cut(cuts: list[tuple[Tensor, Tensor]], max_size: int, index: torch.dtype) -> Segments:
+    """Split ranges of entries, one pair of begin and end tensors per part, into pieces of at most ``max_size``."""
     rows, device = cuts[0][0].numel(), cuts[0][0].device
     size = torch.stack([last - first for first, last in cuts])
-    pieces = (size + most - 1) // most
-    pieces[0] += pieces.sum(0) == 0  # a row without entries is a piece too
+    pieces = (size + max_size - 1) // max_size
+    pieces[0] += pieces.sum(0) == 0  # a row without entries has one piece
     each = pieces.flatten()
     number = torch.repeat_interleave(torch.arange(each.numel(), device=device), each)
     within = torch.arange(number.numel(), device=device) - (each.cumsum(0) - each)[number]
@@ -148,8 +149,8 @@ def _cut(cuts: list[tuple[Tensor, Tensor]], most: int, index: torch.dtype) -> Se
     begin = torch.minimum(first + within * length, last)
     end = torch.minimum(begin + length, last)
     row = number % rows
-    # the longest pieces of each part first: programs that run at the same time end at about the same time
-    order = torch.argsort((number // rows) * (most + 1) + most - (end - begin), stable=True)
+    # longest pieces of each part first, so that concurrent programs take similar time
+    order = torch.argsort((number // rows) * (max_size + 1) + max_size - (end - begin), stable=True)
     row, begin, end = row[order], begin[order], end[order]
     total = pieces.sum(0)
     shared = (total > 1)[row].nonzero().flatten()

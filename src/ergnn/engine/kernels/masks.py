@@ -1,4 +1,4 @@
-"""Dropout masks that are hashes, on attention and on what layers read; see :mod:`ergnn.engine.dropout`."""
+"""Hashed dropout masks for attention weights and for inputs of layers; see :mod:`ergnn.engine.dropout`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ FIRST, SECOND = 0x21F0AAAD, 0x735A2D97
 
 
 def threshold(p: float) -> int:
-    """Hashes, read as signed 32-bit numbers, below this are dropped."""
+    """Return the threshold below which a hash, as a signed 32-bit integer, means that an entry is dropped."""
     return min(int(p * 2**32) - 2**31, 2**31 - 1)
 
 
 def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
-    """``1 / (1 - p)`` where an edge's weight is kept, else 0: ``[edges, heads]``.
+    """Return ``1 / (1 - p)`` for attention weights that are kept, and 0 for dropped ones: ``[edges, heads]``.
 
-    A hash of (target row, source row, head, key), so that the pass over targets and the one over sources agree on an
-    edge without knowing its place in the other's list; links between the same two rows share their fate.
+    The mask is a hash of (target row, source row, head, key), so the passes over targets and over sources agree
+    without knowing the position of an edge in the other list. Duplicate edges have the same mask.
     """
     edge = target.int() * TARGET + source.int() * SOURCE
     x = edge.unsqueeze(1) + torch.arange(heads, dtype=torch.int32, device=edge.device) * HEAD + key
@@ -33,7 +33,7 @@ def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: f
 
 
 class _Dropped(torch.autograd.Function):
-    """Entries of a matrix dropped by their place in it; linear, and so its own derivative in every mode."""
+    """Drop entries of a matrix by their position; a linear operation, so every derivative is the same operation."""
 
     @staticmethod
     def forward(h: Tensor, key: Tensor, p: float) -> Tensor:
@@ -59,7 +59,7 @@ class _Dropped(torch.autograd.Function):
 
 
 def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
-    """A matrix with entries dropped: :func:`ergnn.engine.dropout.keep_scale` at ``row · width + column``."""
+    """Drop entries of a matrix by :func:`ergnn.engine.dropout.keep_scale` at position ``row · width + column``."""
     if runs_on_triton(h):
         return _Dropped.apply(h, key, p)
     position = torch.arange(h.numel(), dtype=torch.int32, device=h.device).view_as(h)

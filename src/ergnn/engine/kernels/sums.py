@@ -1,4 +1,4 @@
-"""Sums over the neighbors of each row; linear, and so the same sum in every mode of differentiation."""
+"""Sums over the neighbors of each row; a linear operation, so every derivative is again such a sum."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ergnn.engine.kernels.device import runs_on_triton
 from ergnn.engine.kernels.links import Links
 
 CHUNK = 1 << 22
-"""Edges at a time on a CPU."""
+"""Number of edges per chunk on a CPU."""
 
 
 def neighbor_sum(h: Tensor, links: Links) -> Tensor:
-    """``Σ_j h_j`` over the source rows of each target row, ``[targets, width]``."""
+    """Compute ``Σ_j h_j`` over the source rows of each target row, ``[targets, width]``."""
     out: Tensor = _Sum.apply(h, links, torch.is_grad_enabled() and h.requires_grad)
     return out
 
@@ -26,7 +26,7 @@ class _Sum(Function):
     @staticmethod
     def forward(h: Tensor, links: Links, backward: bool) -> Tensor:
         if backward:
-            links.transposed()  # laid out here, where torch.func has not wrapped what is kept for later calls
+            links.transposed()  # build here: tensors cached under a torch.func transform would be wrapped
         if runs_on_triton(h):
             from ergnn.engine.kernels import triton_sums
 
@@ -49,13 +49,13 @@ class _Sum(Function):
 def _plain(h: Tensor, links: Links) -> Tensor:
     out = h.new_empty(links.targets, h.size(1))
     for row, stop, first, last in row_chunks(links.rowptr, CHUNK):
-        col = links.col[first:last]  # as it is, also of a mapped file; the library computes with 32-bit indices
+        col = links.col[first:last]  # no copy, also of a memory-mapped file; the product uses 32-bit indices
         start = (links.rowptr[row : stop + 1] - first).to(col.dtype)
         shape = (stop - row, links.sources)
         matrix = torch.sparse_csr_tensor(start, col, h.new_ones(last - first), shape, check_invariants=False)
         out[row:stop] = matrix @ h
     if links.loops:
         out += h
-        again, count = links.own_rows()
-        out.index_add_(0, again, h[again] * -count.to(h.dtype).unsqueeze(1))
+        looped, count = links.self_loops()
+        out.index_add_(0, looped, h[looped] * -count.to(h.dtype).unsqueeze(1))
     return out

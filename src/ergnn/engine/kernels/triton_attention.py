@@ -1,17 +1,17 @@
 # mypy: ignore-errors
-"""Attention as Triton kernels: one pass over the edges in each direction; imported on GPUs only.
+"""Attention as Triton kernels, with one pass over the edges in each direction; imported on GPUs only.
 
-A program sums one piece of a row (see :class:`Segments`). A bound of the ``a_src`` that it will meet is found first, by
-a kernel of its own, which makes the softmax exact without rescaling (LeakyReLU is monotone). Then rows ``z_j`` are
-gathered, several edges at a time in lanes of their own; sums over lanes are taken once, after the loop. A head of eight
-numbers is one 32-byte sector of memory: heads that dropout removes from an edge are not read at all.
+A program sums one piece of a row (see :class:`Segments`). A separate kernel first bounds the ``a_src`` of each piece,
+so the softmax needs no rescaling (LeakyReLU is monotone). Then rows ``z_j`` of several edges are gathered at a time, in
+separate lanes, which are summed once after the loop. A head with eight channels is one 32-byte memory sector; heads
+that dropout removes from an edge are not loaded.
 
 The gradient of ``a_dst`` needs no pass over edges. With ``P_i = Σ_{s_ij>0} α̃_ij z_j`` and ``q_i = Σ_{s_ij>0} α_ij``
 from the forward pass, ``D_i = ⟨g_i, o_i⟩`` and LeakyReLU's slope σ below zero,
 
     ∂a_dst[i] = ⟨g_i, σ o_i + (1 − σ) P_i⟩ − D_i (σ + (1 − σ) q_i).
 
-Where there is one head, a row's numbers are packed into one record, so that an edge costs one gather.
+With one head, all values of a row are packed into one record, so an edge needs one gather.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ergnn.engine.kernels.masks import threshold
 from ergnn.engine.kernels.triton_gather import Shape
 
 PEAKS = 256
-"""Numbers that a program compares at a time."""
+"""Number of values that a program compares at a time."""
 PIECES = 8
-"""Pieces of rows whose largest scores a program finds."""
+"""Number of pieces per program of the kernel that finds maxima."""
 NARROW = 64.0
-"""Up to this range of ``a_src``, the largest one bounds the scores of every row: ``exp(-64)`` is far from underflow."""
+"""Up to this range of ``a_src``, its maximum bounds the scores of every row: ``exp(-64)`` does not underflow."""
 
 
 def _record_width(heads: int, width: int, more: int) -> int:
-    """Numbers a head in what is gathered: with one head, ``more`` are packed behind its own."""
+    """Return the number of gathered values per head; with one head, ``more`` values are appended to each row."""
     return width if heads > 1 else triton.next_power_of_2(width + more)
 
 
@@ -52,25 +52,27 @@ def _pieces(segments: Segments, links: Links) -> tuple[Tensor, ...]:
 
 def _dropout(key: Tensor | None, links: Links, p: float) -> tuple[Tensor, int, float]:
     if key is None:
-        return links.rowptr, 0, 1.0  # something to point to; nothing is dropped
+        return links.rowptr, 0, 1.0  # any valid pointer: nothing is dropped
     return key, threshold(p), 1.0 / (1.0 - p)
 
 
 def forward(
     z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float, train: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Output, log-denominators, and (where ``train``) what the gradient of ``a_dst`` needs, P and q."""
+    """Return the output, log-denominators, and, if ``train``, P and q for the gradient of ``a_dst``."""
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
     shape = Shape(heads, record)
     segments = links.segments(shape.parts(links.sources))
     out, lse = z.new_empty(links.targets, heads, width), z.new_empty(links.targets, heads)
-    bent, share = (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
+    positive_out, positive_share = (
+        (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
+    )
     count = segments.slots
     part_m, part_l, part_q = (z.new_empty(count, heads) for _ in range(3))
     part_o, part_p = z.new_empty(count, heads, width), z.new_empty(count if train else 0, heads, width)
     drop, limit, scale = _dropout(key, links, p)
-    saved = (out, lse, bent, share, part_m, part_l, part_q, part_o, part_p)
+    saved = (out, lse, positive_out, positive_share, part_m, part_l, part_q, part_o, part_p)
     padded, pieces = shape.padded, segments.row.numel()
     a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
     low, high = a_src.aminmax(dim=0) if a_src.size(0) else (a_src.new_zeros(heads),) * 2
@@ -87,7 +89,7 @@ def forward(
         triton_forward.merge_output[(segments.merged.numel(),)](
             segments.merged, segments.pointer, *saved, scale, heads, width, *padded, train, num_warps=shape.warps
         )
-    return out, lse, bent, share
+    return out, lse, positive_out, positive_share
 
 
 def backward(
@@ -101,8 +103,8 @@ def backward(
     slope: float,
     p: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``z``, ``a_src`` and ``a_dst``."""
-    out, lse, bent, share = saved
+    """Return the gradients of ``z``, ``a_src`` and ``a_dst``."""
+    out, lse, positive_out, positive_share = saved
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 3)
     shape, back = Shape(heads, record, halves=key is not None), links.transposed()
@@ -111,7 +113,7 @@ def backward(
     records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
     rows = max(1, 1024 // (shape.padded[0] * shape.padded[1]))
     triton_backward.targets[(triton.cdiv(max(links.targets, 1), rows),)](
-        g, out, bent, a_dst.contiguous(), lse, share, d_dst, records, links.targets,
+        g, out, positive_out, a_dst.contiguous(), lse, positive_share, d_dst, records, links.targets,
         heads, width, record, *shape.padded, rows, slope, num_warps=4,
     )  # fmt: skip
     segments = back.segments(shape.parts(links.targets))
@@ -130,7 +132,7 @@ def backward(
 
 
 def derivative(
-    along: tuple[Tensor, Tensor, Tensor],
+    tangents: tuple[Tensor, Tensor, Tensor],
     z: Tensor,
     a_src: Tensor,
     a_dst: Tensor,
@@ -141,8 +143,8 @@ def derivative(
     slope: float,
     p: float,
 ) -> Tensor:
-    """The output's derivative along ``(ż, ȧ_src, ȧ_dst)``."""
-    z_dot, src_dot, dst_dot = along
+    """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``."""
+    z_dot, src_dot, dst_dot = tangents
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
     shape = Shape(heads, record)

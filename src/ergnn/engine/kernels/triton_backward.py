@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Attention's gradients; see :mod:`.triton_attention`."""
+"""Triton kernels for the gradients of attention; see :mod:`.triton_attention`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def targets(
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, B: tl.constexpr,
     SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of ``a_dst``; and what the pass over sources reads of a target: ``a_dst``, ``lse``, ``D``."""
+    """Compute the gradient of ``a_dst``; store ``a_dst``, ``lse`` and ``D`` per target for the pass over sources."""
     n = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     h, c = tl.arange(0, HP), tl.arange(0, CP)
     at = n[:, None, None] * (H * C) + (h[:, None] * C + c[None, :])[None, :, :]
@@ -85,7 +85,7 @@ def sources(
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     U: tl.constexpr, V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of ``z`` and ``a_src``, over the targets of each source row."""
+    """Compute the gradients of ``z`` and ``a_src`` from the targets of each source row."""
     s = tl.program_id(0)
     row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
     h, c, v = tl.arange(0, HP), tl.arange(0, N), tl.arange(0, V)
@@ -131,9 +131,9 @@ def sources(
 @triton.jit
 def merge(
     ROW, POINTER, PZ, PA, DZ, DAS, OUT,
-    H: tl.constexpr, C: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, CENTRED: tl.constexpr,
+    H: tl.constexpr, C: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, CENTERED: tl.constexpr,
 ):  # fmt: skip
-    """Sums over the pieces of a row; CENTRED is a derivative's last term, ``− (Σ_j α_ij ė_ij) o_i``."""
+    """Sum the pieces of each row; CENTERED adds the last term of the derivative, ``− (Σ_j α_ij ė_ij) o_i``."""
     s = tl.program_id(0)
     row, first = tl.load(ROW + s).to(tl.int64), tl.load(POINTER + s).to(tl.int64)
     pieces = tl.load(POINTER + s + 1) - tl.load(POINTER + s)
@@ -145,7 +145,7 @@ def merge(
         at = first + t
         acc += tl.load(PZ + at * (H * C) + hc, mask=valid, other=0.0)
         das += tl.load(PA + at * H + h, mask=h < H, other=0.0)
-    if CENTRED:
+    if CENTERED:
         acc -= das[:, None] * tl.load(OUT + row * (H * C) + hc, mask=valid, other=0.0)
     else:
         tl.store(DAS + row * H + h, das, mask=h < H)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Attention's output, and its derivative along a direction; see :mod:`.triton_attention`."""
+"""Triton kernels for the output of attention and its directional derivative; see :mod:`.triton_attention`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ergnn.engine.kernels.triton_masks import keeps
 
 @triton.jit
 def _bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
-    """The largest ``a_src`` of all rows, and whether it is near enough to each row's own largest."""
+    """Return the maximum of ``a_src`` over all rows, and whether it can replace the maximum of each row."""
     low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
     return high, tl.max(high - low, 0) <= NARROW
 
@@ -22,7 +22,7 @@ def peaks(
     ROW, BEGIN, END, COL, AS, LOW, HIGH, M, count,
     H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, B: tl.constexpr, LOOPS: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
-    """The largest ``a_src`` that each piece of a row meets, B pieces per program; nothing if the bound will do."""
+    """Find the maximum of ``a_src`` over the sources of each piece, B pieces per program, unless the bound suffices."""
     h, t = tl.arange(0, HP), tl.arange(0, T)
     _, narrow = _bound(LOW, HIGH, h, H, NARROW)
     first = tl.program_id(0) * B

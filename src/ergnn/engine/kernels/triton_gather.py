@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: SIM108
-"""What the Triton kernels share: rows gathered by lanes of their own, and how wide to make them."""
+"""Functions shared by the Triton kernels: gather rows in lanes, and choose the number and width of lanes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import triton
 import triton.language as tl
 
 CACHE = 40 * 2**20
-"""Gathered rows of more bytes than this are read in two halves; a GPU's L2 cache holds about as much."""
+"""Gathered rows of more bytes are processed in two halves; about the size of a GPU's L2 cache."""
 IN_FLIGHT = 512
-"""Numbers that a program asks for before it looks at its loop's condition again."""
+"""Number of values that a program loads per loop iteration."""
 NUMBERS = 128
-"""Numbers that a warp loads at a time, four for each of its threads. What is best was measured."""
+"""Number of values that a warp loads at a time, four per thread; chosen by measurement."""
 LOAD = 4
-"""Numbers that a thread loads at a time."""
+"""Number of values that a thread loads at a time."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a program reads rows of ``heads`` × ``width`` numbers: ``lanes`` rows at a time, ``steps`` times in a row.
+    """Load pattern for rows of ``heads`` × ``width`` values: ``lanes`` rows at a time, ``steps`` times per iteration.
 
     Args:
-        halves: read heads of two loads each (GAT's eight numbers) half by half. A thread then has a whole head of an
-            edge, and what is computed per edge and head, e.g. ``exp``, is computed once instead of by two threads.
+        halves: load heads that take two loads (e.g. the eight channels of GAT) in two halves. One thread then has a
+            whole head of an edge, so values per edge and head, e.g. ``exp``, are computed once instead of twice.
     """
 
     heads: int
@@ -38,7 +38,7 @@ class Shape:
 
     @property
     def chunk(self) -> int:
-        """Numbers of a head that are read at a time."""
+        """Number of values of a head that are loaded at a time."""
         return LOAD if self.halves and self.heads > 1 and self.padded[1] == 2 * LOAD else self.padded[1]
 
     @property
@@ -55,7 +55,7 @@ class Shape:
         return min(8, max(1, heads * width // 512))
 
     def parts(self, rows: int) -> int:
-        """Into how many parts to divide the gathered rows (see :meth:`Links.segments`)."""
+        """Return the number of parts to divide the gathered rows into (see :meth:`Links.segments`)."""
         return 2 if rows * self.heads * self.width * 4 > CACHE else 1
 
 
@@ -66,16 +66,16 @@ def leaky(x, SLOPE: tl.constexpr):
 
 @triton.jit
 def following(COL, at, end):
-    """Entries of ``COL``, loaded one step before they are needed."""
+    """Load entries of ``COL`` one step before they are needed."""
     return tl.load(COL + at, mask=at < end, other=0)
 
 
 @triton.jit
 def gather(X, rows, kept, h, c, H: tl.constexpr, W: tl.constexpr, EVEN: tl.constexpr, DROP: tl.constexpr):
-    """Numbers ``c`` of rows of H heads of W numbers: ``[V, HP, …]``.
+    """Load values ``c`` of rows with H heads of W values: ``[V, HP, …]``.
 
-    With DROP, heads that dropout removes from an edge (``kept``, ``[V, HP]``, is False) are 0 and are not read. EVEN:
-    no head or number is padding.
+    With DROP, heads that dropout removes from an edge (``kept``, ``[V, HP]``, is False) are 0 and are not loaded. EVEN
+    means that there is no padding.
     """
     at = rows.to(tl.int64)[:, None, None] * (H * W) + (h[:, None] * W + c[None, :])[None, :, :]
     valid = ((h < H)[:, None] & (c < W)[None, :])[None, :, :]
@@ -93,13 +93,13 @@ def gather(X, rows, kept, h, c, H: tl.constexpr, W: tl.constexpr, EVEN: tl.const
 
 @triton.jit
 def store(X, row, x, h, c, H: tl.constexpr, C: tl.constexpr):
-    """Write numbers ``c`` of one row of H heads of C numbers."""
+    """Store values ``c`` of one row with H heads of C values."""
     tl.store(X + row * (H * C) + h[:, None] * C + c[None, :], x, mask=(h < H)[:, None] & (c < C)[None, :])
 
 
 @triton.jit
 def gather_heads(X, rows, h, H: tl.constexpr, HP: tl.constexpr, STRIDE: tl.constexpr):
-    """Numbers ``[V, HP]`` at the start of rows of STRIDE."""
+    """Load the values ``[V, HP]`` at the start of rows with stride STRIDE."""
     at = rows.to(tl.int64)[:, None] * STRIDE + h[None, :]
     if HP == H:
         x = tl.load(X + at)
@@ -110,5 +110,5 @@ def gather_heads(X, rows, h, H: tl.constexpr, HP: tl.constexpr, STRIDE: tl.const
 
 @triton.jit
 def column(x, c, C: tl.constexpr):
-    """Column C of records ``[V, HP, CP]``."""
+    """Return column C of records ``[V, HP, CP]``."""
     return tl.sum(tl.where((c == C)[None, None, :], x, 0.0), 2)

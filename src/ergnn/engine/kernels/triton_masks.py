@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Hashed dropout as Triton code; imported on GPUs only."""
+"""Triton kernels for hashed dropout; imported on GPUs only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = 1024
 
 @triton.jit
 def keeps(target, source, head, key, limit):
-    """Whether an edge's attention weight is kept: ``attention_keep`` in :mod:`.masks`, bit for bit."""
+    """Return whether the attention weight of an edge is kept; bitwise equal to ``attention_keep`` in :mod:`.masks`."""
     x = target.to(tl.uint32) * 0x9E3779B1 + source.to(tl.uint32) * 0x85EBCA77
     x = x + head.to(tl.uint32) * 0xC2B2AE3D + key.to(tl.uint32, bitcast=True)
     x = (x ^ (x >> 16)) * 0x21F0AAAD

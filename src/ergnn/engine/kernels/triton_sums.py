@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Sums over neighbors as a Triton kernel; imported on GPUs only."""
+"""Triton kernels for sums over neighbors; imported on GPUs only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.triton_gather import Shape
 
 WIDEST = 64
-"""Columns summed at a time: so many of all rows are about what a GPU's L2 cache holds."""
+"""Number of columns summed at a time; these columns of all rows about fit into a GPU's L2 cache."""
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def _merge(ROW, POINTER, PART, OUT, width, B: tl.constexpr):
 
 def neighbor_sum(h: Tensor, links: Links) -> Tensor:
     width = h.size(1)
-    if width < WIDEST and width & (width - 1):  # rows that start where a wide load may
+    if width < WIDEST and width & (width - 1):  # align rows for wide loads
         padded = F.pad(h, (0, triton.next_power_of_2(width) - width))
         return neighbor_sum(padded, links)[:, :width].contiguous()
     block = min(WIDEST, triton.next_power_of_2(width))

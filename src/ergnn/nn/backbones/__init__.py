@@ -1,6 +1,6 @@
-"""GNN backbones on PyG's layers, with the settings of their original papers: one file per kind of layer.
+"""GNN backbones built from PyG layers, with the settings of their original papers; one file per type of layer.
 
-Each file has the backbone and the form of its layer (:mod:`ergnn.nn.layers`).
+Each file contains the backbone and the form of its layer (:mod:`ergnn.nn.layers`).
 """
 
 from ergnn.nn.backbones.base import BACKBONES, Backbone

@@ -1,8 +1,7 @@
-"""What every backbone is.
+"""Base class of backbones.
 
-A backbone is an encoder (``convs``) and one or more output layers (``heads``), each of which is one more layer of
-the same kind. ``forward(x, adj)`` is plain PyG; :mod:`ergnn.engine.objective` computes the same function on exact
-receptive fields.
+A backbone consists of an encoder (``convs``) and one or more output layers (``heads``) of the same type.
+``forward(x, adj)`` is plain PyG; :mod:`ergnn.engine.objective` computes the same function on exact receptive fields.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ BACKBONES: Registry[type[Backbone]] = Registry("backbone", "ergnn.nn.backbones")
 
 
 class Backbone(nn.Module):
-    """Layers with dropout before and an activation after each, then an output layer.
+    """Layers with dropout before and an activation after each, followed by an output layer.
 
     Args:
-        out_channels: outputs of the first head; None starts without one.
-        convs: the layers before the output layer, each called as ``conv(x, adj)``.
-        activation: applied after each of ``convs``.
-        dropout: probability of dropping an entry of the input of each layer and each head.
+        out_channels: number of outputs of the first head; None for no head.
+        convs: layers before the output layer, called as ``conv(x, adj)``.
+        activation: function applied after each of ``convs``.
+        dropout: dropout probability of the inputs of all layers and heads.
 
     Attributes:
-        lr: the original paper's learning rate.
-        weight_decay: its L2 factor (GraphSAGE's and GIN's papers name none: they take GCN's).
+        lr: learning rate of the original paper.
+        weight_decay: L2 factor of the original paper (GCN's for GraphSAGE and GIN, whose papers do not specify one).
         embedding_size: width of :meth:`embed`.
     """
 
@@ -61,14 +60,14 @@ class Backbone(nn.Module):
 
     @abstractmethod
     def make_head(self, out_channels: int) -> nn.Module:
-        """A new output layer that reads :meth:`embed`."""
+        """Create an output layer, whose input is the output of :meth:`embed`."""
 
     def add_head(self, out_channels: int) -> None:
         self.heads.append(self.make_head(out_channels))
         self.head_widths.append(out_channels)
 
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
-        """The vectors that the output layer reads, ``[n, embedding_size]``."""
+        """Compute the input of the output layer, ``[n, embedding_size]``."""
         for conv in self.convs:
             x = F.dropout(x, self.dropout, self.training) if not isinstance(conv, Propagate) else x
             x = conv(x) if isinstance(conv, nn.Linear) else conv(x, adj)
@@ -76,38 +75,39 @@ class Backbone(nn.Module):
         return x
 
     def forward(self, x: Tensor, adj: Tensor, head: int = 0) -> Tensor:
-        """Scores ``[n, out_channels]``; ``adj`` is PyG's ``edge_index``."""
+        """Compute scores ``[n, out_channels]``; ``adj`` is PyG's ``edge_index``."""
         h = F.dropout(self.embed(x, adj), self.dropout, self.training)
         last = self.heads[head]
         return last(h) if isinstance(last, nn.Linear) else last(h, adj)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the parameters; float32 where there are none."""
+        """Dtype of the parameters; float32 if there are none."""
         return next((value.dtype for value in self.parameters()), torch.float32)
 
     @property
     def learned_layers(self) -> list[nn.Module]:
-        """The layers of the encoder that are learned: ``convs`` without ``Propagate``."""
+        """Layers of the encoder with parameters: ``convs`` without ``Propagate``."""
         return [conv for conv in self.convs if not isinstance(conv, Propagate)]
 
     @property
     def propagated_hops(self) -> int:
-        """K of the ``S^K X`` that the first learned layer reads."""
+        """K of ``S^K X``, the input of the first learned layer."""
         return sum(conv.hops for conv in self.convs if isinstance(conv, Propagate))
 
     @property
     def num_hops(self) -> int:
-        """How many times a model that :attr:`runs_on_fields` reads neighbors, one head counted."""
+        """Number of layers that aggregate neighbors, including one head, if :attr:`runs_on_fields`."""
         layers = [*self.learned_layers, *self.heads[:1]]
         return self.propagated_hops + sum(form_of(layer).aggregation is not None for layer in layers)
 
     @property
     def runs_on_fields(self) -> bool:
-        """Whether every layer has a form on blocks (and ``embed`` and ``forward`` are the ones above).
+        """Whether the engine can compute the model on receptive fields.
 
-        Every parameter must be a layer's own, ``Propagate`` comes before all that is learned (and nothing is applied
-        after it), and attention heads are one where output layers are of unequal width.
+        This requires that every layer has a form, that ``embed`` and ``forward`` are not overridden, that all
+        parameters belong to layers, that ``Propagate`` precedes all learned layers without an activation after it,
+        and that output layers of different widths have one attention head.
         """
         cls = type(self)
         standard = cls.embed is Backbone.embed and cls.forward is Backbone.forward

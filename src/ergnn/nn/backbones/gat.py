@@ -38,7 +38,7 @@ class GAT(Backbone):
     Args:
         hidden: number of hidden units per attention head.
         heads: number of attention heads.
-        dropout: probability of dropping an input of a layer, or an attention weight.
+        dropout: dropout probability of inputs of layers and of attention weights.
     """
 
     lr = 0.005

@@ -14,7 +14,7 @@ from ergnn.nn.layers import SUM, Block, LayerForm, Params, form_for, reads_messa
 
 @form_for(GINConv)
 class GINForm(LayerForm):
-    """``W_2 ReLU(W_1((1 + ε) h_i + Σ_j h_j) + b_1) + b_2``; the sum is taken after ``W_1``, where rows are short."""
+    """``W_2 ReLU(W_1((1 + ε) h_i + Σ_j h_j) + b_1) + b_2``, computing the sum after ``W_1``, where rows are shorter."""
 
     aggregation = SUM
     projections = ("nn.0.weight",)
@@ -34,13 +34,13 @@ class GINForm(LayerForm):
 
 @BACKBONES.register("gin", help="graph isomorphism network, two-layer MLPs (Xu et al. 2019)")
 class GIN(Backbone):
-    """Graph isomorphism network (GIN-0): sums over neighbors, MLPs of one hidden layer, 16 units, dropout 0.5.
+    """Graph isomorphism network (GIN-0): sums over neighbors, MLPs with one hidden layer of 16 units, dropout 0.5.
 
-    The original normalizes each layer over the batch. Here it does not: running statistics of one task are wrong
-    for the next, and with them a node's output would depend on nodes outside its receptive field.
+    Unlike the original, it has no batch normalization: the running statistics of one task are wrong for the next, and
+    a node's output would depend on nodes outside its receptive field.
 
     Args:
-        hidden: number of hidden units, also of the MLPs.
+        hidden: number of hidden units of layers and of their MLPs.
     """
 
     def __init__(

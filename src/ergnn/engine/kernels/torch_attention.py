@@ -1,4 +1,4 @@
-"""Attention in plain torch, a few million edges at a time: what the kernels are held to, and what CPUs run.
+"""Attention in plain PyTorch, in chunks of edges: the CPU implementation, and the reference for the Triton kernels.
 
 With ``s_ij = a_src[j] + a_dst[i]``, ``e_ij = LeakyReLU(s_ij)``, ``α_ij = softmax_j e_ij`` and ``α̃_ij = m_ij α_ij``
 for dropout factors ``m_ij``, the output is ``o_i = Σ_j α̃_ij z_j``; for its gradient ``g``, with ``D_i = ⟨g_i, o_i⟩``,
@@ -21,11 +21,11 @@ from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.masks import attention_keep
 
 CHUNK = 1 << 19
-"""Edges at a time."""
+"""Number of edges per chunk."""
 
 
 def _edges(links: Links) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Runs of target rows: which, and the target (counted from the first of them) and the source of each edge."""
+    """Yield chunks of target rows: their range, and the target (relative to the range) and source of each edge."""
     for row, stop, first, last in row_chunks(links.rowptr, CHUNK):
         target, source = targets(links.rowptr[row : stop + 1]), links.col[first:last].long()
         if links.loops:
@@ -41,15 +41,14 @@ def _factors(rows: slice, target: Tensor, source: Tensor, like: Tensor, key: Ten
     return attention_keep(target + rows.start, source, like.size(1), key, p, like.dtype)
 
 
-def _bend(score: Tensor, slope: float) -> Tensor:
-    """LeakyReLU's derivative."""
+def _leaky_relu_derivative(score: Tensor, slope: float) -> Tensor:
     return torch.where(score > 0, score.new_ones(()), score.new_tensor(slope))
 
 
 def forward(
     z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float
 ) -> tuple[Tensor, Tensor]:
-    """The output ``[targets, heads, width]`` and the logarithm of each softmax's denominator ``[targets, heads]``."""
+    """Return the output ``[targets, heads, width]`` and the logarithm of softmax denominators ``[targets, heads]``."""
     heads = z.size(1)
     out, lse = z.new_zeros(links.targets, *z.shape[1:]), a_dst.new_zeros(links.targets, heads)
     for rows, target, source in _edges(links):
@@ -75,7 +74,7 @@ def backward(
     slope: float,
     p: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``z``, ``a_src`` and ``a_dst``."""
+    """Return the gradients of ``z``, ``a_src`` and ``a_dst``."""
     d_z, d_src, d_dst = torch.zeros_like(z), torch.zeros_like(a_src), torch.zeros_like(a_dst)
     dot = (g * out).sum(-1)
     for rows, target, source in _edges(links):
@@ -83,7 +82,8 @@ def backward(
         alpha = torch.exp(F.leaky_relu(score, slope) - lse[rows][target])
         factor = _factors(rows, target, source, score, key, p)
         g_i = g[rows][target]
-        d_score = alpha * (factor * (g_i * z[source]).sum(-1) - dot[rows][target]) * _bend(score, slope)
+        d_score = alpha * (factor * (g_i * z[source]).sum(-1) - dot[rows][target])
+        d_score = d_score * _leaky_relu_derivative(score, slope)
         d_z.index_add_(0, source, (alpha * factor).unsqueeze(-1) * g_i)
         d_src.index_add_(0, source, d_score)
         d_dst[rows] = d_dst[rows].index_add(0, target, d_score)
@@ -91,7 +91,7 @@ def backward(
 
 
 def derivative(
-    along: tuple[Tensor, Tensor, Tensor],
+    tangents: tuple[Tensor, Tensor, Tensor],
     z: Tensor,
     a_src: Tensor,
     a_dst: Tensor,
@@ -102,15 +102,15 @@ def derivative(
     slope: float,
     p: float,
 ) -> Tensor:
-    """The output's derivative along ``(ż, ȧ_src, ȧ_dst)``."""
-    z_dot, src_dot, dst_dot = along
+    """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``."""
+    z_dot, src_dot, dst_dot = tangents
     change = torch.zeros_like(out)
     for rows, target, source in _edges(links):
         score = a_src[source] + a_dst[rows][target]
         alpha = torch.exp(F.leaky_relu(score, slope) - lse[rows][target])
-        moved = (src_dot[source] + dst_dot[rows][target]) * _bend(score, slope)
-        mean = torch.zeros_like(lse[rows]).index_add(0, target, alpha * moved)
+        score_dot = (src_dot[source] + dst_dot[rows][target]) * _leaky_relu_derivative(score, slope)
+        mean = torch.zeros_like(lse[rows]).index_add(0, target, alpha * score_dot)
         alpha = (alpha * _factors(rows, target, source, score, key, p)).unsqueeze(-1)
-        message = alpha * (moved.unsqueeze(-1) * z[source] + z_dot[source])
+        message = alpha * (score_dot.unsqueeze(-1) * z[source] + z_dot[source])
         change[rows] = change[rows].index_add(0, target, message) - mean.unsqueeze(-1) * out[rows]
     return change
