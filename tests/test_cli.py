@@ -123,6 +123,20 @@ def test_methods_without_a_buffer_report_no_buffer(json_of, method: str) -> None
     assert (result["buffer"]["nodes"], result["buffer"]["bytes"]) == (0, 0)
 
 
+@pytest.mark.parametrize("method", ["online-ewc", "mas", "si", "twp", "packnet", "piggyback"])
+def test_methods_with_statistics_or_masks_run_and_report_their_bytes(json_of, method: str) -> None:
+    result = json_of("cora", "--backbone", "gcn", "--seeds", "1", "--epochs", "3", "--method", method)
+    assert result["pm"]["mean"] > 0.3
+    assert (result["buffer"]["nodes"], result["buffer"]["bytes"] > 1433 * 16) == (0, True)
+    assert (result["fm"]["mean"] == 0) == (method in ("packnet", "piggyback")), "masks of earlier tasks do not change"
+
+
+@pytest.mark.parametrize("selector", ["herding", "k-center", "dslr", "degree", "pagerank", "gradient-norm"])
+def test_selectors_of_other_papers_run(json_of, selector: str) -> None:
+    result = json_of("cora", *QUICK, "--selector", selector, "--per-class", "2")
+    assert (result["selector"], result["buffer"]["nodes"]) == (selector, 12)
+
+
 def test_the_same_seed_gives_bitwise_the_same_numbers(json_of) -> None:
     options = ("cora", "--backbone", "gat", "--split", "seeded", "--seeds", "2", "--epochs", "4", "--selector", "im")
     first = json_of(*options)

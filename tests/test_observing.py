@@ -77,7 +77,12 @@ def test_an_error_in_a_callback_does_not_change_the_learner():
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("replay", {"selector": "im", "per_class": 2, "replay_batch": 3}), ("agem", {"sample": 2}), ("ewc", {})],
+    [
+        ("replay", {"selector": "im", "per_class": 2, "replay_batch": 3}),
+        ("agem", {"sample": 2}),
+        ("ewc", {}),
+        ("si", {}),
+    ],
 )
 @pytest.mark.parametrize("head", ["growing", "per-task"])
 def test_resuming_a_task_gives_the_same_bits(method: str, options: dict[str, Any], head: str):
@@ -201,7 +206,7 @@ def test_training_influence_and_fisher_information_use_the_loss_of_the_method() 
         losses = objective.losses(objective.parameters())
         expected = (logits[nodes].gather(1, task.targets(nodes).unsqueeze(1)).squeeze(1) - 1.0).square()
         torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
-    squared = objective.squared_gradients(objective.parameters())
+    squared = objective.gradient_sums(objective.parameters())
     own = objective.by_name(squared)["convs.0.bias"]
     bias = learner.model.convs[0].bias
     grads = [torch.autograd.grad(loss, bias, retain_graph=True)[0] for loss in expected]

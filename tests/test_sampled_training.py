@@ -134,7 +134,7 @@ def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeyp
     assert len(calls) == (backbone != "mlp")
 
 
-@pytest.mark.parametrize("method", ["finetune", "joint", "ewc", "gem", "agem"])
+@pytest.mark.parametrize("method", ["finetune", "joint", "ewc", "gem", "agem", "mas", "si", "packnet", "piggyback"])
 def test_other_methods_support_sampled_neighbors(method: str) -> None:
     made = Learner("gcn", method, epochs=2, batch_size=8, fanout=(3, 3), backbone_options={"hidden": 4})
     for task in stream():

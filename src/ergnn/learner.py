@@ -131,7 +131,7 @@ class Learner:
             task: number of the task of the nodes; optional with ``head="growing"``.
             graph: graph of the nodes; by default that of the latest task.
         """
-        model, graph = self._ready(graph)
+        model, graph = self._ready(graph, task)
         if not isinstance(nodes, Tensor) or nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
             raise InputError("predict: nodes must be a vector of node ids (a 1-d integer tensor)")
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
@@ -186,7 +186,7 @@ class Learner:
 
     def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
         """Compute the logits ``[n, outputs]`` of nodes of a task with the current model, without dropout."""
-        model, graph = self._ready(graph)
+        model, graph = self._ready(graph, task)
         by_layers = prefers_layers(model, graph, nodes)
         heads = self.heads.heads_of(task, nodes.numel(), self.device)
         step = nodes.numel() if by_layers else CHUNK
@@ -249,7 +249,7 @@ class Learner:
         self.method.load_state_dict(copied(state["method"], self.device))
         self.history = deepcopy(state["history"])
 
-    def _ready(self, graph: Graph | None) -> tuple[nn.Module, Graph]:
+    def _ready(self, graph: Graph | None, task: int | None) -> tuple[nn.Module, Graph]:
         graph = self.graph if graph is None else graph
         if self.model is None:
             raise InputError(NOTHING_YET)
@@ -257,7 +257,8 @@ class Learner:
             raise InputError("this learner has no graph; pass one to predict, or call set_graph")
         if not self.method.reads_edge_weights:
             graph.require_unweighted(f"method {type(self.method).__name__}")
-        return self.model, _on_device(graph, self.device)
+        model = self.model if task is None else self.method.model_for(self.model, task)
+        return model, _on_device(graph, self.device)
 
     def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
         if self.model is None:

@@ -31,9 +31,15 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
         options = {name: value for name, value in options.items() if not _same(value, defaults.get(name, ...))}
     elif options:
         raise InputError(f"option {min(options)!r} requires a method given by name; this method is an instance")
+    kind = METHODS.get(method) if isinstance(method, str) else method
+    if config.head not in kind.supported_heads:
+        name = method if isinstance(method, str) else type(method).__name__
+        raise InputError(
+            f"method {name!r} does not support head {config.head!r}; choose one of: {', '.join(kind.supported_heads)}"
+        )
     backbone = config.backbone
     if backbone == "auto":
-        backbone = (METHODS.get(method) if isinstance(method, str) else method).backbone
+        backbone = kind.backbone
     if isinstance(backbone, str):
         backbone = BACKBONES.resolve(backbone)
         source: Any = BACKBONES.get(backbone)

@@ -68,6 +68,13 @@ class StepHook:
     def skip(self, steps: int) -> None:
         """Advance random choices by ``steps``, the number of steps taken before training was interrupted."""
 
+    def state_dict(self) -> ParamDict:
+        """Tensors, besides parameters, that later steps or the end of the task depend on; saved in checkpoints."""
+        return {}
+
+    def load_state_dict(self, state: ParamDict) -> None:
+        """Restore the value of :meth:`state_dict` after an interruption."""
+
     def before_step(self, params: ParamDict) -> None:
         """Run before the optimizer's step; gradients (``params[…].grad``) may be changed in place."""
 
@@ -86,6 +93,7 @@ class TaskProgress:
             copies them.
         buffers: the model's buffers in use, e.g. running means.
         model: index of the model.
+        hook: the hook of the method, if any.
     """
 
     epoch: int
@@ -94,6 +102,7 @@ class TaskProgress:
     optimizer: torch.optim.Optimizer
     buffers: ParamDict = field(default_factory=dict)
     model: int = 0
+    hook: StepHook | None = None
 
     @property
     def loss(self) -> Tensor:
@@ -116,6 +125,7 @@ class TaskProgress:
                 if value in state
             },
             "buffers": {name: value.clone() for name, value in self.buffers.items()},
+            "hook": {} if self.hook is None else {k: v.clone() for k, v in self.hook.state_dict().items()},
         }
 
     def _part(self, value: Tensor, param: Tensor) -> Tensor:
@@ -236,6 +246,8 @@ def train(
     keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
     if hook is not None:
         hook.skip(start * per_epoch)
+        if resume is not None:
+            hook.load_state_dict({name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()})
     for epoch in range(start, training.epochs):
         total = torch.zeros(len(seeds), device=device)
         batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
@@ -254,7 +266,7 @@ def train(
             if on_epoch is not None:
                 total += loss.detach() / per_epoch
         if on_epoch is not None:
-            on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers()))
+            on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers(), hook=hook))
     _finish(objective, params, training)
 
 

@@ -18,7 +18,8 @@ from ergnn.engine.plain import PlainModel
 from ergnn.engine.rows import RowObjective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
-from ergnn.methods.ewc import EWC, EWCPenalty, LambdaSearch, fisher_diagonal, search_lambda, step_size
+from ergnn.methods.ewc import EWC, LambdaSearch, fisher_diagonal, search_lambda
+from ergnn.methods.importance import QuadraticPenalty, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.testing import check_method, example_stream
@@ -75,7 +76,7 @@ def test_the_implicit_step_minimizes_penalty_plus_distance(seed: int, lam: float
     start = torch.randn(4, generator=generator, dtype=torch.float64)
     value = start.clone().requires_grad_()
     optimizer = torch.optim.SGD([value], lr=lr)
-    EWCPenalty(lam, {"w": fishers.sum(0)}, {"w": (fishers * anchors).sum(0)}).after_step({"w": value}, optimizer)
+    QuadraticPenalty(lam, {"w": fishers.sum(0)}, {"w": (fishers * anchors).sum(0)}).after_step({"w": value}, optimizer)
     moved = value.detach().requires_grad_()
     penalty = 0.5 * lam * (fishers * (moved - anchors) ** 2).sum()
     distance = ((moved - start) ** 2).sum() / (2 * lr)
@@ -177,11 +178,11 @@ def test_the_head_of_a_task_is_penalized_by_that_task_only() -> None:
     learner = Learner("gcn", EWC(1.0), head="per-task", epochs=2)
     tasks = stream()
     learner.observe(tasks[0])
-    first = learner.method.state_dict()["fisher"]
+    first = learner.method.state_dict()["importance"]
     assert {name.partition(".")[0] for name in first} == {"convs", "heads"}
     assert not any(name.startswith("heads.1") for name in first)
     learner.observe(tasks[1])
-    second = learner.method.state_dict()["fisher"]
+    second = learner.method.state_dict()["importance"]
     for name, value in first.items():
         same = torch.equal(second[name], value)
         assert same if name.startswith("heads.0") else not same
@@ -216,7 +217,7 @@ def test_fisher_of_a_sample_equals_that_of_the_sampled_nodes() -> None:
     fishers = []
     for samples in (1, None):
         learner = Learner("gcn", EWC(1.0, samples), epochs=2, backbone_options={"hidden": 4}).observe(task)
-        fishers.append(learner.method.state_dict()["fisher"]["convs.0.bias"])
+        fishers.append(learner.method.state_dict()["importance"]["convs.0.bias"])
     learner = Learner("gcn", "finetune", epochs=2, backbone_options={"hidden": 4}).observe(task)
     objective = make_objective([learner.model], [learner.examples(task.graph, task.train, 0)])  # type: ignore[list-item]
     each = []
@@ -241,7 +242,7 @@ def test_invalid_options_are_refused() -> None:
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc"])
 @pytest.mark.parametrize("head", ["per-task", "growing"])
-def test_squared_gradients_in_chunks_equal_one_backward_pass_per_example(
+def test_gradient_sums_in_chunks_equal_one_backward_pass_per_example(
     backbone: str, head: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = example_stream()
@@ -250,14 +251,14 @@ def test_squared_gradients_in_chunks_equal_one_backward_pass_per_example(
         learner.observe(task)
     objective = make_objective([learner.model], [learner.examples(task.graph, task.train, task.id)])  # type: ignore[list-item]
     params, made = objective.parameters(), []
-    expected = Objective.squared_gradients(objective, params)
+    expected = Objective.gradient_sums(objective, params)
     size = sum(value.numel() for value in params.values())
     monkeypatch.setattr("ergnn.engine.objective.PER_EXAMPLE_ENTRIES", 5 * size)
     start = FieldObjective.__init__
     monkeypatch.setattr(
         FieldObjective, "__init__", lambda self, models, *rest: made.append(len(models)) or start(self, models, *rest)
     )
-    found = objective.squared_gradients(params)
+    found = objective.gradient_sums(params)
     assert made == [5, 5, 2], "12 examples in chunks of at most 5"
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-8)

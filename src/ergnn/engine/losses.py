@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ MASKED = -1e9
 """Score of an output that a head does not have (heads of different widths are padded)."""
 
 ParamDict = dict[str, Tensor]
+Entry = Callable[[Tensor], Tensor]
 
 
 class Objective(ABC):
@@ -69,15 +71,20 @@ class Objective(ABC):
         """Return the model's buffers, e.g. running means, which training changes in place (not copies)."""
         return {}
 
-    def squared_gradients(self, params: ParamDict) -> ParamDict:
-        """Compute ``Σ_i (∇ℓ_i)²``, the sum of squared per-example gradients (evaluation mode, without weights)."""
+    def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
+        """Compute ``Σ_i (∇ℓ_i)²``, the sum of squared per-example gradients (evaluation mode, without weights).
+
+        Args:
+            entry: function applied to each entry instead of the square, e.g. :func:`torch.abs`; it must be
+                multiplicative, ``entry(ab) = entry(a) entry(b)``.
+        """
         losses, pull = vjp(self.losses, params)[:2]
         total = {name: torch.zeros_like(value) for name, value in params.items()}
         for i in range(losses.numel()):
             one = torch.zeros_like(losses)
             one[i] = 1.0
             for name, value in pull(one)[0].items():
-                total[name] += value.square()
+                total[name] += entry(value)
         return total
 
     @property

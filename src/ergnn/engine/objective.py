@@ -17,7 +17,7 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
 from ergnn.engine.inference import layerwise_embed, prefers_layers
-from ergnn.engine.losses import MASKED, Objective, ParamDict, head_positions
+from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
 from ergnn.engine.plain import PlainObjective
 from ergnn.engine.rows import RowObjective, is_rowwise
 from ergnn.errors import InputError
@@ -167,7 +167,7 @@ class FieldObjective(Objective):
             return RowObjective(self, self._single_model, part)
         return FieldObjective([self._single_model], [part], self.heads)
 
-    def squared_gradients(self, params: ParamDict) -> ParamDict:
+    def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
         """Compute ``Σ_i (∇ℓ_i)²`` for chunks of examples, each as a stacked model with a copy of the parameters."""
         size = sum(value.numel() for value in params.values())
         total = {name: torch.zeros_like(value) for name, value in params.items()}
@@ -183,7 +183,7 @@ class FieldObjective(Objective):
             grads = torch.autograd.grad(loss, list(copies.values()), allow_unused=True)
             for name, grad in zip(copies, grads, strict=True):
                 if grad is not None:
-                    total[name] += grad.view(len(alone), *total[name].shape).square().sum(0)
+                    total[name] += entry(grad.view(len(alone), *total[name].shape)).sum(0)
         return total
 
     def _layers(self) -> list[tuple[str, list[nn.Module]]]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ergnn.engine.dropout_stream import DropoutStream
-from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.losses import Entry, Objective, ParamDict
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 
@@ -69,7 +69,7 @@ class RowObjective(Objective):
             h = h if offsets is None else h + offsets[i]
         return h, inputs
 
-    def squared_gradients(self, params: ParamDict) -> ParamDict:
+    def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
         """Compute ``Σ_i (∇ℓ_i)²``: the gradient of ``W`` for one example is ``a δᵀ``, and its square ``a² (δ²)ᵀ``."""
         names = [*(f"convs.{i}" for i in range(len(self.model.convs))), "head"]
         fixed = {name: value.detach() for name, value in params.items()}
@@ -79,6 +79,6 @@ class RowObjective(Objective):
         loss = self.loss(logits).sum()
         total = {}
         for name, a, delta in zip(names, inputs, torch.autograd.grad(loss, offsets), strict=True):
-            total[f"{name}.weight"] = (a.detach().square().T @ delta.square()).unsqueeze(0)
-            total[f"{name}.bias"] = delta.square().sum(0, keepdim=True)
+            total[f"{name}.weight"] = (entry(a.detach()).T @ entry(delta)).unsqueeze(0)
+            total[f"{name}.bias"] = entry(delta).sum(0, keepdim=True)
         return {name: total[name] for name in params}

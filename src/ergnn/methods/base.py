@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ergnn.config import HEADS
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, ParamDict
@@ -74,6 +75,7 @@ class Method(ABC):
         trains: whether parameters are trained; if not, the method provides :meth:`scores`.
         reads_edge_weights: whether edge weights are used; if not, graphs with edge weights are refused.
         backbone: name of the default backbone.
+        supported_heads: the kinds of heads that the method works with.
         buffer: the experience buffer of methods that remember nodes.
     """
 
@@ -82,6 +84,7 @@ class Method(ABC):
     trains: bool = True
     reads_edge_weights: bool = False
     backbone: str = "gat"
+    supported_heads: tuple[str, ...] = HEADS
     buffer: ExperienceBuffer | None = None
 
     @property
@@ -154,6 +157,10 @@ class Method(ABC):
         ``task`` is the number of the nodes' task, or None if it is unknown (growing heads only).
         """
         return learner.logits(graph, nodes, task or 0)
+
+    def model_for(self, model: nn.Module, task: int) -> nn.Module:
+        """Return the model that scores nodes of a known task (given by number); by default the learner's model."""
+        return model
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of remembered nodes; by default those in the buffer."""

@@ -1,0 +1,64 @@
+"""Base class of methods that use a part of the weights for each task, by a mask per task."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from ergnn.data.stream import Task
+from ergnn.engine.losses import ParamDict
+from ergnn.errors import InputError
+from ergnn.methods.base import LearnerView, Method
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
+
+
+class MaskMethod(Method):
+    """Predicts with the weights of a task's mask, so that the task of a node must be known.
+
+    Masks apply to the weights (parameters with two or more dimensions) that tasks share: those of the hidden layers,
+    and of a shared output layer. Shared biases are learned in the first task only. Output layers per task are not
+    masked.
+    """
+
+    supported_heads = ("shared", "per-task")
+
+    @abstractmethod
+    def mask(self, task: int) -> dict[str, Tensor]:
+        """Name → boolean mask of the weights that a learned task uses; weights without a mask are all used."""
+
+    def model_for(self, model: nn.Module, task: int) -> nn.Module:
+        masks = self.mask(task)
+        if not masks:
+            return model
+        masked = deepcopy(model)
+        with torch.no_grad():
+            for name, mask in masks.items():
+                value = masked.get_parameter(name)
+                value.copy_(torch.where(mask.to(value.device), value, 0.0))
+        return masked
+
+    def examples(self, learner: LearnerView, task: Task) -> Examples:
+        if not shared_parameters(learner)[0]:
+            raise InputError(
+                f"backbone {learner.backbone!r} has no weights that tasks share with head='per-task'; "
+                "use head='shared' or a backbone with hidden layers"
+            )
+        own = learner.examples(task.graph, task.train, task.id)
+        return own.weighted(1.0 / len(own))
+
+
+def shared_parameters(learner: LearnerView) -> tuple[ParamDict, ParamDict]:
+    """The weights that tasks share, and the biases, by name."""
+    assert learner.model is not None
+    own_heads = learner.heads.kind == "per-task" and isinstance(learner.model, Backbone)
+    shared = {
+        name: value.detach()
+        for name, value in learner.model.named_parameters()
+        if not (own_heads and name.startswith("heads."))
+    }
+    weights = {name: value for name, value in shared.items() if value.dim() >= 2}
+    return weights, {name: value for name, value in shared.items() if name not in weights}

@@ -1,0 +1,32 @@
+"""Herding: nodes whose mean follows the class mean."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ergnn.replay.selectors import SELECTORS
+from ergnn.replay.selectors.greedy import GreedySelector, Values
+
+
+@SELECTORS.register("herding", help="the mean of the chosen nodes stays closest to the class mean (iCaRL)")
+class Herding(GreedySelector):
+    """Herding (Welling, 2009) as in iCaRL (Rebuffi et al., 2017).
+
+    The k-th node of a class is ``argmin_v ‖μ − 1/k (h_v + Σ_{j<k} h_{v_j})‖`` with the class mean μ of the vectors h,
+    so that the first is the node nearest to μ. iCaRL scales h to length 1 (``normalize``).
+
+    Args:
+        space: ``feature`` or ``embedding``.
+        normalize: divide each vector by its length first.
+    """
+
+    def values(self, vectors: Tensor) -> Values:
+        mean, total = vectors.mean(0), torch.zeros_like(vectors[0])
+
+        def value(chosen: list[int]) -> Tensor:
+            nonlocal total
+            total = total + vectors[chosen[-1]] if chosen else total
+            return -(mean - (vectors + total) / (len(chosen) + 1)).norm(dim=1)
+
+        return value

@@ -1,0 +1,118 @@
+"""TWP: attention and its importance by dense matrices, the norm of the gradient by double backward, and its limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv
+
+from ergnn.data import Task
+from ergnn.errors import InputError
+from ergnn.learner import Learner
+from ergnn.methods.twp import TWP
+from ergnn.nn.backbones import Backbone
+from ergnn.testing import example_stream
+from methods.plain_loop import (
+    EPOCHS,
+    LR,
+    PlainGCN,
+    assert_equal_bits,
+    assert_same_parameters,
+    learned,
+    make_learner,
+    make_tasks,
+)
+
+WEIGHT = {"gcn": "lin.weight", "sage": "lin_l.weight", "gin": "nn.0.weight"}
+
+
+def dense_attention(name: str, layer: nn.Module, h: Tensor, linked: Tensor) -> Tensor:
+    """``[target, source, heads]``: softmax over the sources of each target."""
+    if isinstance(layer, GATConv):
+        z = layer.lin(h).view(h.size(0), layer.heads, -1)
+        to, of = (z * layer.att_dst).sum(-1), (z * layer.att_src).sum(-1)
+        scores = F.leaky_relu(to.unsqueeze(1) + of.unsqueeze(0), 0.2)
+    else:
+        z = h @ layer.get_parameter(WEIGHT[name]).T
+        scores = F.leaky_relu(torch.tanh(z) @ z.T, 0.2).unsqueeze(-1)
+    return scores.masked_fill(~linked.unsqueeze(-1), -torch.inf).softmax(1)
+
+
+def dense_topology(name: str, model: Backbone, task: Task) -> Tensor:
+    n = task.graph.num_nodes
+    linked = torch.eye(n, dtype=torch.bool)
+    linked[task.graph.edge_index[1], task.graph.edge_index[0]] = True
+    h, total = task.graph.dense_x(), torch.zeros(())
+    for layer in model.convs:
+        total = total + dense_attention(name, layer, h, linked)[task.train].square().sum()
+        h = model.activation(layer(h, task.graph.edge_index))
+    total = total + dense_attention(name, model.heads[-1], h, linked)[task.train].square().sum()
+    return total / task.train.numel()
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin"])
+def test_the_importance_of_the_topology_is_the_squared_slope_of_the_attention(name: str) -> None:
+    tasks = example_stream()  # with self-loops and isolated nodes
+    learner = Learner(name, TWP(lam_loss=0.0, lam_topology=1.0), epochs=3, lr=0.01)
+    for i, task in enumerate(tasks[:2]):
+        before = dict(learner.method.state_dict()["importance"]) if i else {}
+        learner.observe(task)
+        assert isinstance(learner.model, Backbone)
+        params = dict(learner.model.named_parameters())
+        slopes = torch.autograd.grad(
+            dense_topology(name, learner.model.eval(), task), list(params.values()), materialize_grads=True
+        )
+        found = learner.method.state_dict()["importance"]
+        assert {key.partition(".")[0] for key in found} == {"convs", "heads"}
+        assert max(float(slope.abs().max()) for slope in slopes) > 1e-3
+        for key, slope in zip(params, slopes, strict=True):
+            torch.testing.assert_close(found[key], before.get(key, 0.0) + slope.square(), rtol=2e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("head", ["per-task", "growing"])
+def test_without_the_topology_it_is_ewc_bit_for_bit(head: str) -> None:
+    tasks = make_tasks()
+    one = learned("twp", head, tasks, lam_loss=4.0, lam_topology=0.0)
+    assert_equal_bits(one, learned("ewc", head, tasks, lam=8.0))  # powers of 2 multiply exactly
+
+
+def test_the_norm_of_the_gradient_is_minimized_too() -> None:
+    beta, tasks = 0.2, make_tasks()
+    task = tasks[0]
+    learner = make_learner("twp", "shared", beta=beta, weight_decay=0.0).observe(task)
+    model = PlainGCN(tasks, "shared")
+    params = list(model.parameters())
+    for _ in range(EPOCHS):
+        loss = F.cross_entropy(model.scores(task, 0)[task.train], model.targets(task, task.train))
+        slopes = torch.autograd.grad(loss, params, create_graph=True)
+        total = loss + beta * sum(slope.abs().sum() for slope in slopes)
+        with torch.no_grad():
+            for value, grad in zip(params, torch.autograd.grad(total, params), strict=True):
+                value -= LR * grad
+    assert_same_parameters(learner, model)
+    free = make_learner("twp", "shared", weight_decay=0.0).observe(task)
+    assert_equal_bits(free, make_learner("finetune", "shared", weight_decay=0.0).observe(task))
+
+
+@pytest.mark.parametrize("options", [{"lam_loss": 1e12}, {"lam_loss": 1e12, "beta": 0.1}], ids=str)
+def test_an_infinite_penalty_freezes_the_network(options: dict[str, Any]) -> None:
+    tasks = make_tasks()
+    learner = make_learner("twp", "shared", weight_decay=0.0, **options).observe(tasks[0])
+    before = learner.logits(tasks[0].graph, tasks[0].train, 0)
+    learner.observe(tasks[1])
+    assert float((learner.logits(tasks[0].graph, tasks[0].train, 0) - before).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "sgc"])
+def test_backbones_without_weights_over_neighbors_are_refused(backbone: str) -> None:
+    with pytest.raises(InputError, match=f"twp needs weights in layers over neighbors, .* not '{backbone}'"):
+        Learner(backbone, "twp").observe(make_tasks()[0])
+
+
+def test_invalid_options_are_refused() -> None:
+    with pytest.raises(InputError, match="lam_topology is -1"):
+        TWP(lam_topology=-1.0)

@@ -1,0 +1,162 @@
+"""Herding, k-center, DSLR, degree, PageRank and gradient norm against their definitions, as loops."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import networkx
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.errors import InputError
+from ergnn.replay import SELECTORS, SelectionContext
+from ergnn.testing import example_context
+from ergnn.testing.examples import in_graph
+
+
+def embeddings(context: SelectionContext, c: int) -> dict[int, Tensor]:
+    """Node → embedding, of the candidates of a class, by the model on the whole graph."""
+    with torch.no_grad():
+        h = context.model.eval().embed(context.graph.dense_x(), context.graph.edge_index).double()  # type: ignore[operator]
+    return {v: h[v] for v in context.nodes.tolist() if int(context.graph.y[v]) == c}
+
+
+def chosen_of(context: SelectionContext, name: str, **options: object) -> dict[int, list[int]]:
+    """Class → its chosen nodes in order of choice."""
+    nodes = SELECTORS.create(name, **options).select(context).nodes.tolist()
+    e = context.per_class
+    return {c: nodes[i * e : (i + 1) * e] for i, c in enumerate(context.task.classes)}
+
+
+def greedy(h: dict[int, Tensor], count: int, value: Callable[[list[int], int], float]) -> list[int]:
+    chosen: list[int] = []
+    for _ in range(count):
+        chosen.append(max((v for v in h if v not in chosen), key=lambda v: value(chosen, v)))
+    return chosen
+
+
+@pytest.mark.parametrize("head", ["per-task", "growing"])
+def test_herding_takes_the_node_that_moves_the_mean_closest_to_the_class_mean(head: str) -> None:
+    context = example_context(per_class=4, head=head)
+    for c, chosen in chosen_of(context, "herding").items():
+        h = embeddings(context, c)
+        mean = torch.stack(list(h.values())).mean(0)
+
+        def value(before: list[int], v: int, h: dict[int, Tensor] = h, mean: Tensor = mean) -> float:
+            return -float((mean - torch.stack([h[u] for u in [*before, v]]).mean(0)).norm())
+
+        assert chosen == greedy(h, 4, value)
+        assert chosen[0] == min(h, key=lambda v: float((h[v] - mean).norm())), "the first is the nearest to the mean"
+    assert torch.equal(
+        SELECTORS.create("herding").select(replace(context, per_class=1)).nodes,
+        SELECTORS.create("mf*").select(replace(context, per_class=1)).nodes,
+    )
+
+
+def test_k_center_takes_the_farthest_node_and_is_within_twice_the_best_radius() -> None:
+    context = example_context(per_class=3)
+    for c, chosen in chosen_of(context, "k-center").items():
+        h = embeddings(context, c)
+        mean = torch.stack(list(h.values())).mean(0)
+
+        def value(before: list[int], v: int, h: dict[int, Tensor] = h, mean: Tensor = mean) -> float:
+            return min((float((h[v] - h[u]).norm()) for u in before), default=-float((h[v] - mean).norm()))
+
+        def radius(centers: tuple[int, ...], h: dict[int, Tensor] = h) -> float:
+            return max(min(float((h[v] - h[u]).norm()) for u in centers) for v in h)
+
+        assert chosen == greedy(h, 3, value)
+        assert radius(tuple(chosen)) <= 2 * min(radius(each) for each in itertools.combinations(h, 3))
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.6, 1.0])
+def test_dslr_takes_the_node_that_covers_most_of_what_is_not_covered(ratio: float) -> None:
+    context = example_context(per_class=2)
+    options = {"ratio": ratio, "space": "feature"}
+    for c, chosen in chosen_of(context, "dslr", **options).items():
+        nodes = [v for v in context.nodes.tolist() if int(context.graph.y[v]) == c]
+        x = {v: context.graph.x[v].double() for v in nodes}
+        distances = [float((x[u] - x[v]).norm()) for u, v in itertools.permutations(nodes, 2)]
+        d = ratio * sum(distances) / len(distances)
+        cover = {v: {u for u in nodes if float((x[u] - x[v]).norm()) < d} for v in nodes}
+        covered: set[int] = set()
+        for v in chosen:
+            assert len(cover[v] - covered) == max(
+                len(cover[u] - covered) for u in nodes if u not in chosen[:1] or u == v
+            )
+            covered |= cover[v]
+        if ratio == 1.0:
+            best = max(len(cover[a] | cover[b]) for a, b in itertools.combinations(nodes, 2))
+            assert len(covered) >= (1 - 1 / 2.718281828) * best, "the bound of greedy set cover"
+            assert len(covered) > 2
+
+
+def test_degree_counts_neighbors_without_self_loops() -> None:
+    context = example_context()
+    edges = [(u, v) for u, v in context.graph.edge_index.T.tolist() if u != v]
+    score = SELECTORS.create("degree").score(context)
+    assert score.tolist() == [sum(v == node for _, v in edges) for node in context.nodes.tolist()]
+    assert len(set(score.tolist())) > 2
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.5, 0.85])
+def test_pagerank_is_that_of_networkx(damping: float) -> None:
+    """In a directed graph with self-loops, and nodes without outgoing edges."""
+    context = example_context()
+    keep = torch.rand(context.graph.num_edges, generator=torch.Generator().manual_seed(1)) < 0.6
+    context = in_graph(context, replace(context.graph, edge_index=context.graph.edge_index[:, keep]))
+    reference = networkx.DiGraph()
+    reference.add_nodes_from(range(context.graph.num_nodes))
+    reference.add_edges_from(context.graph.edge_index.T.tolist())
+    assert any(degree == 0 for _, degree in reference.out_degree())
+    expected = networkx.pagerank(reference, alpha=damping, tol=1e-14, max_iter=1000)
+    score = SELECTORS.create("pagerank", damping=damping).score(context) / context.graph.num_nodes
+    assert score.tolist() == pytest.approx([expected[v] for v in context.nodes.tolist()], abs=1e-9)
+
+
+def test_gradient_norm_is_that_of_each_node_s_loss() -> None:
+    context = example_context()
+    graph, head = context.graph, context.task.id
+    logits = context.model.eval()(graph.dense_x(), graph.edge_index, head)
+    targets = context.task.targets(context.nodes)
+    expected = []
+    for v, target in zip(context.nodes.tolist(), targets.tolist(), strict=True):
+        loss = F.cross_entropy(logits[v : v + 1], torch.tensor([target]))
+        parts = torch.autograd.grad(loss, list(context.model.parameters()), retain_graph=True, allow_unused=True)
+        expected.append(float(torch.cat([part.flatten() for part in parts if part is not None]).norm()))
+    assert SELECTORS.create("gradient-norm").score(context).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["herding", "k-center", "dslr"])
+def test_a_class_with_fewer_than_e_nodes_gives_all_of_them(name: str) -> None:
+    context = example_context(per_class=100)
+    chosen = SELECTORS.create(name).select(context).nodes
+    assert sorted(chosen.tolist()) == sorted(context.nodes.tolist())
+
+
+@pytest.mark.parametrize("name", ["herding", "k-center", "dslr"])
+def test_scores_are_the_values_of_first_choices(name: str) -> None:
+    context = example_context()
+    selector = SELECTORS.create(name)
+    scores = dict(zip(context.nodes.tolist(), selector.score(context).tolist(), strict=True))
+    selection = selector.select(context)
+    for v, score in zip(selection.nodes.tolist(), selection.scores.tolist(), strict=True):
+        same_class = [scores[u] for u in scores if context.graph.y[u] == context.graph.y[v]]
+        assert score == pytest.approx(max(same_class))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("dslr", {"ratio": 0.0}, "ratio is 0.0; it must be above 0"),
+        ("pagerank", {"damping": 1.0}, "damping is 1.0; it must be 0 or more and below 1"),
+        ("herding", {"space": "edges"}, "unknown space 'edges'"),
+    ],
+)
+def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        SELECTORS.create(name, **options)
