@@ -94,6 +94,7 @@ def test_the_command_runs_its_quick_table(tmp_path: Path) -> None:
     assert (tmp_path / "class-incremental.md").exists()
 
 
+@pytest.mark.slow
 def test_the_script_computes_accuracies_and_skips_finished_runs(tmp_path: Path) -> None:
     out = tmp_path / "table.jsonl"
     line = [sys.executable, "-W", "ignore", EXAMPLES / "table.py", "--datasets", "cora", "--rows", "analytic"]

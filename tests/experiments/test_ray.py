@@ -87,6 +87,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return rows_of(path)
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_store_if_a_worker_is_killed(tmp_path: Path, here: dict[str, dict[str, Any]]) -> None:
     path = str(tmp_path / "runs.sqlite")
     killer = Killer()

@@ -92,6 +92,7 @@ def kill_and_go_on(scene: Scene, root: Path, epoch: int) -> None:
     assert sorted(path.name for path in (root / "spool").rglob("*")) == [".lock", "00000001", "job.json"]
 
 
+@pytest.mark.slow
 def test_killed_once_the_update_was_accepted(scene: Scene, tmp_path: Path) -> None:
     kill_and_go_on(scene, tmp_path / "learner", 0)
 
@@ -139,6 +140,7 @@ def test_a_writer_that_dies_is_started_again(scene: Scene, tmp_path: Path) -> No
     assert rows(root) == scene.after
 
 
+@pytest.mark.slow
 def test_a_writer_that_always_dies_leaves_the_folder_as_it_was(scene: Scene, tmp_path: Path) -> None:
     """A method that ends its process in training: the update is dropped, and the next one can come."""
     root, plugin = tmp_path / "learner", tmp_path / "deadly.py"

@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def browser(server: Server) -> Iterator[Browser]:
     browser = Browser()
-    browser.open(server.url + "/")
+    open_page(browser, server)
     yield browser
     browser.close()
 
@@ -47,6 +47,11 @@ def wait_for(browser: Browser, expression: str) -> None:
     while not browser.evaluate(expression):
         assert time.monotonic() < end, browser.evaluate("document.body.innerText")
         time.sleep(0.05)
+
+
+def open_page(browser: Browser, server: Server) -> None:
+    browser.open(server.url + "/")
+    wait_for(browser, "document.readyState === 'complete' && document.getElementById('node') !== null")
 
 
 def press(browser: Browser, key: str, **more: object) -> None:
@@ -61,7 +66,7 @@ def test_the_page_fits_and_loads_nothing_from_elsewhere(
 ) -> None:
     browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
-    browser.open(server.url + "/")
+    open_page(browser, server)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert all(url.startswith((server.url, "data:")) for url in browser.requests())
     browser.evaluate("document.getElementById('node').value = 'n3'; document.getElementById('ask').requestSubmit()")
@@ -83,7 +88,7 @@ def test_the_page_fits_and_loads_nothing_from_elsewhere(
 
 def test_with_the_keyboard_alone(browser: Browser, server: Server) -> None:
     """Tab leads to the box, text and Enter ask, an unknown node is told, Tab leads to the buttons and Enter works."""
-    browser.open(server.url + "/")
+    open_page(browser, server)
     focus = "document.activeElement.id || document.activeElement.className"
     for _ in range(40):
         press(browser, "Tab", windowsVirtualKeyCode=9)
@@ -113,7 +118,7 @@ def test_with_the_keyboard_alone(browser: Browser, server: Server) -> None:
 
 
 def test_a_new_version_is_shown_without_a_reload_by_hand(browser: Browser, server: Server, tmp_path: Path) -> None:
-    browser.open(server.url + "/")
+    open_page(browser, server)
     browser.evaluate("document.getElementById('node').focus()")
     root = Path(server.log.name.removesuffix(".log"))
     LearnerFolder(root).observe(read_nodes(root.parent / "fifth_nodes.csv"))
