@@ -305,7 +305,7 @@ def test_evaluate_forget_rollback_and_export(root: str, tmp_path: Path, capsys: 
         (["observe", "{root}", "--graph", "g.npz", "--nodes", "x.csv"], "--graph is one file"),
         (["observe", "{root}", "--nodes", "missing.csv"], "missing.csv"),
         (["predict", "{root}", "--nodes", "missing.csv"], "missing.csv"),
-        (["evaluate", "{root}/nowhere"], "there is no such folder"),
+        (["evaluate", "{root}/nowhere"], "no such folder"),
         (["evaluate", "{root}", "--threads", "0"], "threads is 0"),
         (["init", "{root}"], "not an empty folder"),
         (["init", "{root}2", "--num-features", "0"], "num_features is 0"),

@@ -66,7 +66,7 @@ def test_one_writer_at_a_time_and_readers_meanwhile(folder: LearnerFolder) -> No
 
 
 def test_a_folder_must_be_one(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match="there is no such folder"):
+    with pytest.raises(FolderError, match="no such folder"):
         LearnerFolder(tmp_path / "nowhere")
     with pytest.raises(FolderError, match="holds no learner"):
         LearnerFolder(tmp_path)

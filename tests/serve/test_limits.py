@@ -148,7 +148,7 @@ def test_a_short_token_and_no_folder(root: Path, tmp_path: Path, capsys: Any, mo
     assert "the token has 5 characters; at least 16 are needed" in capsys.readouterr().err
     monkeypatch.delenv("ERGNN_TOKEN")
     assert main(["serve", str(tmp_path / "none")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "no such folder" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 

@@ -155,7 +155,7 @@ def database_path(root: Path) -> Path:
         raise FolderError(f"{root}: is a file; a folder that `ergnn init` made is needed")
     if not root.is_dir():
         hint = f"`ergnn init {shlex.quote(str(root))}` makes a learner there"
-        raise FolderError(f"{root}: there is no such folder; {hint}")
+        raise FolderError(f"{root}: no such folder; {hint}")
     if not os.path.lexists(path):
         if (root / "segments").is_dir() and (root / "versions").is_dir():
             raise FolderError(
@@ -237,7 +237,7 @@ def created(root: Path) -> Iterator[sqlite3.Connection]:
     """A new database, which exists once the block ends without an error; else the folder is as it was before."""
     existed, beside = root.exists(), root / f"{FILE}.new"
     if existed and (not root.is_dir() or any(not path.name.startswith(beside.name) for path in root.iterdir())):
-        raise FolderError(f"{root}: is there already, and is not an empty folder")
+        raise FolderError(f"{root}: already exists and is not an empty folder")
     try:
         with wrap_errors(root):
             root.mkdir(parents=True, exist_ok=True)

@@ -198,7 +198,7 @@ class NetworkLearner:
         return packed
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
-        """Store weights, the method's tensors and what is remembered with a version that is there already."""
+        """Store weights, the method's tensors and what is remembered with an existing version."""
         model, tensors = self.learner.model, dict[str, Tensor]()
         weights = {} if model is None else {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
         put_blob(connection, version, "weights", save(weights, {"format": "pt"}))

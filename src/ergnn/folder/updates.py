@@ -130,7 +130,7 @@ def _check_known(graph: StoredGraph, nodes: NodeTable, known: Array, features: A
 
 
 def _edges(graph: StoredGraph, directed: bool, ids: list[str], table: EdgeTable | None) -> Array:
-    """New edges as ``[2, m]`` node numbers: both ways unless directed, none twice, none that is there already."""
+    """New edges as ``[2, m]`` node numbers: both ways unless directed, none twice, none that exists already."""
     if table is None or not len(table):
         return np.empty((2, 0), np.int64)
     number = {name: graph.next_node + i for i, name in enumerate(ids)}
