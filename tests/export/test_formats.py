@@ -100,7 +100,8 @@ def check_onnx(folder: LearnerFolder, out: Path) -> None:
     for graph in (own, other_graph(own, 333)):
         found = run_onnx(path, graph)
         with torch.no_grad():
-            torch.testing.assert_close(found, module(graph.x, graph.edge_index), atol=1e-5, rtol=0)
+            logits = module(graph.x, graph.edge_index)
+        torch.testing.assert_close(found, logits, atol=1e-5, rtol=1e-6)  # logits near 30 are rounded
         names, probabilities = expected(folder, graph)
         columns = [module.classes.index(name) for name in names]
         torch.testing.assert_close(torch.softmax(found, 1)[:, columns], probabilities, atol=1e-5, rtol=0)
