@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ergnn.folder import LearnerFolder, Settings
+from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import load_version
 from folder.growing import edges_of, make_updates, nodes_of, quick, x_of
 from serve.running import SECONDS
@@ -157,3 +158,21 @@ def wait_for(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_figures_are_absent_until_they_are_computed() -> None:
+    """A zero before the first inspection would look like a forgotten memory or a perfect calibration."""
+    metrics = Metrics()
+    assert b"ergnn_remembered_nodes" not in metrics.text()
+    found: dict[str, Any] = {
+        "graph": {"nodes": 3, "edges": 2, "labeled": 1, "features": None},
+        "buffer": [1, 2],
+        "per_class": [],
+        "watch": {"drift": None, "calibration": {"ece": 0.25}, "unknown": None},
+        "updates": [],
+    }
+    metrics.show(found)
+    assert b"ergnn_remembered_nodes 2.0" in metrics.text()
+    assert b"ergnn_calibration_error 0.25" in metrics.text()
+    metrics.show(found | {"watch": {"drift": None, "calibration": None, "unknown": None}})
+    assert b"ergnn_calibration_error" not in metrics.text()

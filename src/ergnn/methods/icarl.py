@@ -18,26 +18,9 @@ from ergnn.methods.base import LearnerView
 from ergnn.methods.memory import MemoryMethod, Scarce
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import ReplayMode
-from ergnn.replay.selectors import Selection
 
 ABSENT = -1.0
 """Target of an output that is not part of an example's loss."""
-
-
-def herding_order(embeddings: Tensor, count: int) -> Tensor:
-    """Return the positions of ``count`` rows whose running mean stays closest to the mean of all rows (Welling, 2009).
-
-    Row k minimizes ``‖μ − (φ_k + Σ_{j<k} φ_j) / k‖`` among the remaining rows; the first is the nearest to the mean.
-    """
-    mean, total = embeddings.mean(0), torch.zeros_like(embeddings[0])
-    left = torch.ones(embeddings.size(0), dtype=torch.bool, device=embeddings.device)
-    chosen: list[int] = []
-    for k in range(1, min(count, embeddings.size(0)) + 1):
-        distance = (mean - (total + embeddings) / k).norm(dim=1)
-        chosen.append(int(torch.where(left, distance, torch.inf).argmin()))
-        left[chosen[-1]] = False
-        total = total + embeddings[chosen[-1]]
-    return torch.tensor(chosen, dtype=torch.long, device=embeddings.device)
 
 
 @METHODS.register("icarl", help="herded exemplars, distillation, and the nearest mean of exemplars (iCaRL)")
@@ -61,7 +44,7 @@ class ICaRL(MemoryMethod):
         budget_bytes: int | None = None,
         scarce: Scarce = "error",
     ) -> None:
-        super().__init__("random", per_class, None, replay, hops, budget_nodes, budget_bytes, scarce)
+        super().__init__("herding", per_class, {"normalize": True}, replay, hops, budget_nodes, budget_bytes, scarce)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         parts, heads, device = self.parts(learner, task), learner.heads, learner.device
@@ -86,16 +69,6 @@ class ICaRL(MemoryMethod):
             soft = F.one_hot(targets, logits.size(1)).to(logits.dtype)
         terms = F.binary_cross_entropy_with_logits(logits, soft.clamp(min=0.0), reduction="none")
         return torch.where(soft == ABSENT, 0.0, terms).sum(1)
-
-    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
-        context = learner.selection_context(task, trained_on, self.per_class, False)
-        shuffled = torch.randperm(len(task.train), generator=context.generator()).to(task.train.device)  # breaks ties
-        nodes = task.train[shuffled]
-        phi, labels = F.normalize(context.embed(nodes), dim=1), task.graph.y[nodes]
-        members = [(labels == c).nonzero().flatten() for c in task.classes]
-        chosen = [each[herding_order(phi[each], self.per_class)] for each in members]
-        scores = torch.cat([-torch.arange(each.numel(), dtype=torch.float32) for each in chosen])
-        return Selection(nodes[torch.cat(chosen)], scores)
 
     def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
         """Return ``−‖φ_v − μ_c‖²`` at the output of each class with exemplars."""

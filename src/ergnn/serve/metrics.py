@@ -72,7 +72,7 @@ class Metrics:
         self.waiting = Gauge("updates_waiting", "updates that are not finished", **into)
         self.learning = Counter("learning_seconds", "time that the writer worked", **into)
         self.live = Gauge("live", "nodes of requests since the version answers; see docs/watch.md", ("what",), **into)
-        self.figures = {name: Gauge(name, text, labels, **into) for name, (text, labels) in FIGURES.items()}
+        self.figures = CollectorRegistry()
 
     @contextmanager
     def request(self, scope: Any, state: dict[str, Any]) -> Iterator[None]:
@@ -86,12 +86,14 @@ class Metrics:
         self.seconds.labels(path).observe(perf_counter() - start)
 
     def show(self, found: dict[str, Any]) -> None:
-        """Replace the figures of the version by those of another one."""
-        for gauge in self.figures.values():
-            gauge.clear()
+        """Replace the figures of the version by those of another one; a figure that it does not have is absent."""
+        registry, gauges = CollectorRegistry(), dict[str, Gauge]()
         for name, labels, value in figures(found):
-            gauge = self.figures[name]
-            (gauge.labels(*labels) if labels else gauge).set(value)
+            text, keys = FIGURES[name]
+            if name not in gauges:
+                gauges[name] = Gauge(name, text, keys, registry=registry, namespace="ergnn")
+            (gauges[name].labels(*labels) if labels else gauges[name]).set(value)
+        self.figures = registry
 
     def show_live(self, summary: dict[str, Any]) -> None:
         """Show what was found of the nodes of requests: new and unknown ones, windows tested for drift, and alarms."""
@@ -99,4 +101,4 @@ class Metrics:
             self.live.labels(what).set(summary[what])
 
     def text(self) -> bytes:
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + generate_latest(self.figures)
