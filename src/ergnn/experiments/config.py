@@ -28,6 +28,7 @@ either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 INPUTS = ("features", "deepwalk", "node2vec")
 SPLITS = ("auto", "public", "seeded")
 DENOMINATORS = ("M-1", "M")
+SCORES = ("test", "val")
 
 
 @dataclass(frozen=True, init=False)
@@ -52,6 +53,8 @@ class RunConfig:
         classes_per_task: classes per task; by default the data set's.
         input: input of the network: features, or embeddings of random walks on the graph so far: deepwalk or node2vec.
         denominator: denominator of the forgetting mean, M-1 or M.
+        first_tasks: learn only the first N tasks of the stream; by default all.
+        score: nodes to score on: test, or val to choose settings.
         dataset_options: options of the data set, e.g. tasks=10 for permuted-mnist.
         input_options: options of the random walks, e.g. walks=80.
         settings: settings of the learner by name, as returned by :meth:`LearnerConfig.settings`.
@@ -69,6 +72,8 @@ class RunConfig:
     classes_per_task: int | None = None
     input: str = "features"
     denominator: str = "M-1"
+    first_tasks: int | None = None
+    score: str = "test"
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     input_options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -128,14 +133,17 @@ class RunConfig:
             ("leftover", LEFTOVERS),
             ("input", INPUTS),
             ("denominator", DENOMINATORS),
+            ("score", SCORES),
             ("edges", (*EDGES, None)),
         ):
             if getattr(self, name) not in choices:
                 check_choice(name, getattr(self, name), tuple(choice for choice in choices if choice))
         if "/" not in self.split:  # fractions are parsed later, with the data
             check_choice("split", self.split, SPLITS)
-        for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0)):
+        for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0), ("first_tasks", 1)):
             value = getattr(self, name)
+            if value is None and name == "first_tasks":
+                continue
             if not isinstance(value, int) or value < least:
                 raise InputError(f"{name} is {value!r}; it must be {least} or more")
         if self.first_seed + self.seeds > 2**31:

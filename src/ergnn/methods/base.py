@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,9 @@ class Method(ABC):
         backbone: name of the default backbone.
         supported_heads: the kinds of heads that the method works with.
         buffer: the experience buffer of methods that remember nodes.
+        search: values of options that ``ergnn compare`` tries, by name; without options that scale the memory.
+        variants: forms of the method that ``ergnn compare`` runs beside the default one: name → options.
+        size_option: the option that scales the memory, if the method has it.
     """
 
     from_scratch: bool = False
@@ -86,6 +89,14 @@ class Method(ABC):
     backbone: str = "gat"
     supported_heads: tuple[str, ...] = HEADS
     buffer: ExperienceBuffer | None = None
+    search: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    size_option: ClassVar[str] = "per_class"
+
+    @property
+    def needs_earlier_graph(self) -> bool:
+        """Whether the memory refers to nodes of earlier tasks, whose features and edges it does not contain."""
+        return self.buffer is not None and self.buffer.replay == "live"
 
     @property
     def nbytes(self) -> int:

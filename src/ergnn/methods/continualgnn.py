@@ -36,6 +36,8 @@ class ContinualGNN(MemoryMethod):
         lam: λ, weight of the penalty; 0 is replay alone.
     """
 
+    search = {"lam": (0.3, 3.0, 30.0)}
+
     def __init__(
         self,
         per_class: int = 1,

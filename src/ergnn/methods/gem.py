@@ -198,6 +198,8 @@ class GEM(EpisodicMemory):
         margin: γ, lower bound of the dual variables, 0 or more; the paper's experiments use 0.5.
     """
 
+    search = {"margin": (0.0, 0.5)}
+
     def __init__(
         self,
         per_class: int = 1,

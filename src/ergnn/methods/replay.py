@@ -79,6 +79,13 @@ class Replay(MemoryMethod):
             else ``logit-adjustment``.
     """
 
+    search = {"selector": ("mf*", "random", "herding"), "loss_scale": ("sum", "balanced")}
+    variants = {
+        "ace": {"class_balance": "ace"},
+        "logit-adjustment": {"class_balance": "logit-adjustment"},
+        "live": {"replay": "live"},
+    }
+
     def __init__(
         self,
         selector: str | Selector = "mf*",

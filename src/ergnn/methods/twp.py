@@ -93,6 +93,8 @@ class TWP(ImportanceMethod):
         beta: β, the weight of the norm of the gradient.
     """
 
+    search = {"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)}
+
     def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, beta: float = 0.0) -> None:
         check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology, beta=beta)
         super().__init__(lam=2.0, decay=None)
