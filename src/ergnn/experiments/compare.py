@@ -159,7 +159,7 @@ def compare(
             entry.reason = found
         else:
             entry.runs = found
-    return Compared(entries, left_out, path, reporting.failed)
+    return Compared(entries, left_out, path, [*searching.failed, *reporting.failed])
 
 
 def _fit_all(entries: Sequence[Entry], stage: Stage) -> None:
@@ -170,7 +170,7 @@ def _fit_all(entries: Sequence[Entry], stage: Stage) -> None:
         found = stage("memory probes", [entry.with_settings({**ask, "epochs": 1}) for entry, _, ask in asked])
         again = []
         for (entry, search, _), runs in zip(asked, found, strict=True):
-            if isinstance(runs, str):  # such as a variant that needs another head
+            if isinstance(runs, str):
                 entry.reason = runs
                 continue
             try:

@@ -236,6 +236,9 @@ def _entry(condition: Condition, options: CompareOptions, label: str, preset: Pr
     try:
         config = _base(condition, options, name, given)
         method: Method = make_method(config.with_settings(**modes[0]).learner)
+        head = config.learner.head
+        if head not in method.supported_heads:
+            raise InputError(f"{label} does not support head {head!r}, only {', '.join(method.supported_heads)}")
         learner = make_learner(config.with_settings(**modes[0]).resolved(), 0)
         check_stream(learner, stream)
     except (ErgnnError, ImportError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ergnn import plugins
 from ergnn.errors import InputError
 from ergnn.experiments.units import Computed, Unit, compute
 
@@ -38,7 +39,7 @@ def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None,
 
     def start_worker() -> None:
         ours, theirs = context.Pipe()
-        worker = context.Process(target=_work, args=(theirs,), daemon=True)
+        worker = context.Process(target=_work, args=(theirs, list(plugins.imported)), daemon=True)
         worker.start()
         theirs.close()
         assign(ours, worker)
@@ -75,9 +76,11 @@ def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None,
             worker.terminate()
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, imported: Sequence[str]) -> None:
     """Worker process: receive units and send results until the connection is closed."""
     torch.set_num_threads(1)
+    for name in imported:
+        plugins.import_plugin(name)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
