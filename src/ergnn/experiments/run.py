@@ -61,6 +61,7 @@ def make_config_stream(config: RunConfig, split_seed: int, order: int) -> Preset
         order_seed=order,
         classes_per_task=config.classes_per_task,
         dataset_options=dict(config.dataset_options),
+        scenario=config.scenario,
     )
     return preset if config.first_tasks is None else preset._replace(stream=preset.stream.first(config.first_tasks))
 
