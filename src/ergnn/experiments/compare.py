@@ -16,7 +16,7 @@ import numpy as np
 
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
-from ergnn.experiments.contenders import CompareOptions, Entry, Trial, plan
+from ergnn.experiments.contenders import CompareOptions, Entry, Trial, members, plan
 from ergnn.experiments.engine import Engine, Outcome, Unit, run_units, units_of
 from ergnn.experiments.reproduce import STORE
 from ergnn.experiments.search import largest_within, trial_settings
@@ -150,9 +150,11 @@ def compare(
     _fit_all(available, searching)
     _search_all([entry for entry in available if not entry.reason], options, searching)
     ready = [entry for entry in available if not entry.reason]
-    members = {"first_seed": options.first_seed, "seeds": options.seeds, "orders": options.class_orders}
-    members["class_order"] = "shuffled" if options.class_orders > 1 else "seeded"  # type: ignore[assignment]
-    finals = [entry.with_settings({**entry.memory, **entry.chosen, **members}) for entry in ready]
+    who = (options.first_seed, options.seeds, options.class_orders)
+    finals = [
+        entry.with_settings({**entry.memory, **entry.chosen, **members(entry.condition.scenario, *who)})
+        for entry in ready
+    ]
     for entry, config, found in zip(ready, finals, reporting("runs", finals), strict=True):
         entry.config = config
         if isinstance(found, str):

@@ -14,7 +14,7 @@ from ergnn.data.datasets import DATASETS
 from ergnn.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.evaluation import check_stream
 from ergnn.experiments.config import RunConfig
-from ergnn.experiments.grid import CLASS_INCREMENTAL
+from ergnn.experiments.grid import PLANETOID
 from ergnn.experiments.run import make_config_stream, make_learner
 from ergnn.experiments.search import TRAINING
 from ergnn.experiments.stored_run import StoredRun
@@ -31,6 +31,9 @@ ID_BYTES = 16
 """Bytes of the id and the label of a node."""
 GRAPHS = ("cora", "citeseer", "cora-ml", "dblp", "pubmed", "amazon-photo", "amazon-computers", "coauthor-cs", "twitch")
 """Data sets of the benchmark, the fastest first."""
+SCENARIOS_COMPARED = ("task", "class", "domain")
+LARGER_SPLIT = "0.1/0.1/0.8"
+"""Split of graphs other than Planetoid's, whose split has 20 training nodes per class; both are drawn for each seed."""
 QUICK: dict[str, Any] = {"datasets": ("cora", "citeseer"), "seeds": 2, "class_orders": 1, "epochs": 20, "trials": 2}
 
 
@@ -40,7 +43,8 @@ class CompareOptions:
 
     Args:
         methods: names of methods, or ``name:variant`` (see :attr:`ergnn.Method.variants`); by default all.
-        datasets, scenarios, edges: what to run on; unsupported combinations are left out.
+        datasets, scenarios, edges: what to run on; unsupported combinations are left out. By default the scenarios
+            task, class and domain, as far as a data set supports them.
         seeds, first_seed, class_orders: reported seeds, crossed with shuffled class orders.
         backbone: network of all methods that train one; ``auto`` uses each method's default.
         epochs: epochs per task; by default 200.
@@ -52,7 +56,7 @@ class CompareOptions:
 
     methods: Sequence[str] | None = None
     datasets: Sequence[str] = GRAPHS
-    scenarios: Sequence[str] = ("task", "class", "domain")
+    scenarios: Sequence[str] | None = None
     edges: Sequence[str] = ("all", "own")
     seeds: int = 10
     first_seed: int = 0
@@ -74,7 +78,7 @@ class CompareOptions:
             raise InputError(
                 f"first_seed is {self.first_seed}; seeds must be 0 to {SEARCH_SEED - 1}, below the search's"
             )
-        for name in self.scenarios:
+        for name in self.scenarios or ():
             check_choice("scenario", name, tuple(SCENARIOS))
         for name in self.edges:
             check_choice("edges", name, EDGES)
@@ -190,6 +194,8 @@ def plan(options: CompareOptions) -> tuple[list[Entry], dict[str, str]]:
     for condition in _conditions(options):
         try:
             preset = make_config_stream(_base(condition, options, "finetune", {}), SEARCH_SEED, SEARCH_SEED)
+            if len(preset.stream) < 2:
+                raise InputError("its classes make only one task; a comparison needs two or more")
             if condition.scenario == "task" and min(task.num_classes for task in preset.stream) < 2:
                 raise InputError("a task has a single class; if the task is known, there is nothing to predict")
         except ErgnnError as error:
@@ -200,22 +206,38 @@ def plan(options: CompareOptions) -> tuple[list[Entry], dict[str, str]]:
 
 
 def _conditions(options: CompareOptions) -> Iterator[Condition]:
-    for dataset in options.datasets:
-        for scenario in options.scenarios:
-            for edges in options.edges:
-                yield Condition(DATASETS.resolve(dataset), scenario, edges)
+    """Yield all conditions; domains have no edges between them, so that all kinds of edges are the same."""
+    for dataset in map(DATASETS.resolve, options.datasets):
+        usual = [name for name in SCENARIOS_COMPARED if name in DATASETS.get(dataset).scenarios]
+        for scenario in options.scenarios or usual:
+            for edges in options.edges[:1] if scenario == "domain" else options.edges:
+                yield Condition(dataset, scenario, edges)
+
+
+def members(scenario: str, first_seed: int, seeds: int, orders: int) -> dict[str, Any]:
+    """Return the settings of seeds and class orders: crossed, or an order of its own for every seed if ``orders`` is 1.
+
+    Periods of time have only one order.
+    """
+    order = "natural" if scenario == "time" else "shuffled" if orders > 1 else "seeded"
+    return {
+        "first_seed": first_seed,
+        "seeds": seeds,
+        "class_order": order,
+        "orders": orders if order == "shuffled" else 1,
+    }
 
 
 def _base(condition: Condition, options: CompareOptions, method: str, given: Mapping[str, Any]) -> RunConfig:
     trains = make_method(RunConfig(method=method, **given).learner).trains
     settings: dict[str, Any] = {
-        **CLASS_INCREMENTAL.by_dataset.get(condition.dataset, {"split": "seeded"}),
+        "split": "seeded" if condition.dataset in PLANETOID else LARGER_SPLIT,
         **({"backbone": options.backbone} if trains else {}),
         **({} if options.epochs is None else {"epochs": options.epochs}),
-        **{"first_seed": SEARCH_SEED, "seeds": SEARCH_SEEDS, "class_order": "seeded"},
+        **members(condition.scenario, SEARCH_SEED, SEARCH_SEEDS, 1),
     }
-    if condition.scenario == "task":
-        settings.pop("classes_per_task", None)
+    if (condition.dataset, condition.scenario) == ("pubmed", "class"):
+        settings["classes_per_task"] = 1
     names: dict[str, Any] = {
         "scenario": condition.scenario,
         "edges": condition.edges,
