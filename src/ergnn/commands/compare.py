@@ -76,7 +76,7 @@ def compare_command(args: argparse.Namespace) -> int:
     done = compare(
         options,
         args.out,
-        engine=engine_of(args),
+        engine=engine_of(args, keep=True),
         batch=batch,
         store=args.store,
         resume=args.resume,

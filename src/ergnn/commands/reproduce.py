@@ -117,8 +117,8 @@ def reproduce_command(args: argparse.Namespace) -> int:
     return 1 if done.failed else 0
 
 
-def engine_of(args: argparse.Namespace) -> Any:
-    """Return the engine of the options of :func:`add_engine_options`."""
+def engine_of(args: argparse.Namespace, keep: bool = False) -> Any:
+    """Return the engine of the options of :func:`add_engine_options`; ``keep`` its processes between calls."""
     import torch
 
     from ergnn.distributed import launched
@@ -131,7 +131,8 @@ def engine_of(args: argparse.Namespace) -> Any:
     jobs = args.jobs
     if jobs is None and args.engine == "local":
         jobs = min(os.cpu_count() or 1, 8)
-    return make_engine(args.engine, jobs=jobs, address=args.address, task_cpus=args.task_cpus, task_gpus=args.task_gpus)
+    ray = {"address": args.address, "task_cpus": args.task_cpus, "task_gpus": args.task_gpus}
+    return make_engine(args.engine, jobs=jobs, **ray, keep=keep)
 
 
 def _command(args: argparse.Namespace) -> str:

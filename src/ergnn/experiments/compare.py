@@ -146,21 +146,11 @@ def compare(
         on_planned(entries, left_out)
     searching = Stage(str(folder / SEARCH_STORE), engine, batch, run, on_plan, on_done)
     reporting = Stage(path, engine, batch, run, on_plan, on_done)
-    available = [entry for entry in entries if entry.config is not None]
-    _fit_all(available, searching)
-    _search_all([entry for entry in available if not entry.reason], options, searching)
-    ready = [entry for entry in available if not entry.reason]
-    who = (options.first_seed, options.seeds, options.class_orders)
-    finals = [
-        entry.with_settings({**entry.memory, **entry.chosen, **members(entry.condition.scenario, *who)})
-        for entry in ready
-    ]
-    for entry, config, found in zip(ready, finals, reporting("runs", finals), strict=True):
-        entry.config = config
-        if isinstance(found, str):
-            entry.reason = found
-        else:
-            entry.runs = found
+    for dataset in dict.fromkeys(entry.condition.dataset for entry in entries):
+        own = [entry for entry in entries if entry.condition.dataset == dataset and entry.config is not None]
+        _fit_all(own, searching)
+        _search_all([entry for entry in own if not entry.reason], options, searching)
+        _run_all([entry for entry in own if not entry.reason], options, reporting)
     return Compared(entries, left_out, path, [*searching.failed, *reporting.failed])
 
 
@@ -196,3 +186,17 @@ def _search_all(entries: Sequence[Entry], options: CompareOptions, stage: Stage)
             entry.reason = entry.reason or runs
         else:
             entry.trials.append(Trial(point, float(np.mean([average_accuracy(run.matrix) for run in runs]))))
+
+
+def _run_all(entries: Sequence[Entry], options: CompareOptions, stage: Stage) -> None:
+    """Run the chosen configurations with the reported seeds and class orders."""
+    who = (options.first_seed, options.seeds, options.class_orders)
+    for entry in entries:
+        chosen = {**entry.memory, **entry.chosen, **members(entry.condition.scenario, *who)}
+        entry.config = entry.with_settings(chosen)
+    configs = [entry.config for entry in entries if entry.config is not None]
+    for entry, found in zip(entries, stage("runs", configs), strict=True):
+        if isinstance(found, str):
+            entry.reason = found
+        else:
+            entry.runs = found
