@@ -21,7 +21,7 @@ def rank_diagram(ranking: Ranking, *, label: str) -> str:
         return side + 20 + (value - 1) / max(count - 1, 1) * 380
 
     parts = [f'<path class="zero" d="M{sx(1):.1f} 46H{sx(count):.1f}"/>']
-    for tick in range(1, count + 1, max(1, count // 12)):
+    for tick in range(1, count + 1, max(1, count // 10)):
         parts.append(f'<path class="zero" d="M{sx(tick):.1f} 41V46"/>' + text(sx(tick), 36, str(tick), "tick mid"))
     parts.append(text(4, 13, f"mean rank; critical difference {ranking.difference:.2f}", "name"))
     shown = min(ranking.difference, count - 1)
