@@ -53,14 +53,15 @@ def figures_of(group: Group) -> Figures:
     """The ranks, and accuracy against seconds and memory, of methods that ran on all data sets of a group."""
     name, found = f"{group.scenario}-{group.edges}", {}
     if group.ranking is not None:
-        caption = f"{group.title}: mean ranks at equal bytes"
-        found[f"ranks-{name}"] = (caption, rank_diagram(group.ranking, label=caption))
+        caption = "Mean ranks at equal bytes"
+        found[f"ranks-{name}"] = (caption, rank_diagram(group.ranking, label=f"{group.title}: {caption}"))
     whole = [m for m in group.methods if len(group.of(m)) == len(group.datasets) and not group.of(m)[0].needs_graph]
     for cost, x_name in (("seconds", "seconds per run"), ("memory", "memory, share of the budget")):
         points = [(method, group.mean(method, cost), 100 * group.mean(method, "aa")) for method in whole]
-        caption = f"{group.title}: accuracy against {cost}; filled: on the Pareto front"
+        caption = f"Accuracy against {cost}; filled: on the Pareto front"
         if points:
-            drawing = cost_chart(points, group.pareto, label=caption, x_name=x_name, y_name="mean AA (%)")
+            label = f"{group.title}: {caption}"
+            drawing = cost_chart(points, group.pareto, label=label, x_name=x_name, y_name="mean AA (%)")
             found[f"{cost}-{name}"] = (caption, drawing)
     return found
 
