@@ -172,7 +172,8 @@ class RunConfig:
             check_choice(name, value, choices)
         if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data
             check_choice("split", stream["split"], (*SPLITS, "0.6/0.2/0.2", "20/30/rest"))
-        if self.scenario in ("domain", "time", "blurred") and self.leftover not in (None, stream["leftover"]):
+        usual = self._scenario_settings.get("leftover", STREAM_DEFAULTS["leftover"])
+        if self.scenario in ("domain", "time", "blurred") and stream["leftover"] != usual:
             raise InputError(
                 f"leftover is {self.leftover!r}, which has no effect in scenario {self.scenario!r}; omit it"
             )

@@ -10,8 +10,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from ergnn.data import Task, TaskStream, splits
-from ergnn.data.assignment import blurred_stream
+from ergnn.data import Task, TaskStream
+from ergnn.data.assignment import assigned_stream
 from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.methods import LearnerView, Method
@@ -146,9 +146,9 @@ def _method_per_node(subject: Subject) -> None:
 def _method_classes_again(subject: Subject) -> None:
     if "growing" not in _method(subject).supported_heads:
         return
-    graph = example_graph(per_class=30)
-    split = splits.per_class(graph.y, train=15, val=5)
-    learner = _learned(subject, stream := blurred_stream(graph, split=split), "growing")
+    graph = example_graph(per_class=45)
+    home = torch.maximum(torch.arange(graph.num_nodes) % 3, graph.y // 2)  # two new classes per task, which then stay
+    learner = _learned(subject, stream := assigned_stream(graph, home), "growing")
     classes = learner.classes().tolist()
     require(
         sorted(classes) == sorted(set(stream.classes)), f"Its classes are {classes}; the stream's {stream.classes}."
