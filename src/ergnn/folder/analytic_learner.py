@@ -11,11 +11,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution
 from ergnn.analytic.state import choose
 from ergnn.errors import InputError
 from ergnn.folder.database import FolderError
 from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
+from ergnn.folder.plan import make_plan
 from ergnn.folder.row_cache import RowCache
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import load_tensors
@@ -105,22 +106,19 @@ class AnalyticLearner:
         dtype = working_dtype(graph.num_nodes, graph.num_features)
         cache = RowCache(graph, nodes, self._version, f"{self.sketch} {dtype}", self.settings.directed, maps)
         width = self.sketch or graph.num_features
-        loaded = [cache.load(each, each.num_blocks * width + 1, dtype) for each in maps]
-        roots = nodes[~np.logical_and.reduce([known for known, _ in loaded])]
+        label = np.full(len(nodes), -1)
+        label[np.isin(nodes, train)] = labels
+        plans = [make_plan(cache, each, each.num_blocks * width + 1, dtype, label) for each in maps]
+        roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
         local, features = self._features(graph, roots, max(each.num_hops for each in maps))
-        held_out = ~np.isin(nodes, train)
-        place = np.where(held_out, len(train) + np.cumsum(held_out) - 1, np.cumsum(~held_out) - 1)  # training first
-        target, scored, solutions = torch.from_numpy(labels).to(self.device), [], []
-        for each, (known, old) in zip(features, loaded, strict=True):
-            new = each.rows(local.places(nodes[~known]).to(self.device))
-            cache.put(each.feature_map, ~known, new)
-            rows = torch.empty(len(nodes), each.width, dtype=dtype, device=self.device)
-            for mask, part in ((known, old), (~known, new)):
-                rows[torch.from_numpy(place[mask]).to(self.device)] = part.to(self.device)
-            solutions.append(fit_ridge(rows[: len(train)], target, lambdas=self.method.lambdas))
-            scored.append(rows[len(train) :].clone())
+        scored, solutions = [], []
+        for each, plan in zip(features, plans, strict=True):
+            new = each.rows(local.places(nodes[plan.compute]).to(self.device))
+            solution, rows = plan.solve(new, self.method.lambdas)
+            solutions.append(solution)
+            scored.append(rows)
         self.chosen, self.solution = choose(solutions)
-        self._cache, self._scored = cache, (nodes[held_out], scored[self.chosen])
+        self._cache, self._scored = cache, (nodes[label < 0], scored[self.chosen])
         return len(local.nodes)
 
     def probabilities(
