@@ -106,8 +106,16 @@ def observe(folder: LearnerFolder, whole: Whole, rng: np.random.Generator, count
     whole.label |= dict(zip(wrong, given, strict=True))
 
 
+OPTIONS: list[dict[str, object]] = [
+    {},
+    {"feature_map": "hops"},
+    {"feature_map": "ppr", "sketch": 5, "lam": 0.1},
+    {"map_options": {"max_edges": 30}},  # which the graph exceeds after a few updates
+]
+
+
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("options", [{}, {"feature_map": "hops"}, {"feature_map": "ppr", "sketch": 5, "lam": 0.1}])
+@pytest.mark.parametrize("options", OPTIONS)
 def test_predictions_after_each_change_equal_learning_at_once(
     directed: bool, options: dict[str, object], tmp_path: Path
 ) -> None:

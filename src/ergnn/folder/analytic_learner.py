@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution
+from ergnn.analytic import FEATURE_MAPS, FeatureMap, Features, Inputs, NormalizedAdjacency, RidgeSolution
 from ergnn.analytic.state import choose
 from ergnn.errors import InputError
 from ergnn.folder.database import FolderError
@@ -96,7 +96,7 @@ class AnalyticLearner:
 
         Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
         """
-        graph, maps = snapshot.graph, self.method.maps
+        graph, maps = snapshot.graph, self.method.maps_of(snapshot.graph.version.edges)
         train, labels, _ = graph.split("train")
         self._graph, self._cache, self.solution = graph, None, None
         if not len(train):
@@ -110,15 +110,16 @@ class AnalyticLearner:
         label[np.isin(nodes, train)] = labels
         plans = [make_plan(cache, each, each.num_blocks * width + 1, dtype, label) for each in maps]
         roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
-        local, features = self._features(graph, roots, max(each.num_hops for each in maps))
+        local, features = self._features(graph, roots, maps)
         scored, solutions = [], []
         for each, plan in zip(features, plans, strict=True):
             new = each.rows(local.places(nodes[plan.compute]).to(self.device))
             solution, rows = plan.solve(new, self.method.lambdas)
             solutions.append(solution)
             scored.append(rows)
-        self.chosen, self.solution = choose(solutions)
-        self._cache, self._scored = cache, (nodes[label < 0], scored[self.chosen])
+        best, self.solution = choose(solutions)
+        self.chosen = self.method.maps.index(maps[best])
+        self._cache, self._scored = cache, (nodes[label < 0], scored[best])
         return len(local.nodes)
 
     def probabilities(
@@ -136,18 +137,20 @@ class AnalyticLearner:
         known, rows = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
             return rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)].double() @ weight
-        local, all_features = self._features(graph, nodes, self.method.maps[self.chosen].num_hops)
-        features, places = all_features[self.chosen], local.places(nodes).to(self.device)
+        local, (features,) = self._features(graph, nodes, (self.method.maps[self.chosen],))
+        places = local.places(nodes).to(self.device)
         if len(nodes) < features.inputs.width:
             return features.rows(places).double() @ weight
         return features.scores(weight)[places]
 
-    def _features(self, graph: StoredGraph, nodes: Array, num_hops: int) -> tuple[LocalGraph, list[Features]]:
+    def _features(
+        self, graph: StoredGraph, nodes: Array, maps: Sequence[FeatureMap]
+    ) -> tuple[LocalGraph, list[Features]]:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
-        local = read_subgraph(graph, nodes, num_hops, self.settings.limits)
+        local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
         operator, inputs = NormalizedAdjacency(part), Inputs(part, self.sketch, dtype)
-        return local, [Features(each, operator, inputs) for each in self.method.maps]
+        return local, [Features(each, operator, inputs) for each in maps]
 
     def state(self) -> dict[str, Any]:
         """What is not stored as tensors, as JSON."""
