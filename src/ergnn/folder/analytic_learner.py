@@ -68,10 +68,11 @@ class AnalyticLearner:
         buffer = ExperienceBuffer()
         if self._graph is not None:
             nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
-            for update in updates.unique():
-                mine = updates == update
-                score = torch.full((int(mine.sum()),), torch.nan)
-                buffer.experiences.append(Experience(int(update), nodes[mine], labels[mine], score))
+            (found, counts), order = updates.unique(return_counts=True), torch.argsort(updates, stable=True)
+            parts = (part[order].split(counts.tolist()) for part in (nodes, labels))
+            for update, mine, classes in zip(found.tolist(), *parts, strict=True):
+                score = torch.full((mine.numel(),), torch.nan)
+                buffer.experiences.append(Experience(update, mine, classes, score))
         return buffer
 
     def classes(self) -> list[int]:
