@@ -58,8 +58,7 @@ class CaT(Method):
         condense_lr: learning rate of the synthetic features.
     """
 
-    backbone = "gcn"
-    from_scratch = True
+    backbone, from_scratch, can_forget = "gcn", True, False
     search = {"hops": (1, 2, 3), "condense_lr": (0.01, 0.05)}
 
     def __init__(

@@ -36,6 +36,7 @@ class ContinualGNN(MemoryMethod):
         lam: λ, weight of the penalty; 0 is replay alone.
     """
 
+    extra_hops = 1
     search = {"lam": (0.3, 3.0, 30.0)}
 
     def __init__(
