@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch.nn.functional as F
@@ -29,17 +30,25 @@ class GCNForm(LayerForm):
 
 @BACKBONES.register("gcn", help="graph convolution, 16 hidden units (Kipf and Welling 2017)")
 class GCN(Backbone):
-    """Graph convolutional network: 16 hidden units, ReLU, dropout 0.5.
+    """Graph convolutional network: one hidden layer of 16 units, ReLU, dropout 0.5.
 
     Args:
-        hidden: number of hidden units.
+        hidden: number of units per hidden layer.
+        layers: number of hidden layers, without the output layer.
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int | None = None, hidden: int = 16, dropout: float = 0.5
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        hidden: int = 16,
+        dropout: float = 0.5,
+        layers: int = 1,
     ) -> None:
-        at_least_one(hidden=hidden)
-        super().__init__(out_channels, [GCNConv(in_channels, hidden)], F.relu, dropout, hidden)
+        at_least_one(hidden=hidden, layers=layers)
+        sizes = [in_channels] + [hidden] * layers
+        convs: list[nn.Module] = [GCNConv(a, b) for a, b in pairwise(sizes)]
+        super().__init__(out_channels, convs, F.relu, dropout, hidden)
 
     def make_head(self, out_channels: int) -> nn.Module:
         return GCNConv(self.embedding_size, out_channels)
