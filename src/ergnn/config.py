@@ -34,6 +34,17 @@ one moves weights that the current task does not use to zero, which alone makes 
 interpretation of ER-GNN closest to its published baselines; every backbone uses the L2 factor of its paper.
 """
 
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "task": {"head": "per-task"},
+    "class": {"head": "growing", "class_order": "seeded", "leftover": "last"},
+}
+"""Settings of a run for each scenario; they override the protocol, and explicit settings override them.
+
+``task``: the task of a node is known at test time. ``class``: it is unknown, and all classes so far compete.
+"""
+
+STREAM_DEFAULTS: dict[str, str] = {"split": "auto", "class_order": "natural", "leftover": "context"}
+"""Settings of the stream of a run without a scenario."""
 
 TASK_UNKNOWN: dict[str, Any] = {"method": "analytic", "head": "growing"}
 """Defaults of folders and the estimator, where the task of a node is unknown."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,7 +32,7 @@ Progress = Callable[[int], None]
 def members_of(config: RunConfig) -> list[tuple[int, int]]:
     """Return the seed and class order of every member of a run."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
-    if config.class_order == "seeded":
+    if config.stream_settings["class_order"] == "seeded":
         return [(seed, seed) for seed in seeds]
     return [(seed, order) for order in range(config.orders) for seed in seeds]
 
@@ -51,14 +52,12 @@ def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[Pr
 
 
 def make_config_stream(config: RunConfig, split_seed: int, order: int) -> PresetStream:
+    settings: dict[str, Any] = {**config.stream_settings, "class_order": config.parsed_class_order()}
     return make_stream(
         config.dataset,
-        split=config.split,
+        **settings,
         split_seed=split_seed,
-        class_order=config.parsed_class_order(),
         order_seed=order,
-        edges=config.edges or "all",
-        leftover=config.leftover,
         classes_per_task=config.classes_per_task,
         dataset_options=dict(config.dataset_options),
     )

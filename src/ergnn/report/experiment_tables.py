@@ -212,7 +212,7 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
         "shuffled": f"{config.orders} shuffled class orders",
         "seeded": "each with its own class order",
         "natural": "the natural class order",
-    }.get(config.class_order, f"class order {config.class_order}")
+    }.get(str(config.class_order), f"class order {config.class_order}")
     where = "tasks drawn by seed" if config.dataset in TABLE_4.datasets else f"{orders}; {first.split} split"
     notes = [f"Mean ± 95 % interval over {config.seeds} seed(s), {where}."]
     notes += list(dict.fromkeys(note for cell, row in done for note in (*cell.notes, *row.runs[0].notes)))

@@ -200,7 +200,7 @@ class Row:
         """The shortest ``ergnn run …`` command that reproduces this row."""
         seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
         first, last = min(seeds), max(seeds)
-        count = 1 if self.minimal.get("class_order") == "seeded" else max(orders) + 1
+        count = 1 if self.config.get("class_order") == "seeded" else max(orders) + 1
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=count))
 
     def by_member(self, name: str) -> dict[tuple[int, int], float]:
