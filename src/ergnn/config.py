@@ -37,10 +37,15 @@ interpretation of ER-GNN closest to its published baselines; every backbone uses
 SCENARIOS: dict[str, dict[str, Any]] = {
     "task": {"head": "per-task"},
     "class": {"head": "growing", "class_order": "seeded", "leftover": "last"},
+    "domain": {"head": "growing"},
+    "time": {"head": "growing", "edges": "seen"},
+    "blurred": {"head": "growing", "class_order": "seeded", "leftover": "last"},
 }
 """Settings of a run for each scenario; they override the protocol, and explicit settings override them.
 
-``task``: the task of a node is known at test time. ``class``: it is unknown, and all classes so far compete.
+``task``: the task of a node is known at test time. In all others it is unknown, and all classes so far compete.
+``class``: every task has new classes. ``domain``, ``time``: tasks are graphs of several domains, or periods; classes
+may come again. ``blurred``: class shares drift from task to task, without borders between classes.
 """
 
 STREAM_DEFAULTS: dict[str, str] = {"split": "auto", "class_order": "natural", "leftover": "context"}

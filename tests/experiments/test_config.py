@@ -99,7 +99,7 @@ def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
         ({"selector": "nope"}, "unknown selector 'nope'"),
         ({"head": "nope"}, "unknown head 'nope'; choose one of: growing, per-task, shared"),
         ({"edges": "nope"}, "unknown edges 'nope'; choose one of: all, own, seen"),
-        ({"split": "nope"}, "unknown split 'nope'; choose one of: auto, public, seeded"),
+        ({"split": "nope"}, "unknown split 'nope'; choose one of: 0.6.0.2.0.2, 20.30.rest, auto, public, seeded"),
         ({"denominator": "nope"}, "unknown denominator 'nope'; choose one of: M, M-1"),
     ],
 )
@@ -176,7 +176,9 @@ def test_a_scenario_overrides_the_protocol_and_explicit_settings_override_both(p
 def test_a_scenario_is_a_setting_of_the_run_and_unknown_ones_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text('scenario = "class"\n')
     assert RunConfig(**read_config(tmp_path / "run.toml")) == RunConfig(scenario="class")
-    with pytest.raises(UnknownNameError, match="unknown scenario 'nope'; choose one of: class"):
+    with pytest.raises(
+        UnknownNameError, match="unknown scenario 'nope'; choose one of: blurred, class, domain, task, time"
+    ):
         RunConfig(scenario="nope").check()
 
 

@@ -39,18 +39,20 @@ class RunConfig:
 
     Args:
         dataset: name of a data set (see ``ergnn datasets``).
-        scenario: preset of head, class_order and leftover: task (the task of a node is known at test time) or class
-            (all classes so far compete).
+        scenario: preset of head, class_order, leftover and edges: task (the task of a node is known at test time), or
+            class, domain, time or blurred (all classes so far compete); by default none, or the data set's only one.
         protocol: preset of edges, head and weight_decay: clean or paper.
         seeds: number of seeds, counted from first_seed.
         first_seed: first seed.
         split: auto (the default: public if available, otherwise seeded), public, seeded (drawn for each seed), or
-            fractions of each class for training, validation and test, e.g. 0.1/0.1/0.8 (drawn for each seed);
-            validation: training and test nodes of the public split are learned, validation nodes are scored.
+            fractions of each class for training, validation and test, e.g. 0.6/0.2/0.2, or nodes per class, e.g.
+            20/30/rest or 20/30/100 (drawn for each seed); validation: training and test nodes of the public split are
+            learned, its validation nodes scored.
         class_order: natural (the default), shuffled (by order number), seeded (shuffled for each seed), or a list of
-            all classes, e.g. 3,1,0,2; by default the scenario's.
+            all classes, e.g. 3,1,0,2; by default the scenario's. If tasks are domains, it is the order of the domains.
         orders: number of shuffled class orders, crossed with the seeds.
-        edges: edges visible while a task is learned: all, seen or own; by default the protocol's.
+        edges: edges visible while a task is learned: all, seen or own (which reveals label information if tasks are
+            split by class); by default those of scenario or protocol.
         leftover: what to do with classes that do not fill a task: context (the default), drop or last (add them to
             the last task); by default the scenario's.
         classes_per_task: classes per task; by default the data set's.
@@ -115,13 +117,18 @@ class RunConfig:
         """Return the same run with full names, all defaults filled in, and all values checked."""
         learner = self.check()
         from ergnn.data.datasets import DATASETS
-        from ergnn.data.splits import parse_fractions
+        from ergnn.data.presets import check_scenario
+        from ergnn.data.splits import parse_sizes
         from ergnn.resolve import make_method, resolve
         from ergnn.walks import walk_settings
 
+        dataset = DATASETS.get(self.dataset)
+        if self.scenario is None and "task" not in dataset.scenarios:
+            return replace(self, scenario=dataset.scenarios[0]).resolved()
+        check_scenario(dataset, self.scenario)
         full = resolve(learner)
         method = make_method(full)  # checks its options
-        parse_fractions(self.stream_settings["split"])  # checks the fractions
+        parse_sizes(self.stream_settings["split"])  # checks the numbers
         if not method.trains and learner.backbone not in ("auto", method.backbone):
             raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; omit backbone")
         if self.input != "features":
@@ -161,8 +168,12 @@ class RunConfig:
             ("denominator", self.denominator, DENOMINATORS),
         ):
             check_choice(name, value, choices)
-        if "/" not in stream["split"]:  # fractions are parsed later, with the data
-            check_choice("split", stream["split"], SPLITS)
+        if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data
+            check_choice("split", stream["split"], (*SPLITS, "0.6/0.2/0.2", "20/30/rest"))
+        if self.scenario in ("domain", "time", "blurred") and self.leftover not in (None, stream["leftover"]):
+            raise InputError(
+                f"leftover is {self.leftover!r}, which has no effect in scenario {self.scenario!r}; omit it"
+            )
         order = stream["class_order"]
         if self.orders > 1 and order != "shuffled":
             raise InputError(f"orders is {self.orders}, but class_order is {order!r}; several orders need 'shuffled'")

@@ -60,6 +60,7 @@ def make_config_stream(config: RunConfig, split_seed: int, order: int) -> Preset
         order_seed=order,
         classes_per_task=config.classes_per_task,
         dataset_options=dict(config.dataset_options),
+        scenario=config.scenario,
     )
 
 
