@@ -139,8 +139,8 @@ GSIP = Experiment(
         source="GSIP (NeurIPS 2024), table 8; AP / AF, 3 trials",
         known="edges own, random split 60/20/20, 3 tasks of 2 classes, 2-layer GCN with 256 units, 200 epochs of Adam "
         "with learning rate 0.005",
-        unknown="memory per class (100 in its code; e is ours), class order, dropout, weight decay; EWC, MAS, LwF, TWP and GEM "
-        "are printed as ranges only, 31.8 to 32.7 and 31.2 to 31.4",
+        unknown="memory per class (100 in its code; e is ours), class order, dropout, weight decay; EWC, MAS, LwF, TWP "
+        "and GEM are printed as ranges only, 31.8 to 32.7 and 31.2 to 31.4",
     ),
 )
 
