@@ -144,16 +144,18 @@ GSIP = Experiment(
     ),
 )
 
+NORMALIZED: dict[str, Any] = {"backbone": "gcn", "backbone_options": {"hidden": 256, "batch_norm": True}, "lr": 0.005}
+"""Without batch normalization, a GCN learns Computers' features, divided by their row sum, too slowly."""
 HOP_RAL = Experiment(
     "hop-ral",
     "HOP-RAL's table on Amazon Computers",
     (
-        _row("fine-tune", {"amazon-computers": 19.8}, method="finetune", **ADAM),
-        _row("EWC", {"amazon-computers": 19.7}, method="ewc", **ADAM),
-        _row("ER-GNN", {"amazon-computers": 20.0}, **ER_GNN, **ADAM),
+        _row("fine-tune", {"amazon-computers": 19.8}, method="finetune", **NORMALIZED),
+        _row("EWC", {"amazon-computers": 19.7}, method="ewc", fisher_samples=100, **NORMALIZED),
+        _row("ER-GNN", {"amazon-computers": 20.0}, **ER_GNN, **NORMALIZED),
         _row("analytic baseline, AL-GNN style", {"amazon-computers": 56.7}),
         _row("HOP-RAL", {"amazon-computers": 96.8}),
-        _row("joint GCN", {"amazon-computers": 95.7}, method="joint", **ADAM),
+        _row("joint GCN", {"amazon-computers": 95.7}, method="joint", **NORMALIZED),
         ANALYTIC,
     ),
     datasets=("amazon-computers",),
@@ -163,7 +165,8 @@ HOP_RAL = Experiment(
     published=Protocol(
         source="HOP-RAL (2026); AP, 5 seeds",
         known="edges own, split 60/20/20, 5 tasks of 2 classes",
-        unknown="network, epochs, learning rate, class order and memory (here as for GSIP, and 1 node per class)",
+        unknown="network, epochs, learning rate, class order and memory (here a 2-layer GCN with 256 units and batch "
+        "normalization, 200 epochs, 1 node per class)",
     ),
 )
 
