@@ -169,7 +169,7 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     assert list(page.table.rows[0][1:]) == ["32.60", "36.67", "+4.07", "-96.80", "-80.00", "+16.80"]
     assert list(page.table.rows[1][1:]) == ["35.50", "–", "–", "-70.00", "–", "–"]
     text = page.render("markdown")
-    assert "own reveals label information" in text
+    assert "which reveals label information" in text
     assert "Unknown: memory per class" in text
     assert "SSRM is unavailable: not implemented" in text
     assert published_result(runs[0].config) == {"aa": 0.326, "bwt": -0.968, "fm": 0.968, "experiment": "gsip"}

@@ -119,14 +119,17 @@ class RunConfig:
         from ergnn.data.datasets import DATASETS
         from ergnn.data.presets import check_scenario
         from ergnn.data.splits import parse_sizes
-        from ergnn.resolve import make_method, resolve
+        from ergnn.methods import METHODS
+        from ergnn.resolve import default_options, make_method, resolve
         from ergnn.walks import walk_settings
 
         dataset = DATASETS.get(self.dataset)
         if self.scenario is None and "task" not in dataset.scenarios:
             return replace(self, scenario=dataset.scenarios[0]).resolved()
         check_scenario(dataset, self.scenario)
-        full = resolve(learner)
+        options = default_options(METHODS.resolve(learner.method)) if isinstance(learner.method, str) else {}
+        preset = {k: v for k, v in self._scenario_settings.items() if k in options.keys() - self.settings.keys()}
+        full = resolve(learner.with_settings(preset))
         method = make_method(full)  # checks its options
         parse_sizes(self.stream_settings["split"])  # checks the numbers
         if not method.trains and learner.backbone not in ("auto", method.backbone):
@@ -170,7 +173,8 @@ class RunConfig:
             check_choice(name, value, choices)
         if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data
             check_choice("split", stream["split"], (*SPLITS, "0.6/0.2/0.2", "20/30/rest"))
-        if self.scenario in ("domain", "time", "blurred") and self.leftover not in (None, stream["leftover"]):
+        usual = self._scenario_settings.get("leftover", STREAM_DEFAULTS["leftover"])
+        if self.scenario in ("domain", "time", "blurred") and stream["leftover"] != usual:
             raise InputError(
                 f"leftover is {self.leftover!r}, which has no effect in scenario {self.scenario!r}; omit it"
             )

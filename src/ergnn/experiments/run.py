@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from ergnn.callbacks import EpochCallback
-from ergnn.config import LearnerConfig
-from ergnn.data import PresetStream, TaskStream, make_stream
+from ergnn.config import LearnerConfig, reveals_labels
+from ergnn.data import DATASETS, PresetStream, TaskStream, make_stream
 from ergnn.errors import InputError
 from ergnn.evaluation import check_stream, evaluate_streams
 from ergnn.experiments.config import DENOMINATORS, RunConfig
@@ -219,8 +219,10 @@ def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float,
         memory_mb,
         denominator=config.denominator,  # type: ignore[arg-type]
         input=config.input,
+        scenario=config.scenario,
         protocol=config.protocol,
         edges=config.edges,
+        reveals_labels=DATASETS.get(config.dataset).edges > 0 and reveals_labels(config.edges, config.scenario),
         class_order=config.class_order,
         orders=config.orders,
         paper=published,

@@ -13,12 +13,10 @@ from ergnn.experiments.statistics import ALPHA, PairedTest, paired_tests
 from ergnn.experiments.store import RunStore
 from ergnn.report.result_tables import result_table, with_interval
 from ergnn.report.rows import Row
-from ergnn.report.table import LEAKY, NOTHING, Table
+from ergnn.report.table import LEAKY, NOTHING, OWN_EDGES, Table
 
 LOWER, HIGHER = ("†", "‡"), ("§", "¶")
 """Marks of a metric that is significantly below or above the first and second baseline."""
-
-OWN_EDGES = " (own reveals label information: edges between tasks, which always join different classes, are left out.)"
 
 
 @dataclass(frozen=True)
@@ -218,13 +216,17 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
         "seeded": "each with its own class order",
         "natural": "the natural class order",
     }.get(str(config.class_order), f"class order {config.class_order}")
-    where = "tasks drawn by seed" if config.dataset in TABLE_4.datasets else f"{orders}; {first.split} split"
+    where = (
+        "tasks drawn by seed"
+        if config.dataset in TABLE_4.datasets
+        else f"{orders}; {first.split} split; {config.edges} edges"
+    )
     notes = [f"Mean ± 95 % interval over {config.seeds} seed(s), {where}."]
-    edges = sorted({str(cell.config.edges) for cell, _ in done})
-    notes.append(f"Edges: {', '.join(edges)}.{OWN_EDGES if 'own' in edges else ''}")
     notes += list(dict.fromkeys(note for cell, row in done for note in (*cell.notes, *row.runs[0].notes)))
     if any(row.is_leaky for _, row in done):
         notes.append(f"leaky: {LEAKY}.")
+    if any(row.reveals_labels for _, row in done):
+        notes.append(f"{OWN_EDGES}.")
     return notes + [f"{f.cell.row.label} is unavailable: {f.reason}" for f in rows if f.reason]
 
 
