@@ -219,6 +219,9 @@ class Curvature:
         l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
         tolerance, max_iterations: stopping criteria of conjugate gradients.
         rank: rank of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 for none.
+        sketched: positions of the examples whose Gauss-Newton matrix the preconditioner approximates; None for all.
+            A few examples with most of the weight, e.g. replayed nodes, have most of the large eigenvalues, and
+            products with their matrix take less time.
         batch: examples per batch of a product; fewer need less memory and more time. None for all.
     """
 
@@ -231,6 +234,7 @@ class Curvature:
     max_iterations: int = 500
     rank: int = 0
     batch: int | None = None
+    sketched: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_choice("curvature", self.kind, CurvatureKind)
@@ -261,8 +265,12 @@ class Curvature:
 
     @cached_property
     def _preconditioner(self) -> Product | None:
-        like = flatten(self.params)
-        return nystrom_preconditioner(self._inner, like, self.rank, self.shift) if self.rank else None
+        if not self.rank:
+            return None
+        inner = self._inner
+        if self.sketched is not None:
+            inner = gauss_newton_product(self.objective.batch(self.sketched), self.params)
+        return nystrom_preconditioner(inner, flatten(self.params), self.rank, self.shift)
 
     def product(self) -> Product:
         inner, shift = self._inner, self.shift

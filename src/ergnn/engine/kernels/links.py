@@ -45,12 +45,19 @@ class Links:
         loops: whether each row has exactly one self-loop: self-loops in ``col`` are skipped, and one is added. For
             square matrices only.
         undirected: whether the matrix is symmetric.
+        one_each: whether each row has exactly one entry.
     """
 
     def __init__(
-        self, rowptr: Tensor, col: Tensor, sources: int, loops: bool = False, undirected: bool = False
+        self,
+        rowptr: Tensor,
+        col: Tensor,
+        sources: int,
+        loops: bool = False,
+        undirected: bool = False,
+        one_each: bool = False,
     ) -> None:
-        self.rowptr, self.col, self.sources, self.loops = rowptr, col, sources, loops
+        self.rowptr, self.col, self.sources, self.loops, self.one_each = rowptr, col, sources, loops, one_each
         self.targets = int(rowptr.numel()) - 1
         self._transposed: Links | None = self if undirected else None
         self._degree: Tensor | None = None
