@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.func import grad, jvp, vjp
 
 from ergnn.engine.objective import Objective, ParamDict
+from ergnn.engine.recording import record
 from ergnn.errors import CurvatureError, InputError
 from ergnn.registry import check_choice
 
@@ -65,8 +66,27 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
     term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
-    which the Hessian of a trained GAT is not.
+    which the Hessian of a trained GAT is not. On large graphs, a GPU's product is recorded as a CUDA graph.
     """
+    like = flatten(params)
+    if not (like.is_cuda and objective.linked and objective.recordable):
+        return _gauss_newton_product(objective, params)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        product, vector = _gauss_newton_product(objective, params), torch.zeros_like(like)
+        graph, result = record(lambda: product(vector))
+    torch.cuda.current_stream().wait_stream(stream)
+
+    def replay(value: Tensor) -> Tensor:
+        vector.copy_(value)
+        graph.replay()
+        return result.clone()
+
+    return replay
+
+
+def _gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
     leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
     points = list(leaves.values())
     with torch.enable_grad():
@@ -251,9 +271,10 @@ class Curvature:
 
     @cached_property
     def _inner(self) -> Product:
-        make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
         if self.batch is None or self.batch >= self.objective.weights.numel():
+            make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
             return make(self.objective, self.params)
+        make = _gauss_newton_product if self.kind == "gauss-newton" else hessian_product
 
         def summed(vector: Tensor) -> Tensor:  # rebuild every part each time, to bound memory
             total = torch.zeros_like(vector)
@@ -267,10 +288,10 @@ class Curvature:
     def _preconditioner(self) -> Product | None:
         if not self.rank:
             return None
-        inner = self._inner
+        inner, like = self._inner, flatten(self.params)
         if self.sketched is not None:
             inner = gauss_newton_product(self.objective.batch(self.sketched), self.params)
-        return nystrom_preconditioner(inner, flatten(self.params), self.rank, self.shift)
+        return nystrom_preconditioner(inner, like, self.rank, self.shift)
 
     def product(self) -> Product:
         inner, shift = self._inner, self.shift

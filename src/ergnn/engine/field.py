@@ -120,7 +120,7 @@ def make_field(
         return Field(features, layers, take, head)
     rows = layers[-1].dst.count if layers else int(nodes.numel())
     each = torch.arange(take.numel() + 1, device=take.device)
-    return Field(features, layers, None if same else Links(each, take.int(), rows, one_each=True), head, linked)
+    return Field(features, layers, None if same else Links(each, take.int(), rows), head, linked)
 
 
 def join_fields(fields: list[Field]) -> Field:

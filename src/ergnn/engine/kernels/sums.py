@@ -27,8 +27,6 @@ class _Sum(Function):
     def forward(h: Tensor, links: Links, backward: bool) -> Tensor:
         if backward:
             links.transposed()  # build here: tensors cached under a torch.func transform would be wrapped
-        if links.one_each:
-            return h.index_select(0, links.col)
         if runs_on_triton(h):
             from ergnn.engine.kernels import triton_sums
 

@@ -67,7 +67,7 @@ def forward(
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
     shape = Shape(heads, record)
-    segments = links.segments(shape.parts(links.sources))
+    segments = links.segments()
     out, lse = z.new_empty(links.targets, heads, width), z.new_empty(links.targets, heads)
     positive_out, positive_share = (
         (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
@@ -120,7 +120,7 @@ def backward(
         g, out, positive_out, a_dst.contiguous(), lse, positive_share, d_dst, records, links.targets, scale,
         heads, width, record, *shape.padded, rows, slope, num_warps=4,
     )  # fmt: skip
-    segments = back.segments(shape.parts(links.targets))
+    segments = back.segments()
     d_z, d_src = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(links.sources, heads)
     count = segments.slots
     part_z, part_a = z.new_empty(count, heads, width), z.new_empty(count, heads)
@@ -156,7 +156,7 @@ def derivative(
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 0)
     shape = Shape(heads, record)
-    segments = links.segments(shape.parts(2 * links.sources))
+    segments = links.segments()
     change = torch.empty_like(out)
     count = segments.slots
     part_m, part_o = z.new_empty(count, heads), z.new_empty(count, heads, width)

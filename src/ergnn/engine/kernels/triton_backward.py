@@ -6,11 +6,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import LOG2E, column, following, gather, gather_heads, lanes, leaky, leaky_slope, store
+from ergnn.engine.kernels.triton_gather import (
+    LOG2E,
+    column,
+    following,
+    gather,
+    gather_heads,
+    lanes,
+    leaky,
+    leaky_slope,
+    store,
+)
 from ergnn.engine.kernels.triton_masks import keeps
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def targets(
     G, OUT, P, AD, LSE, Q, DAD, RECORD, rows, scale,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, B: tl.constexpr,

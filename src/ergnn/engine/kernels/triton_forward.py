@@ -6,7 +6,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import LOG2E, column, following, gather, gather_heads, lanes, leaky, leaky_slope, store
+from ergnn.engine.kernels.triton_gather import (
+    LOG2E,
+    column,
+    following,
+    gather,
+    gather_heads,
+    lanes,
+    leaky,
+    leaky_slope,
+    store,
+)
 from ergnn.engine.kernels.triton_masks import keeps
 
 
@@ -17,7 +27,7 @@ def _bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
     return high, tl.max(high - low, 0) <= NARROW
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def peaks(
     ROW, BEGIN, END, COL, AS, LOW, HIGH, M, count,
     H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, B: tl.constexpr, LOOPS: tl.constexpr, NARROW: tl.constexpr,
@@ -33,7 +43,9 @@ def peaks(
         for e in range(begin, end, T):
             ok = e + t < end
             j = tl.load(COL + e + t, mask=ok, other=0)
-            most = tl.maximum(most, tl.where(ok[:, None], gather_heads(AS, j[:, None], h, H, HP, H, True), float("-inf")))
+            most = tl.maximum(
+                most, tl.where(ok[:, None], gather_heads(AS, j[:, None], h, H, HP, H, True), float("-inf"))
+            )
         m = tl.max(most, 0)
         if LOOPS:
             m = tl.maximum(m, tl.load(AS + row.to(tl.int64) * H + h, mask=h < H, other=0.0))

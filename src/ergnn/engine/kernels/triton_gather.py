@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-CACHE = 40 * 2**20
-"""Gathered rows of more bytes are processed in two halves; about the size of a GPU's L2 cache."""
 IN_FLIGHT = 512
 """Number of values that a program loads per loop iteration."""
 NUMBERS = 128
@@ -55,10 +53,6 @@ class Shape:
     def warps(self) -> int:
         heads, width = self.padded
         return min(8, max(1, heads * width // 512))
-
-    def parts(self, rows: int) -> int:
-        """Return the number of parts to divide the gathered rows into (see :meth:`Links.segments`)."""
-        return 2 if rows * self.heads * self.width * 4 > CACHE else 1
 
     def big(self, rows: int) -> bool:
         """Return whether positions in ``rows`` rows need 64 bits."""
