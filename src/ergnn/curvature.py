@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import grad, jvp, vjp
 
 from ergnn.engine.objective import Objective, ParamDict
-from ergnn.engine.recording import record
+from ergnn.engine.recording import record, recording_stream
 from ergnn.errors import CurvatureError, InputError
 from ergnn.registry import check_choice
 
@@ -71,14 +71,14 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
     like = flatten(params)
     if not (like.is_cuda and objective.linked and objective.recordable):
         return _gauss_newton_product(objective, params)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    current, stream = torch.cuda.current_stream(), recording_stream()
+    stream.wait_stream(current)
     with torch.cuda.stream(stream):
         product, vector = _gauss_newton_product(objective, params), torch.zeros_like(like)
         graph, result = record(lambda: product(vector))
-    torch.cuda.current_stream().wait_stream(stream)
+    current.wait_stream(stream)
 
-    def replay(value: Tensor) -> Tensor:
+    def replay(value: Tensor, kept: object = (objective, product)) -> Tensor:  # the graph reads tensors of both
         vector.copy_(value)
         graph.replay()
         return result.clone()

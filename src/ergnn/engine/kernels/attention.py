@@ -101,7 +101,8 @@ class _Derivative(Function):
             from ergnn.engine.kernels import triton_attention
 
             return triton_attention.derivative(tangents, z, a_src, a_dst, key, tuple(saved), links, slope, p)
-        return torch_attention.derivative(tangents, z, a_src, a_dst, key, *saved[:2], links, slope, p)
+        out, lse = saved[:2]
+        return torch_attention.derivative(tangents, z, a_src, a_dst, key, out, lse, links, slope, p)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
