@@ -22,7 +22,7 @@ NUMBERS = {
     "search_tasks": "score trials on validation nodes of the first N tasks (default: 2)",
 }
 HELP = {
-    "methods": "methods, or variants as in replay:ace (default: all)",
+    "methods": "methods, or variants as in replay:live (default: all)",
     "datasets": "data sets (default: nine graphs)",
     "scenarios": "scenarios, of task, class and domain (default: all that a data set supports)",
     "edges": "edges, of all, seen and own (default: all,own)",

@@ -164,11 +164,12 @@ class Entry:
 
 
 def contenders(names: Sequence[str] | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Map labels (``replay``, ``replay:ace``) to a method and the options of its variant; by default all."""
+    """Map labels (``replay``, ``replay:live``) to a method and the options of its variant; by default all."""
     known: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name in METHODS.names():
         known[name] = (name, {})
-        known |= {f"{name}:{key}": (name, options) for key, options in METHODS.get(name).variants.items()}
+        own = vars(METHODS.get(name)).get("variants", {})  # not those of a base class
+        known |= {f"{name}:{key}": (name, options) for key, options in own.items()}
     if names is None:
         return known
     wanted = {}
@@ -257,15 +258,12 @@ def _entry(condition: Condition, options: CompareOptions, label: str, preset: Pr
         modes = ({"replay": "ego"}, {"replay": "isolated"})
     try:
         config = _base(condition, options, name, given)
-        method: Method = make_method(config.with_settings(**modes[0]).learner)
-        head = config.learner.head
-        if head not in method.supported_heads:
-            raise InputError(f"{label} does not support head {head!r}, only {', '.join(method.supported_heads)}")
         learner = make_learner(config.with_settings(**modes[0]).resolved(), 0)
         check_stream(learner, stream)
     except (ErgnnError, ImportError) as error:
         return Entry(condition, label, None, str(error))
     counts = [int(n) for task in stream for n in task.graph.y[task.train].unique(return_counts=True)[1]]
+    method: Method = learner.method
     size, unused = method.size_option, method.unused_settings
     largest = known.get(size) if size != "per_class" else max(counts) if "scarce" in known else min(counts)
     scaled = size in known and size not in unused and not method.needs_earlier_graph

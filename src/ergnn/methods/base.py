@@ -80,7 +80,7 @@ class Method(ABC):
         extra_hops: how many hops around a training node are read beyond those that the network reads.
         buffer: the experience buffer of methods that remember nodes.
         search: values of options that ``ergnn compare`` tries, by name; without options that scale the memory.
-        variants: forms of the method that ``ergnn compare`` runs beside the default one: name → options.
+        variants: forms of the method that ``ergnn compare`` runs beside the default one: name → options; not inherited.
         size_option: the option that scales the memory, if the method has it.
     """
 

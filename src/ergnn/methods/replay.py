@@ -80,11 +80,7 @@ class Replay(MemoryMethod):
     """
 
     search = {"selector": ("mf*", "random", "herding"), "loss_scale": ("sum", "balanced")}
-    variants = {
-        "ace": {"class_balance": "ace"},
-        "logit-adjustment": {"class_balance": "logit-adjustment"},
-        "live": {"replay": "live"},
-    }
+    variants = {"live": {"replay": "live"}}
 
     def __init__(
         self,
@@ -107,14 +103,12 @@ class Replay(MemoryMethod):
         replay_weights(1, 1, loss_scale, beta)
         check_choice("class_balance", class_balance, ClassBalance)
         self.class_balance = class_balance
-        if class_balance not in ("auto", "none"):
-            self.supported_heads = ("growing",)
         self._chosen: Selection | None = None
 
     def balance(self, learner: LearnerView, task: Task) -> ClassBalance:
         """Return the class balancing of a task: ``none`` unless the head grows and the buffer contains nodes."""
         grows = learner.heads.kind == "growing"
-        if learner.heads.kind not in self.supported_heads:
+        if not grows and self.class_balance not in ("auto", "none"):
             raise InputError(
                 f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
                 f"{learner.heads.kind!r}: choose auto or none"
