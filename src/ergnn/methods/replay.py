@@ -30,8 +30,8 @@ MEMORY_SHARE = 0.25
 value was chosen on validation nodes: docs/howto/choosing-e.md.
 """
 MEMORY_LABELS = 50
-"""Maximum size of the task's largest class for which ``auto`` is ``memory``: new parameters have to learn all classes in
-the epochs of one task, which fails where many labels need many epochs.
+"""Maximum size of the task's largest class for which ``auto`` is ``memory``: new parameters have to learn all classes
+in the epochs of one task, which fails where many labels need many epochs.
 """
 
 
