@@ -23,14 +23,14 @@ from torch import Tensor
 from ergnn.engine.kernels import triton_backward, triton_forward
 from ergnn.engine.kernels.links import Links, Segments
 from ergnn.engine.kernels.masks import threshold
-from ergnn.engine.kernels.triton_gather import LOG2E, Shape
+from ergnn.engine.kernels.triton_gather import Shape
 
 PEAKS = 256
 """Number of values that a program compares at a time."""
 PIECES = 8
 """Number of pieces per program of the kernel that finds maxima."""
-NARROW = 92.0
-"""Up to this range of scaled ``a_src``, its maximum bounds the scores of every row: ``2^-92`` does not underflow."""
+NARROW = 64.0
+"""Up to this range of ``a_src``, its maximum bounds the scores of every row: ``exp(-64)`` does not underflow."""
 
 
 def _record_width(heads: int, width: int, more: int) -> int:
@@ -44,10 +44,6 @@ def _packed(z: Tensor, a: Tensor, record: int) -> Tensor:
     out = z.new_zeros(z.size(0), record)
     out[:, : z.size(2)], out[:, z.size(2)] = z.squeeze(1), a.squeeze(1)
     return out
-
-
-def _scaled(a: Tensor) -> Tensor:
-    return a.contiguous() * LOG2E.value
 
 
 def _pieces(segments: Segments, links: Links) -> tuple[Tensor, ...]:
@@ -78,7 +74,7 @@ def forward(
     drop, limit, scale = _dropout(key, links, p)
     saved = (out, lse, positive_out, positive_share, part_m, part_l, part_q, part_o, part_p)
     padded, pieces = shape.padded, segments.row.numel()
-    a_src, largest = _scaled(a_src), z.new_empty(pieces, heads)
+    a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
     low, high = a_src.aminmax(dim=0) if a_src.size(0) else (a_src.new_zeros(heads),) * 2
     triton_forward.peaks[(triton.cdiv(pieces, PIECES),)](
         segments.row, segments.begin, segments.end, links.col, a_src, low, high, largest, pieces, heads, padded[0],
@@ -166,7 +162,7 @@ def derivative(
     for i, factor in enumerate((slope, 1.0)):
         torch.addcmul(z_dot, src_dot.unsqueeze(-1), z, value=factor, out=rows[:, i, :, :width])
     triton_forward.derivative[(segments.row.numel(),)](
-        *_pieces(segments, links), rows, _scaled(a_src), src_dot, a_dst.contiguous(), lse, out, drop, change,
+        *_pieces(segments, links), rows, a_src.contiguous(), src_dot, a_dst.contiguous(), lse, out, drop, change,
         part_m, part_o, limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes,
         slope, key is not None, links.loops, shape.big(2 * links.sources), num_warps=shape.warps,
     )  # fmt: skip

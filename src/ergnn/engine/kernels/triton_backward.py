@@ -7,7 +7,6 @@ import triton
 import triton.language as tl
 
 from ergnn.engine.kernels.triton_gather import (
-    LOG2E,
     column,
     following,
     gather,
@@ -15,6 +14,7 @@ from ergnn.engine.kernels.triton_gather import (
     lanes,
     leaky,
     leaky_slope,
+    power,
     store,
 )
 from ergnn.engine.kernels.triton_masks import keeps
@@ -26,7 +26,7 @@ def targets(
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, B: tl.constexpr,
     SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of ``a_dst``; store ``a_dst``, ``lse`` and ``D``, scaled, for the pass over sources."""
+    """Compute the gradient of ``a_dst``; store ``a_dst``, ``lse`` and ``D / scale`` for the pass over sources."""
     n = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     h, c = tl.arange(0, HP), tl.arange(0, CP)
     at = n[:, None, None] * (H * C) + (h[:, None] * C + c[None, :])[None, :, :]
@@ -41,7 +41,7 @@ def targets(
     d = tl.sum(g * out, 2)
     dad = tl.sum(g * (SLOPE * out + (1 - SLOPE) * p), 2) - d * (SLOPE + (1 - SLOPE) * q)
     tl.store(DAD + ah, dad, mask=ok)
-    ad, lse, d = ad * LOG2E, lse * LOG2E, d / scale
+    d = d / scale
     if W > C:
         c3 = c[None, None, :]
         more = tl.where(c3 == C, ad[:, :, None], tl.where(c3 == C + 1, lse[:, :, None], d[:, :, None]))
@@ -73,7 +73,7 @@ def _step(
         lse = gather_heads(RECORD + H, i, h, H, HP, 3 * H, BIG)
         d = gather_heads(RECORD + 2 * H, i, h, H, HP, 3 * H, BIG)
     score = a[None, :] + ad
-    alpha = tl.where(ok, tl.exp2(leaky(score, SLOPE) - lse), 0.0)
+    alpha = tl.where(ok, power(leaky(score, SLOPE) - lse), 0.0)
     dot = tl.sum(g * z[None, :, :], 2)
     if N < CP:
         g2 = gather(G, i, kept, h, c + N, H, C, EVEN, DROP, BIG)
@@ -104,7 +104,7 @@ def sources(
     own = Z + at * (H * C) + h[:, None] * C + c[None, :]
     z = tl.load(own, mask=(h < H)[:, None] & (c < C)[None, :], other=0.0)
     z2 = tl.load(own + N, mask=(h < H)[:, None] & (c + N < C)[None, :], other=0.0)
-    a = tl.load(AS + at * H + h, mask=h < H, other=0.0) * LOG2E
+    a = tl.load(AS + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
     das = tl.zeros([V, HP], tl.float32)
     acc, acc2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)

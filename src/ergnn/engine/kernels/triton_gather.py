@@ -16,7 +16,6 @@ NUMBERS = 128
 LOAD = 4
 """Number of values that a thread loads at a time."""
 LOG2E = tl.constexpr(1.4426950408889634)
-"""Scores are scaled by this factor, since a GPU computes powers of two, with ``exp2``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,12 @@ class Shape:
     def big(self, rows: int) -> bool:
         """Return whether positions in ``rows`` rows need 64 bits."""
         return rows * self.heads * max(self.width, 3) >= 2**31
+
+
+@triton.jit
+def power(x):
+    """Return ``exp(x)``; results below the smallest normal number are 0, which saves instructions."""
+    return tl.exp2(x * LOG2E)
 
 
 @triton.jit
