@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from ergnn.engine.kernels.triton_gather import (
+    bound,
     column,
     following,
     gather,
@@ -20,13 +21,6 @@ from ergnn.engine.kernels.triton_gather import (
 from ergnn.engine.kernels.triton_masks import keeps
 
 
-@triton.jit
-def _bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
-    """Return the maximum of ``a_src`` over all rows, and whether it can replace the maximum of each row."""
-    low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
-    return high, tl.max(high - low, 0) <= NARROW
-
-
 @triton.jit(do_not_specialize=["count"])
 def peaks(
     ROW, BEGIN, END, COL, AS, LOW, HIGH, M, count,
@@ -34,7 +28,7 @@ def peaks(
 ):  # fmt: skip
     """Find the maximum of ``a_src`` over the sources of each piece, B pieces per program, unless the bound suffices."""
     h, t = tl.arange(0, HP), tl.arange(0, T)
-    _, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    _, narrow = bound(LOW, HIGH, h, H, NARROW)
     first = tl.program_id(0) * B
     last = tl.where(narrow, first, tl.minimum(first + B, count))
     for s in range(first, last):
@@ -101,7 +95,7 @@ def output(
     at = row.to(tl.int64)
     ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
-    high, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    high, narrow = bound(LOW, HIGH, h, H, NARROW)
     own = tl.load(M + s.to(tl.int64) * H + h, mask=h < tl.where(narrow, 0, H), other=0.0)
     m = leaky(tl.where(narrow, high, own) + ad, SLOPE)
     total, share = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP], tl.float32)

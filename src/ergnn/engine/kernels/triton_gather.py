@@ -75,6 +75,13 @@ def leaky_slope(x, SLOPE: tl.constexpr):
 
 
 @triton.jit
+def bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
+    """Return the maximum of ``a_src`` over all rows, and whether it can replace the maximum of each row."""
+    low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
+    return high, tl.max(high - low, 0) <= NARROW
+
+
+@triton.jit
 def lanes(V: tl.constexpr, HP: tl.constexpr):
     """Return the lane of each edge and head, ``[V, HP]``.
 
