@@ -155,11 +155,11 @@ def _kind(name: str) -> str:
 def gathered_gb(edges: int, p: float) -> dict[str, float]:
     """Return the gigabytes that each pass over the edges of both GAT layers reads per edge, with dropout ``p``.
 
-    An edge reads its neighbor (4 bytes), the scores of eight heads (32 bytes each kind of score) and the rows of the
-    heads that are kept (32 bytes each) in the first layer, and one 32-byte record in the second.
+    In the first layer, an edge reads its neighbor (4 bytes), one or two kinds of numbers per head (32 bytes each) and
+    the rows of the heads that are kept (32 bytes each); in the second, its neighbor and a 32-byte record.
     """
     rows = (1 - p) * HEADS * 32
-    numbers = {"output": 32 + rows, "sources": 96 + rows, "derivative": 64 + rows + 4}
+    numbers = {"output": 32 + rows, "sources": 64 + rows, "derivative": 64 + rows + 8}
     return {name: round(edges * (4 + first + 4 + 32) / 1e9, 1) for name, first in numbers.items()}
 
 

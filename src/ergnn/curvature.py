@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import grad, jvp, vjp
 
 from ergnn.engine.objective import Objective, ParamDict
-from ergnn.engine.recording import record, recording_stream
+from ergnn.engine.recording import record, side_stream
 from ergnn.errors import CurvatureError, InputError
 from ergnn.registry import check_choice
 
@@ -71,11 +71,11 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
     like = flatten(params)
     if not (like.is_cuda and objective.linked and objective.recordable):
         return _gauss_newton_product(objective, params)
-    current, stream = torch.cuda.current_stream(), recording_stream()
+    current, stream = torch.cuda.current_stream(like.device), side_stream(like.device)
     stream.wait_stream(current)
     with torch.cuda.stream(stream):
         product, vector = _gauss_newton_product(objective, params), torch.zeros_like(like)
-        graph, result = record(lambda: product(vector))
+        graph, result = record(lambda: product(vector), stream)
     current.wait_stream(stream)
 
     def replay(value: Tensor, kept: object = (objective, product)) -> Tensor:  # the graph reads tensors of both

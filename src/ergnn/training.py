@@ -17,7 +17,7 @@ from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.optimizers import make_optimizer
 from ergnn.engine.prefetch import prefetched
-from ergnn.engine.recording import record
+from ergnn.engine.recording import record, side_stream
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
@@ -346,7 +346,7 @@ def graphed_epochs(
     graphs = []
     for objective in rounds:
         optimizer.zero_grad(set_to_none=True)
-        graphs.append(record(partial(step, objective))[0])
+        graphs.append(record(partial(step, objective), side_stream(device))[0])
     with torch.no_grad():
         for name, value in params.items():
             value.copy_(start[name])

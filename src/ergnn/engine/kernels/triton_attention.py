@@ -23,14 +23,14 @@ from torch import Tensor
 from ergnn.engine.kernels import triton_backward, triton_forward
 from ergnn.engine.kernels.links import Links, Segments
 from ergnn.engine.kernels.masks import threshold
-from ergnn.engine.kernels.triton_gather import LOG2E, Shape
+from ergnn.engine.kernels.triton_gather import Shape
 
 PEAKS = 256
 """Number of values that a program compares at a time."""
 PIECES = 8
 """Number of pieces per program of the kernel that finds maxima."""
-NARROW = 92.0
-"""Up to this range of scaled ``a_src``, its maximum bounds the scores of every row: ``2^-92`` does not underflow."""
+NARROW = 64.0
+"""Up to this range of ``a_src``, its maximum bounds the scores of every row: ``exp(-64)`` does not underflow."""
 
 
 def _record_width(heads: int, width: int, more: int) -> int:
@@ -46,8 +46,10 @@ def _packed(z: Tensor, a: Tensor, record: int) -> Tensor:
     return out
 
 
-def _scaled(a: Tensor) -> Tensor:
-    return a.contiguous() * LOG2E.value
+def _range(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest value of each head."""
+    low, high = a.aminmax(dim=0) if a.size(0) else (a.new_zeros(a.size(1)),) * 2
+    return low, high
 
 
 def _pieces(segments: Segments, links: Links) -> tuple[Tensor, ...]:
@@ -78,8 +80,8 @@ def forward(
     drop, limit, scale = _dropout(key, links, p)
     saved = (out, lse, positive_out, positive_share, part_m, part_l, part_q, part_o, part_p)
     padded, pieces = shape.padded, segments.row.numel()
-    a_src, largest = _scaled(a_src), z.new_empty(pieces, heads)
-    low, high = a_src.aminmax(dim=0) if a_src.size(0) else (a_src.new_zeros(heads),) * 2
+    a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
+    low, high = _range(a_src)
     triton_forward.peaks[(triton.cdiv(pieces, PIECES),)](
         segments.row, segments.begin, segments.end, links.col, a_src, low, high, largest, pieces, heads, padded[0],
         max(1, PEAKS // padded[0]), PIECES, links.loops, NARROW, num_warps=1,
@@ -115,19 +117,20 @@ def backward(
     g, (drop, limit, scale) = g.contiguous(), _dropout(key, links, p)
     d_dst = torch.empty_like(lse)
     records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
+    scaled, (low, high) = g if heads == 1 else torch.empty_like(g), _range(a_src)
     rows = max(1, 1024 // (shape.padded[0] * shape.padded[1]))
     triton_backward.targets[(triton.cdiv(max(links.targets, 1), rows),)](
-        g, out, positive_out, a_dst.contiguous(), lse, positive_share, d_dst, records, links.targets, scale,
-        heads, width, record, *shape.padded, rows, slope, num_warps=4,
+        g, out, positive_out, a_dst.contiguous(), lse, positive_share, low, high, d_dst, records, scaled,
+        links.targets, scale, heads, width, record, *shape.padded, rows, slope, NARROW, num_warps=4,
     )  # fmt: skip
     segments = back.segments()
     d_z, d_src = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(links.sources, heads)
     count = segments.slots
     part_z, part_a = z.new_empty(count, heads, width), z.new_empty(count, heads)
     triton_backward.sources[(segments.row.numel(),)](
-        *_pieces(segments, back), z.contiguous(), a_src.contiguous(), g, records, drop, d_z, d_src, part_z, part_a,
-        limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope,
-        key is not None, links.loops, shape.big(links.targets), num_warps=shape.warps,
+        *_pieces(segments, back), z.contiguous(), a_src.contiguous(), scaled, records, low, high, drop, d_z, d_src,
+        part_z, part_a, limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope,
+        key is not None, links.loops, NARROW, shape.big(links.targets), num_warps=shape.warps,
     )  # fmt: skip
     if count:
         _merge(segments, part_z, part_a, d_z, d_src, None, shape)
@@ -166,7 +169,7 @@ def derivative(
     for i, factor in enumerate((slope, 1.0)):
         torch.addcmul(z_dot, src_dot.unsqueeze(-1), z, value=factor, out=rows[:, i, :, :width])
     triton_forward.derivative[(segments.row.numel(),)](
-        *_pieces(segments, links), rows, _scaled(a_src), src_dot, a_dst.contiguous(), lse, out, drop, change,
+        *_pieces(segments, links), rows, a_src.contiguous(), src_dot, a_dst.contiguous(), lse, out, drop, change,
         part_m, part_o, limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes,
         slope, key is not None, links.loops, shape.big(2 * links.sources), num_warps=shape.warps,
     )  # fmt: skip

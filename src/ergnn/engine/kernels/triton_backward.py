@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from ergnn.engine.kernels.triton_gather import (
-    LOG2E,
+    bound,
     column,
     following,
     gather,
@@ -15,6 +15,7 @@ from ergnn.engine.kernels.triton_gather import (
     lanes,
     leaky,
     leaky_slope,
+    power,
     store,
 )
 from ergnn.engine.kernels.triton_masks import keeps
@@ -22,11 +23,16 @@ from ergnn.engine.kernels.triton_masks import keeps
 
 @triton.jit(do_not_specialize=["rows"])
 def targets(
-    G, OUT, P, AD, LSE, Q, DAD, RECORD, rows, scale,
+    G, OUT, P, AD, LSE, Q, LOW, HIGH, DAD, RECORD, SCALED, rows, scale,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, B: tl.constexpr,
-    SLOPE: tl.constexpr,
+    SLOPE: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of ``a_dst``; store ``a_dst``, ``lse`` and ``D``, scaled, for the pass over sources."""
+    """Compute the gradient of ``a_dst``, and what the pass over sources reads of each target.
+
+    With one head, these are ``g``, ``a_dst``, ``lse`` and ``D / scale`` in one record. With several heads, they are
+    ``g`` and ``D / scale`` times ``exp(b − lse)``, ``a_dst``, and ``b``, an offset that replaces ``lse``. If all scores
+    are near their bound, that is ``b``, and the pass computes it from ``a_dst`` instead of reading it.
+    """
     n = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     h, c = tl.arange(0, HP), tl.arange(0, CP)
     at = n[:, None, None] * (H * C) + (h[:, None] * C + c[None, :])[None, :, :]
@@ -41,22 +47,26 @@ def targets(
     d = tl.sum(g * out, 2)
     dad = tl.sum(g * (SLOPE * out + (1 - SLOPE) * p), 2) - d * (SLOPE + (1 - SLOPE) * q)
     tl.store(DAD + ah, dad, mask=ok)
-    ad, lse, d = ad * LOG2E, lse * LOG2E, d / scale
+    d = d / scale
     if W > C:
         c3 = c[None, None, :]
         more = tl.where(c3 == C, ad[:, :, None], tl.where(c3 == C + 1, lse[:, :, None], d[:, :, None]))
         to = n[:, None, None] * (H * W) + (h[:, None] * W + c[None, :])[None, :, :]
         tl.store(RECORD + to, tl.where(c3 < C, g, more), mask=ok[:, :, None] & (c < W)[None, None, :])
     else:
+        high, narrow = bound(LOW, HIGH, h, H, NARROW)
+        offset = tl.where(narrow, leaky(high[None, :] + ad, SLOPE), lse)
+        factor = power(offset - lse)
+        tl.store(SCALED + at, g * factor[:, :, None], mask=valid)
         to = n[:, None] * (3 * H) + h[None, :]
         tl.store(RECORD + to, ad, mask=ok)
-        tl.store(RECORD + to + H, lse, mask=ok)
-        tl.store(RECORD + to + 2 * H, d, mask=ok)
+        tl.store(RECORD + to + H, d * factor, mask=ok)
+        tl.store(RECORD + to + 2 * H, offset, mask=ok)
 
 
 @triton.jit
 def _step(
-    das, acc, acc2, i, ok, row, a, z, z2, h, c, G, RECORD, key, limit,
+    das, acc, acc2, i, ok, row, a, z, z2, high, narrow, h, c, G, RECORD, key, limit,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     SLOPE: tl.constexpr, DROP: tl.constexpr, BIG: tl.constexpr,
 ):  # fmt: skip
@@ -70,10 +80,12 @@ def _step(
     else:
         g = gather(G, i, kept, h, c, H, C, EVEN, DROP, BIG)
         ad = gather_heads(RECORD, i, h, H, HP, 3 * H, BIG)
-        lse = gather_heads(RECORD + H, i, h, H, HP, 3 * H, BIG)
-        d = gather_heads(RECORD + 2 * H, i, h, H, HP, 3 * H, BIG)
+        d = gather_heads(RECORD + H, i, h, H, HP, 3 * H, BIG)
+        at = (i.to(tl.int64) if BIG else i) * (3 * H) + h[None, :]
+        own = tl.load(RECORD + 2 * H + at, mask=(h < tl.where(narrow, 0, H))[None, :], other=0.0)
+        lse = tl.where(narrow, leaky(high[None, :] + ad, SLOPE), own)
     score = a[None, :] + ad
-    alpha = tl.where(ok, tl.exp2(leaky(score, SLOPE) - lse), 0.0)
+    alpha = tl.where(ok, power(leaky(score, SLOPE) - lse), 0.0)
     dot = tl.sum(g * z[None, :, :], 2)
     if N < CP:
         g2 = gather(G, i, kept, h, c + N, H, C, EVEN, DROP, BIG)
@@ -90,10 +102,10 @@ def _step(
 
 @triton.jit
 def sources(
-    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, G, RECORD, KEY, DZ, DAS, PZ, PA, limit, scale,
+    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, G, RECORD, LOW, HIGH, KEY, DZ, DAS, PZ, PA, limit, scale,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     U: tl.constexpr, V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
-    BIG: tl.constexpr,
+    NARROW: tl.constexpr, BIG: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of ``z`` and ``a_src`` from the targets of each source row."""
     s = tl.program_id(0)
@@ -104,8 +116,9 @@ def sources(
     own = Z + at * (H * C) + h[:, None] * C + c[None, :]
     z = tl.load(own, mask=(h < H)[:, None] & (c < C)[None, :], other=0.0)
     z2 = tl.load(own + N, mask=(h < H)[:, None] & (c + N < C)[None, :], other=0.0)
-    a = tl.load(AS + at * H + h, mask=h < H, other=0.0) * LOG2E
+    a = tl.load(AS + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
+    high, narrow = bound(LOW, HIGH, h, H, NARROW)
     das = tl.zeros([V, HP], tl.float32)
     acc, acc2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
     then = following(COL, begin + v, end)
@@ -116,13 +129,13 @@ def sources(
             if LOOPS:
                 ok = ok & (i != row)
             das, acc, acc2 = _step(
-                das, acc, acc2, i, ok, row, a, z, z2, h, c, G, RECORD, key, limit,
+                das, acc, acc2, i, ok, row, a, z, z2, high, narrow, h, c, G, RECORD, key, limit,
                 H, C, W, HP, CP, N, SLOPE, DROP, BIG,
             )  # fmt: skip
     if LOOPS:
         ok = (v == 0) & (tl.load(ROWPTR + at) == begin)
         das, acc, acc2 = _step(
-            das, acc, acc2, row + v * 0, ok, row, a, z, z2, h, c, G, RECORD, key, limit,
+            das, acc, acc2, row + v * 0, ok, row, a, z, z2, high, narrow, h, c, G, RECORD, key, limit,
             H, C, W, HP, CP, N, SLOPE, DROP, BIG,
         )  # fmt: skip
     das, acc, acc2 = tl.sum(das, 0) * scale, tl.sum(acc, 0) * scale, tl.sum(acc2, 0) * scale

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from ergnn.engine.kernels.triton_gather import (
-    LOG2E,
+    bound,
     column,
     following,
     gather,
@@ -15,16 +15,10 @@ from ergnn.engine.kernels.triton_gather import (
     lanes,
     leaky,
     leaky_slope,
+    power,
     store,
 )
 from ergnn.engine.kernels.triton_masks import keeps
-
-
-@triton.jit
-def _bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
-    """Return the maximum of ``a_src`` (scaled) over all rows, and whether it can replace the maximum of each row."""
-    low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
-    return high, tl.max(high - low, 0) <= NARROW
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -34,7 +28,7 @@ def peaks(
 ):  # fmt: skip
     """Find the maximum of ``a_src`` over the sources of each piece, B pieces per program, unless the bound suffices."""
     h, t = tl.arange(0, HP), tl.arange(0, T)
-    _, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    _, narrow = bound(LOW, HIGH, h, H, NARROW)
     first = tl.program_id(0) * B
     last = tl.where(narrow, first, tl.minimum(first + B, count))
     for s in range(first, last):
@@ -69,7 +63,7 @@ def _output_step(
         z = gather(Z, j, kept, h, c, H, W, EVEN, DROP, BIG)
         a = gather_heads(AS, j, h, H, HP, H, BIG)
     a += ad[None, :]
-    p = tl.where(ok, tl.exp2(leaky(a, SLOPE) - m[None, :]), 0.0)
+    p = tl.where(ok, power(leaky(a, SLOPE) - m[None, :]), 0.0)
     above = tl.where(a > 0, p, 0.0)
     total += p
     if TRAIN:
@@ -99,9 +93,9 @@ def output(
     h, c = tl.arange(0, HP), tl.arange(0, N)
     v = lanes(V, HP)
     at = row.to(tl.int64)
-    ad = tl.load(AD + at * H + h, mask=h < H, other=0.0) * LOG2E
+    ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
-    high, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    high, narrow = bound(LOW, HIGH, h, H, NARROW)
     own = tl.load(M + s.to(tl.int64) * H + h, mask=h < tl.where(narrow, 0, H), other=0.0)
     m = leaky(tl.where(narrow, high, own) + ad, SLOPE)
     total, share = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP], tl.float32)
@@ -128,7 +122,7 @@ def output(
     if slot < 0:
         inverse = tl.where(total > 0, 1.0 / total, 0.0)
         by = (inverse * scale)[:, None]
-        tl.store(LSE + at * H + h, tl.where(total > 0, (m + tl.log2(total)) / LOG2E, 0.0), mask=h < H)
+        tl.store(LSE + at * H + h, tl.where(total > 0, m + tl.log(total), 0.0), mask=h < H)
         store(OUT, at, tl.sum(acc, 0) * by, h, c, H, C)
         if N < CP:
             store(OUT, at, tl.sum(acc2, 0) * by, h, c + N, H, C)
@@ -169,7 +163,7 @@ def merge_output(
     acc, accp = tl.zeros([HP, CP], tl.float32), tl.zeros([HP, CP], tl.float32)
     for t in range(0, pieces):
         at = first + t
-        w = tl.exp2(tl.load(PM + at * H + h, mask=h < H, other=0.0) - m)
+        w = power(tl.load(PM + at * H + h, mask=h < H, other=0.0) - m)
         total += w * tl.load(PL + at * H + h, mask=h < H, other=0.0)
         acc += w[:, None] * tl.load(PO + at * (H * C) + hc, mask=valid, other=0.0)
         if TRAIN:
@@ -177,7 +171,7 @@ def merge_output(
             accp += w[:, None] * tl.load(PP + at * (H * C) + hc, mask=valid, other=0.0)
     inverse = tl.where(total > 0, 1.0 / total, 0.0)
     tl.store(OUT + row * (H * C) + hc, acc * (inverse * scale)[:, None], mask=valid)
-    tl.store(LSE + row * H + h, tl.where(total > 0, (m + tl.log2(total)) / LOG2E, 0.0), mask=h < H)
+    tl.store(LSE + row * H + h, tl.where(total > 0, m + tl.log(total), 0.0), mask=h < H)
     if TRAIN:
         tl.store(P + row * (H * C) + hc, accp * (inverse * scale)[:, None], mask=valid)
         tl.store(Q + row * H + h, share * inverse, mask=h < H)
@@ -197,7 +191,7 @@ def _derivative_step(
         kept = keeps(row, j, h[None, :], key, limit)
     chosen = 2 * j + (score > 0).to(tl.int32)
     z = gather(Z, chosen, kept, h, c, H, W, EVEN, SKIP, BIG)
-    alpha = tl.where(ok, tl.exp2(leaky(score, SLOPE) - lse[None, :]), 0.0)
+    alpha = tl.where(ok, power(leaky(score, SLOPE) - lse[None, :]), 0.0)
     mean += alpha * leaky_slope(score, SLOPE) * a_dot
     if DROP and W > C:
         alpha = tl.where(kept, alpha, 0.0)
@@ -223,8 +217,8 @@ def derivative(
     h, c = tl.arange(0, HP), tl.arange(0, N)
     v = lanes(V, HP)
     at = row.to(tl.int64)
-    ad = tl.load(AD + at * H + h, mask=h < H, other=0.0) * LOG2E
-    lse = tl.load(LSE + at * H + h, mask=h < H, other=0.0) * LOG2E
+    ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
+    lse = tl.load(LSE + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
     mean = tl.zeros([V, HP], tl.float32)
     acc, acc2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)

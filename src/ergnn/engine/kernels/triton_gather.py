@@ -16,7 +16,6 @@ NUMBERS = 128
 LOAD = 4
 """Number of values that a thread loads at a time."""
 LOG2E = tl.constexpr(1.4426950408889634)
-"""Scores are scaled by this factor, since a GPU computes powers of two, with ``exp2``."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,12 @@ class Shape:
 
 
 @triton.jit
+def power(x):
+    """Return ``exp(x)``; results below the smallest normal number are 0, which saves instructions."""
+    return tl.exp2(x * LOG2E)
+
+
+@triton.jit
 def leaky(x, SLOPE: tl.constexpr):
     return tl.where(x > 0, x, SLOPE * x)
 
@@ -67,6 +72,13 @@ def leaky(x, SLOPE: tl.constexpr):
 @triton.jit
 def leaky_slope(x, SLOPE: tl.constexpr):
     return tl.where(x > 0, 1.0, SLOPE)
+
+
+@triton.jit
+def bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
+    """Return the maximum of ``a_src`` over all rows, and whether it can replace the maximum of each row."""
+    low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
+    return high, tl.max(high - low, 0) <= NARROW
 
 
 @triton.jit

@@ -23,7 +23,7 @@ def keeps(target, source, head, key, limit):
     return x.to(tl.int32, bitcast=True) >= limit
 
 
-@triton.jit(do_not_specialize=["size"])
+@triton.jit
 def _dropped(H, KEY, OUT, size, limit, scale, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     key = tl.load(KEY).to(tl.uint32, bitcast=True)
