@@ -39,7 +39,7 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --method hope", r"unknown method 'hope'; choose one of: .*finetune, .*replay"),
         ("cora --selector best", r"unknown selector 'best'; choose one of: .*mf\*"),
         ("cora --protocol mine", "unknown protocol 'mine'; choose one of: clean, paper"),
-        ("cora --split lucky", "unknown split 'lucky'; choose one of: auto, public, seeded"),
+        ("cora --split lucky", "unknown split 'lucky'; choose one of: 0.6/0.2/0.2, 20/30/rest, auto, public, seeded"),
         ("cora --split public", "ERGNN_DATA is not set"),
         ("cora --head hydra", "unknown head 'hydra'; choose one of: growing, per-task, shared"),
         ("cora --edges some", "unknown edges 'some'; choose one of: all, own, seen"),

@@ -61,9 +61,9 @@ def test_the_backbone_defaults_to_the_methods() -> None:
 
 @pytest.mark.parametrize("method", METHODS.names())
 def test_options_at_their_default_are_omitted(method: str) -> None:
-    defaults = default_options(method)
-    given = LearnerConfig(method=method, method_options=defaults)
-    assert resolve(given) == resolve(LearnerConfig(method=method))
+    defaults, head = default_options(method), METHODS.get(method).supported_heads[-1]
+    given = LearnerConfig(method=method, head=head, method_options=defaults)
+    assert resolve(given) == resolve(LearnerConfig(method=method, head=head))
     assert options_in_effect(resolve(given)) == defaults
 
 

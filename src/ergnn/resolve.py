@@ -34,9 +34,9 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
     kind = METHODS.get(method) if isinstance(method, str) else method
     if config.head not in kind.supported_heads:
         name = method if isinstance(method, str) else type(method).__name__
-        raise InputError(
-            f"method {name!r} does not support head {config.head!r}; choose one of: {', '.join(kind.supported_heads)}"
-        )
+        why = ", as it must know the task of a node" if config.head == "growing" else ""
+        heads = ", ".join(kind.supported_heads)
+        raise InputError(f"method {name!r} does not support head {config.head!r}{why}; choose one of: {heads}")
     backbone = config.backbone
     if backbone == "auto":
         backbone = kind.backbone

@@ -182,7 +182,7 @@ def test_a_task_resumes_after_an_interruption_to_the_same_bits(name: str, stop: 
 @pytest.mark.parametrize("name", NAMES)
 def test_unsuitable_heads_and_backbones_are_refused_before_training(name: str) -> None:
     with pytest.raises(
-        InputError, match=f"method '{name}' does not support head 'growing'; choose one of: shared, per"
+        InputError, match=f"method '{name}' does not support head 'growing', as it must know the task of a node; choose"
     ):
         make_learner(name, "growing")
     with pytest.raises(InputError, match="backbone 'sgc' has no weights that tasks share with head='per-task'"):
