@@ -149,19 +149,21 @@ def _about(group: Group) -> list[str]:
     counts = sorted({len(entry.runs) for entry in group.found.values()})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     budgets = {entry.condition.dataset: entry.budget for entry in group.found.values()}
+    few = " (too few runs to show any difference)" if len(group.tests) * 2.0 ** (1 - counts[-1]) > ALPHA else ""
     notes = [
         f"Average accuracy over tasks at the end, mean ± 95 % interval over {runs} seeds and class orders.",
         f"{BETTER} significantly better than {group.recommended} at equal bytes, {WORSE} worse: paired Wilcoxon test, "
-        f"p < {ALPHA} after Holm's correction for {len(group.tests)} tests.",
+        f"p < {ALPHA} after Holm's correction for {len(group.tests)} tests{few}.",
         f"memory %: mean share of the budget ({', '.join(f'{name} {size:,} B' for name, size in budgets.items())}); "
         f"{ABOVE} above the budget; graph: needs the graph of earlier tasks, which the budget does not count "
         f"({ROWS} nodes per class). Neither is ranked.",
     ]
     if (ranking := group.ranking) is not None:
-        test = "" if ranking.p is None else f" Friedman's χ² = {ranking.chi2:.1f}, p = {ranking.p:.2g};"
+        test = "" if ranking.p is None else f" Friedman's χ² = {ranking.chi2:.1f}, p = {ranking.p:.2g}."
+        sets = f"{ranking.datasets} data set{'s' * (ranking.datasets > 1)}"
         notes.append(
-            f"rank: mean over {ranking.datasets} data set(s) of {len(ranking.names)} methods within the budget.{test} "
-            f"ranks that differ by less than {ranking.difference:.2f} are not significantly different (Nemenyi)."
+            f"rank: mean over {sets} of {len(ranking.names)} methods within the budget.{test} Ranks that differ by less "
+            f"than {ranking.difference:.2f} are not significantly different (Nemenyi)."
         )
     better = [test for test in group.tests.values() if test.higher]
     names = ", ".join(f"{t.row} on {t.group} (+{with_interval(t.difference)})" for t in better) or "none"
