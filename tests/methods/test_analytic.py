@@ -254,7 +254,7 @@ def test_a_run_reports_bytes_and_fractions_of_each_class() -> None:
     assert result["buffer"]["bytes"] > 2 * 8 * 200
     assert len(result["runs"]) == 2
     assert result["runs"][0]["matrix"] != result["runs"][1]["matrix"]
-    with pytest.raises(InputError, match="three fractions"):
+    with pytest.raises(InputError, match="fractions such as"):
         RunConfig(split="0.1/0.9").resolved()
     with pytest.raises(UnknownNameError, match="thirds"):
         RunConfig(split="thirds").resolved()
