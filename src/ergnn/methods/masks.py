@@ -47,7 +47,8 @@ class MaskMethod(Method):
                 f"backbone {learner.backbone!r} has no weights that tasks share with head='per-task'; "
                 "use head='shared' or a backbone with hidden layers"
             )
-        if learner.model is not None and next(learner.model.buffers(), None) is not None:
+        assert learner.model is not None
+        if any(name.endswith("running_mean") for name, _ in learner.model.named_buffers()):
             raise InputError(
                 f"backbone {learner.backbone!r} has running statistics (batch_norm), which every task changes; masks "
                 "need a backbone without"
