@@ -68,7 +68,7 @@ class Analytic(Method):
 
     backbone = "gcn"
     search = {"lam": (0.1, 1.0, 10.0)}
-    variants = {"centroids": {"memory": "centroids"}}
+    variants = {"centroids": {"memory": "centroids", "feature_map": "ppr"}}  # one map: rows of the same width
 
     def __init__(
         self,

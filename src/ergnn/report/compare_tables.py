@@ -162,8 +162,8 @@ def _about(group: Group) -> list[str]:
         test = "" if ranking.p is None else f" Friedman's χ² = {ranking.chi2:.1f}, p = {ranking.p:.2g}."
         sets = f"{ranking.datasets} data set{'s' * (ranking.datasets > 1)}"
         notes.append(
-            f"rank: mean over {sets} of {len(ranking.names)} methods within the budget.{test} Ranks that differ by less "
-            f"than {ranking.difference:.2f} are not significantly different (Nemenyi)."
+            f"rank: mean over {sets} of {len(ranking.names)} methods within the budget.{test} Ranks that differ by "
+            f"less than {ranking.difference:.2f} are not significantly different (Nemenyi)."
         )
     better = [test for test in group.tests.values() if test.higher]
     names = ", ".join(f"{t.row} on {t.group} (+{with_interval(t.difference)})" for t in better) or "none"
