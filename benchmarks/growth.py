@@ -55,14 +55,15 @@ def make_update(number: int, size: int, distant: float = 0.1) -> Any:
 
 def measure_phases() -> dict[str, float]:
     """Add the processor time that the phases of an update take from now on; a phase contains no other one."""
-    from ergnn.folder import analytic_learner, network_learner, row_cache
+    from ergnn.folder import analytic_learner, row_cache
+    from ergnn.incremental import network
 
     parts: dict[str, list[tuple[Any, str]]] = {
-        "read graph": [(analytic_learner, "read_subgraph"), (network_learner, "read_subgraph"), (row_cache, "reached")],
+        "read graph": [(analytic_learner, "read_subgraph"), (network, "read_subgraph"), (row_cache, "reached")],
         "propagate": [(analytic_learner.Features, "rows"), (analytic_learner.Features, "scores")],
         "cached rows": [(row_cache.RowCache, "load"), (row_cache.RowCache, "write")],
         "solve": [(analytic_learner, "fit_ridge")],
-        "train": [(network_learner.Learner, "observe")],
+        "train": [(network.Learner, "observe")],
     }
     seconds = dict.fromkeys(parts, 0.0)
 

@@ -13,11 +13,11 @@ import torch
 from ergnn.cli import main
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.graph import Graph
+from ergnn.data.partial import LocalGraph, read_subgraph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FolderError, writing
-from ergnn.folder.graph import LocalGraph, read_subgraph
 from ergnn.learner import Learner
 from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
 

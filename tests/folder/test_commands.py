@@ -17,8 +17,8 @@ import torch
 from ergnn.cli import main
 from ergnn.data import Task
 from ergnn.data.formats import NodeTable
+from ergnn.data.partial import read_subgraph
 from ergnn.folder import LearnerFolder
-from ergnn.folder.graph import read_subgraph
 from ergnn.learner import Learner
 from ergnn.report.folder_page import in_words
 from folder.growing import make_updates, write_tables

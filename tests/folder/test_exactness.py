@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from ergnn.data.graph import Graph
+from ergnn.data.partial import read_subgraph
 from ergnn.data.stream import Task
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.folder.graph import read_subgraph
 from ergnn.learner import Learner
 from folder.growing import QUICK, make_updates, quick
 

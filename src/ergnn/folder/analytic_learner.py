@@ -13,20 +13,20 @@ from torch import Tensor
 
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
 from ergnn.analytic.state import choose
-from ergnn.errors import InputError
-from ergnn.folder.database import FolderError
-from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
+from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
+from ergnn.errors import FolderError, InputError
+from ergnn.folder.graph import StoredGraph
 from ergnn.folder.row_cache import RowCache
-from ergnn.folder.settings import Settings
-from ergnn.folder.state import load_tensors
-from ergnn.folder.versions import Version, get_blob, put_blob
+from ergnn.folder.versions import get_tensors, put_blob
+from ergnn.incremental.settings import Settings
+from ergnn.incremental.snapshot import Version
 from ergnn.learner import Learner
 from ergnn.methods.analytic import Analytic, working_dtype
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
 if TYPE_CHECKING:
-    from ergnn.folder.network_learner import Checkpoints
     from ergnn.folder.snapshot import Snapshot
+    from ergnn.incremental.network import Checkpoints
 
 
 class AnalyticLearner:
@@ -124,7 +124,7 @@ class AnalyticLearner:
         return len(local.nodes)
 
     def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = 0
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0
     ) -> Iterator[tuple[Array, Array]]:
         """Places in ``nodes`` and probabilities ``[n, num_classes]``, all at once: their neighborhoods overlap."""
         assert self.solution is not None
@@ -133,7 +133,7 @@ class AnalyticLearner:
         out[:, self.classes()] = torch.softmax(self.solution.temperature * scores, 1).cpu().numpy()
         yield np.arange(len(nodes)), out
 
-    def _scores(self, graph: StoredGraph, nodes: Array, weight: Tensor) -> Tensor:
+    def _scores(self, graph: PartialGraph, nodes: Array, weight: Tensor) -> Tensor:
         """``φ W``, from the rows of the solve if they are there."""
         known, rows = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
@@ -144,7 +144,7 @@ class AnalyticLearner:
             return features.rows(places).double() @ weight
         return features.scores(weight)[places]
 
-    def _features(self, graph: StoredGraph, nodes: Array, num_hops: int) -> tuple[LocalGraph, list[Features]]:
+    def _features(self, graph: PartialGraph, nodes: Array, num_hops: int) -> tuple[LocalGraph, list[Features]]:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
         local = read_subgraph(graph, nodes, num_hops, self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
@@ -180,7 +180,7 @@ class AnalyticLearner:
         state = dict(version.state["learner"])
         if not state:
             return
-        tensors = load_tensors(get_blob(connection, version.number, "weights"))
+        tensors = get_tensors(connection, version.number, "weights")
         self.chosen, self.sketch = [each.name for each in self.method.maps].index(state.pop("map")), state.pop("sketch")
         width = self.method.maps[self.chosen].num_blocks * (self.sketch or self._graph.num_features) + 1
         weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)

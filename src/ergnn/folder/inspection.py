@@ -1,4 +1,4 @@
-"""What a folder knows about itself: graph, buffer, accuracy since each update, drift, bytes, versions."""
+"""Graph, buffer, accuracy since each update, drift, bytes and versions of a folder."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from ergnn.evaluation import forgetting, measures
 from ergnn.folder.database import FILE, reading_values
-from ergnn.folder.prediction import predict_held_out
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.versions import kept_versions
-from ergnn.folder.watching import watch_snapshot
+from ergnn.incremental.prediction import predict_held_out
+from ergnn.incremental.watching import watch_snapshot
 
 LOG_LINES = 10_000
-"""The newest lines of the log that are shown."""
+"""Maximum number of lines of the log, the newest."""
 
 
 def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    """Everything worth knowing, as plain numbers and text.
+    """All figures of a version, as numbers and text.
 
-    ``per_class`` and ``confusion`` (true class, predicted class, nodes) are of the held-out nodes that an update
-    scores, ``eval_samples`` at most, by the model of this version.
+    ``per_class`` and ``confusion`` (true class, predicted class, nodes) are those of the held-out nodes that an update
+    scores (at most ``eval_samples``), with the model of this version.
     """
     version, records, connection = snapshot.version, snapshot.records, snapshot.connection
     held_out = predict_held_out(snapshot, snapshot.settings.eval_samples)

@@ -1,47 +1,34 @@
-"""The network of a folder: how it learns an update, predicts, and is stored."""
+"""The network of a folder in the database: weights, remembered nodes, and checkpoints of the update in progress."""
 
 from __future__ import annotations
 
+import math
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
-from ergnn.callbacks import Callback
-from ergnn.data.stream import Task
-from ergnn.errors import ErgnnError, InputError
-from ergnn.folder.database import MALFORMED, FolderError, from_json, insert, select, to_json, transaction
-from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
-from ergnn.folder.settings import Settings
-from ergnn.folder.state import load_tensors, pack, read_experiences, remembered_rows, unpack
-from ergnn.folder.versions import Version, get_blob, put_blob
-from ergnn.learner import Learner
+from ergnn.errors import FolderError
+from ergnn.folder.database import MALFORMED, Row, damaged, from_json, insert, select, to_json, transaction
+from ergnn.folder.versions import get_tensors, load_tensors, put_blob
+from ergnn.incremental.network import Checkpoints, NetworkLearner
+from ergnn.incremental.snapshot import Version
 from ergnn.methods import LearnerView
-from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.training import TaskProgress
 
-if TYPE_CHECKING:
-    from ergnn.folder.snapshot import Snapshot
-
-CHUNK = 2048
-"""Nodes that are scored at a time."""
-NETWORK_METHODS = ("replay", "gem", "agem", "finetune", "ewc")
-"""Methods that train a network, and whose state holds no node numbers but those of the buffer."""
+TENSOR = "$tensor"
 
 
-class Checkpoints(Callback):
+class StoredCheckpoints(Checkpoints):
     """Checkpoints of the update that is being learned, in the table ``checkpoint``.
 
     Args:
-        connection: the writer's.
-        seconds: time between two of them; 0 writes one after every epoch.
+        connection: connection of the writer.
+        seconds: seconds between two checkpoints; 0 for one after every epoch.
         on_epoch: called after every epoch.
     """
 
@@ -63,7 +50,6 @@ class Checkpoints(Callback):
             self.on_epoch()
 
     def read(self) -> dict[str, Any] | None:
-        """The newest checkpoint; None if there is none, or none that is intact: learning then begins anew."""
         try:
             _, text, data = select(self.connection, "checkpoint")[0]
             state: dict[str, Any] = unpack(from_json(text), load_tensors(data))
@@ -72,189 +58,83 @@ class Checkpoints(Callback):
             return None
 
 
-class NetworkLearner:
-    """A graph neural network that learns update after update, and remembers nodes if its method does.
-
-    Only what lies within reach of an update's own nodes and of the remembered ones is read.
-    """
-
-    exact = False
-    """Whether the model depends on the present graph only, so that nothing of a forgotten node is left in it."""
-    all_at_once = False
-    """Whether many nodes are scored together rather than a chunk at a time."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.learner = Learner(settings.config)
-        self.num_hops = self._num_hops()
-        method = self.learner.method
-        if method.buffer is not None and method.buffer.replay != "live":
-            raise InputError(f"replay is {method.buffer.replay!r}; in a folder, whose graph stays, it must be 'live'")
-        self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
-        for name, value in self._budgets.items():
-            if value is not None:  # trimmed in `learn`: ties are broken by the numbers of the whole graph
-                setattr(method, name, None)
-
-    @property
-    def num_tasks(self) -> int:
-        return self.learner.num_tasks
-
-    @property
-    def buffer(self) -> ExperienceBuffer:
-        """What is remembered; empty for a method that remembers nothing."""
-        return self.learner.method.buffer or ExperienceBuffer()
-
-    @property
-    def reach(self) -> int:
-        """How far training sees: the network, or a selector that averages over more hops."""
-        selector = getattr(self.learner.method, "selector", None)
-        return max(self.num_hops, int(getattr(selector, "hops", 0)))
-
-    def classes(self) -> list[int]:
-        """The classes that were learned."""
-        return sorted(self.learner.classes().tolist()) if self.num_tasks else []
-
-    def learn(
-        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
-    ) -> dict[str, Any]:
-        """Learn the training nodes of some updates as one task; a selector may look at their validation nodes.
-
-        Returns the number of the task, its classes, the drift and the number of nodes that were read.
-        """
-        train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
-        if not len(train[0]):
-            return {"task": None, "classes": [], "drift": None, "touched": 0}
-        self._check_size(snapshot.graph.num_features)
-        remembered = [(part.nodes.cpu().numpy(), part.labels.cpu().numpy()) for part in self.buffer.experiences]
-        nodes, labels = (np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
-        local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
-        seen = replace(local.graph, class_names=tuple(snapshot.classes))
-        classes = tuple(int(c) for c in np.unique(train[1]))
-        none = torch.empty(0, dtype=torch.long)
-        task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
-        before = self._encoder()
-        self.learner.remap_nodes(lambda nodes: local.places(nodes.cpu().numpy()).to(nodes.device))
-        self._observe(task, checkpoints)
-        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
-        self.buffer.trim(**self._budgets)
-        self.learner.set_graph(None)
-        drift, names = _drift(before, self._encoder()), [snapshot.classes[c] for c in classes]
-        return {"task": task.id, "classes": names, "drift": drift, "touched": len(local.nodes)}
-
-    def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
-        resume = None if checkpoints is None else checkpoints.read()
-        try:
-            self.learner.observe(task, callbacks=[] if checkpoints is None else [checkpoints], resume=resume)
-        except MALFORMED as error:
-            if resume is None or isinstance(error, ErgnnError):
-                raise
-            raise FolderError(
-                f"the checkpoint does not fit ({type(error).__name__}: {error}); drop the update (observe --discard) "
-                "and observe it again"
-            ) from None
-
-    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
-        """Take nodes out of the buffer; returns the nodes that take their place."""
-        from ergnn.folder.forgetting import replace_remembered
-
-        return replace_remembered(snapshot, self, nodes)
-
-    def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
-    ) -> Iterator[tuple[Array, Array]]:
-        """Places in ``nodes`` and probabilities ``[n, num_classes]``, a chunk at a time."""
-        order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
-        columns = self.learner.classes().cpu().numpy()
-        for start in range(0, len(nodes), chunk):
-            mine = order[start : start + chunk]
-            local = self.local(graph, nodes[mine])
-            out = np.zeros((len(mine), num_classes))
-            with torch.no_grad():
-                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph)
-            out[:, columns] = found.cpu().numpy()
-            yield mine, out
-
-    def local(self, graph: StoredGraph, nodes: Array) -> LocalGraph:
-        """What the outputs of some nodes depend on."""
-        return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
-
-    def describe(self, classes: list[str]) -> dict[str, Any]:
-        """What the exported weights mean."""
-        place, label = self.learner.heads.columns(None, self.learner.device)
-        return {
-            "backbone": self.learner.backbone,
-            "backbone_options": self.learner.backbone_options,
-            "heads": list(getattr(self.learner.model, "head_widths", [])),
-            "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
-        }
+class StoredNetwork(NetworkLearner):
+    """A network that is read from and written to the database."""
 
     def state(self) -> dict[str, Any]:
-        """What is not stored as tensors or rows; without times, so that the same learning gives the same state."""
+        """State that is stored as JSON; it has no times, so that the same learning gives the same state."""
         state = self.learner.state_dict()
-        del state["model"], state["method"]
+        del state["model"]
         for entry in state["history"]:
             entry["train_seconds"] = entry["select_seconds"] = 0.0
-        packed: dict[str, Any] = pack({**state, "method": self._method_state()}, {})
+        packed: dict[str, Any] = pack({**state, "method": self._method({})}, {})
         return packed
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
-        """Store weights, the method's tensors and what is remembered with an existing version."""
+        """Store weights, tensors of the method, and remembered nodes with a version."""
         model, tensors = self.learner.model, dict[str, Tensor]()
         weights = {} if model is None else {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
         put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
-        pack(self._method_state(), tensors)
+        self._method(tensors)
         if tensors:
             put_blob(connection, version, "method", save(tensors))
-        insert(connection, "remembered", remembered_rows(self.buffer, version))
+        rows: list[Row] = []
+        for part in self.buffer.experiences:
+            columns = (part.nodes, part.labels, part.scores, part.ranks + 1)
+            for node, label, score, rank in zip(*(column.tolist() for column in columns), strict=True):
+                value = None if math.isnan(score) else score + 0.0  # SQLite has neither NaN nor -0.0
+                rows.append((version, len(rows), part.task, node, label, value, rank))
+        insert(connection, "remembered", rows)
 
     def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        """Give a new learner the state of a version."""
-        state, buffer = dict(version.state["learner"]), self.learner.method.buffer
-        tensors = get_blob(connection, version.number, "method")
-        method = unpack(state["method"], {} if tensors is None else load_tensors(tensors))
+        """Restore the state of a version in a new learner."""
+        state, buffer = version.state["learner"], self.learner.method.buffer
+        method = unpack(state["method"], get_tensors(connection, version.number, "method"))
         if buffer is not None:
-            method["buffer"] = {**buffer.state_dict(), "experiences": read_experiences(connection, version)}
-        weights = load_tensors(get_blob(connection, version.number, "weights"))
+            method["buffer"] = {**buffer.state_dict(), "experiences": _experiences(connection, version)}
+        weights = get_tensors(connection, version.number, "weights")
         self.learner.load_state_dict({**state, "method": method, "model": weights})
 
-    def _method_state(self) -> dict[str, Any]:
-        return {name: value for name, value in self.learner.method.state_dict().items() if name != "buffer"}
-
-    def _encoder(self) -> dict[str, Tensor]:
-        state = {} if self.learner.model is None else self.learner.model.state_dict()
-        return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
-
-    def _num_hops(self) -> int:
-        """How far a node sees: the number of layers that look at neighbors."""
-        model = self._layers(2)
-        if not isinstance(model, Backbone) or not model.runs_on_fields:
-            raise InputError(
-                f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs; give its "
-                "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
-            )
-        return model.num_hops
-
-    def _check_size(self, num_features: int) -> None:
-        """Refuse a network that is larger than files may be, before it is made."""
-        count = sum(value.numel() for value in self._layers(num_features).parameters())
-        self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
-
-    def _layers(self, num_features: int) -> nn.Module:
-        """The network without its numbers."""
-        name, options = str(self.learner.backbone), self.learner.backbone_options
-        try:
-            with torch.device("meta"):
-                model: nn.Module = BACKBONES.create(name, in_channels=num_features, out_channels=2, **options)
-                return model
-        except InputError:
-            raise
-        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"backbone {name!r} cannot be made with these options: {error}") from None
+    def _method(self, tensors: dict[str, Tensor]) -> Any:
+        """The state of the method without its buffer, as JSON and ``tensors``."""
+        state = self.learner.method.state_dict()
+        return pack({name: value for name, value in state.items() if name != "buffer"}, tensors)
 
 
-def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:
-    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads: how far an update moved the network."""
-    if not before:
-        return None
-    moved = sum(float((after[name] - value).double().square().sum()) for name, value in before.items())
-    return float((moved / max(sum(float(v.double().square().sum()) for v in before.values()), 1e-300)) ** 0.5)
+def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[str, Any]]:
+    """Experiences of a buffer, from rows of the table ``remembered``."""
+    rows = select(connection, "remembered", "version = :v ORDER BY place", v=version.number)
+    if len(rows) != version.remembered:
+        raise damaged("the table remembered")
+    classes = {c for task in version.state["learner"]["classes"] for c in task}
+    parts: dict[int, list[tuple[int, int, float]]] = {}
+    for _, _, task, node, label, score, _ in rows:
+        if not 0 <= node < version.next_node or label not in classes:
+            raise FolderError(f"node {node} of class {label} cannot be remembered: the database is damaged")
+        parts.setdefault(task, []).append((node, label, math.nan if score is None else score))
+    experiences = []
+    for task, part in parts.items():
+        nodes, labels, scores = map(torch.tensor, zip(*part, strict=True))
+        experiences.append({"task": task, "nodes": nodes, "labels": labels, "scores": scores.float()})
+    return experiences
+
+
+def pack(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
+    """A nested value with every tensor moved to ``tensors``, under the path that leads to it."""
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach().cpu().contiguous()
+        return {TENSOR: path}
+    if isinstance(value, dict):
+        return {str(key): pack(entry, tensors, f"{path}.{key}".lstrip(".")) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [pack(entry, tensors, f"{path}.{i}".lstrip(".")) for i, entry in enumerate(value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of :func:`pack`."""
+    if isinstance(value, dict):
+        if set(value) == {TENSOR}:
+            return tensors[value[TENSOR]]
+        return {key: unpack(entry, tensors) for key, entry in value.items()}
+    return [unpack(entry, tensors) for entry in value] if isinstance(value, list) else value

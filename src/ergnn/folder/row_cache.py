@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic import FeatureMap
+from ergnn.data.partial import Array
 from ergnn.folder.database import VISIBLE, damaged, insert, select
-from ergnn.folder.graph import AMONG, Array, StoredGraph, json_list
+from ergnn.folder.graph import AMONG, StoredGraph, json_list
 
 WORTH = 0.5
 """Rows under a map are stored if an update leaves at least this share of them as they are."""

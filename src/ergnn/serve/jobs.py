@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ergnn.data.formats.limits import truncate
-from ergnn.folder.database import BusyError
+from ergnn.errors import BusyError
 from ergnn.folder.versions import now
 
 SPOOL, FILE, NEW = "spool", "job.json", ".new-"

@@ -10,15 +10,13 @@ from typing import Any, cast
 import numpy as np
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.partial import Array, PartialGraph, find_all
 from ergnn.evaluation import Record
 from ergnn.folder import LearnerFolder, database, versions
-from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.prediction import predictions
+from ergnn.folder.graph import StoredGraph
 from ergnn.folder.snapshot import Snapshot
-from ergnn.folder.updates import prepare_update
-
-CHUNK = 2048
-"""Nodes that are scored at a time."""
+from ergnn.incremental.network import CHUNK
+from ergnn.incremental.prediction import predictions
 
 
 class MemoryGraph(StoredGraph):
@@ -79,7 +77,7 @@ class TableLearner:
         return self._classes
 
     def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
     ) -> Iterator[tuple[Array, Array]]:
         if graph is self._graph:
             yield np.arange(len(nodes)), self._table[nodes]
@@ -119,17 +117,17 @@ class ServedVersion:
         """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
         if nodes is None and edges is not None:
             nodes = NodeTable(np.array(ids or (), object))  # known nodes, with edges for this prediction only
-        parts = list(predictions(self.snapshot, ids, nodes, edges, classes, CHUNK))
+        parts = list(predictions(self.snapshot, ids, nodes, edges, classes))
         rows = np.concatenate([part[2] for part in parts]) if parts else np.empty((0, 0))
         return [name for part in parts for name in part[0]], parts[0][1] if parts else [], rows
 
     def find(self, ids: Sequence[str]) -> None:
         """Refuse ids that are not in the graph."""
-        self.snapshot.graph.find_all(ids)
+        find_all(self.snapshot.graph, ids)
 
     def check(self, nodes: NodeTable | None, edges: EdgeTable | None) -> None:
         """Refuse tables that cannot be added to this version."""
-        prepare_update(self.snapshot, nodes, edges)
+        self.snapshot.prepare(nodes, edges)
 
 
 def load_version(folder: LearnerFolder) -> ServedVersion:

@@ -15,9 +15,9 @@ from ergnn.data.formats import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError
 from ergnn.folder import LearnerFolder
 from ergnn.folder.versions import now
-from ergnn.folder.watching import LiveWatch
 from ergnn.serve.jobs import Job, Spool
 from ergnn.serve.limits import ServeLimits, one_line
+from ergnn.serve.live import LiveWatch
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import ServedVersion, current_number, load_version
 from ergnn.serve.writer import Writer

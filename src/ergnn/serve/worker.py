@@ -74,9 +74,8 @@ def main(argv: list[str]) -> None:
     import torch
 
     from ergnn.data.formats import Limits
-    from ergnn.errors import ErgnnError
+    from ergnn.errors import BusyError, ErgnnError
     from ergnn.folder import LearnerFolder
-    from ergnn.folder.database import BusyError
     from ergnn.plugins import import_plugin
 
     torch.set_num_threads(1)

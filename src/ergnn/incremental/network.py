@@ -1,0 +1,182 @@
+"""A network that learns updates of a growing graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ergnn.callbacks import Callback
+from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
+from ergnn.data.stream import Task
+from ergnn.errors import ErgnnError, FolderError, InputError
+from ergnn.incremental.replacement import replace_remembered
+from ergnn.incremental.settings import Settings
+from ergnn.incremental.snapshot import Snapshot
+from ergnn.learner import Learner
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.replay.buffer import ExperienceBuffer
+
+CHUNK = 2048
+"""Nodes per chunk of predictions."""
+NETWORK_METHODS = ("replay", "gem", "agem", "finetune", "ewc")
+"""Methods that train a network, and whose state has no node numbers except those of the buffer."""
+
+
+class Checkpoints(Callback):
+    """A callback that stores checkpoints of the update that is being learned; this one stores none."""
+
+    def read(self) -> dict[str, Any] | None:
+        """The newest checkpoint; None if there is none that is intact, so that learning starts anew."""
+        return None
+
+
+class NetworkLearner:
+    """A graph neural network that learns one update after another, and remembers nodes if its method does.
+
+    It reads only the receptive fields of an update's own nodes and of the remembered ones.
+    """
+
+    exact = False
+    all_at_once = False
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.learner = Learner(settings.config)
+        self.num_hops = self._num_hops()
+        method = self.learner.method
+        if method.buffer is not None and method.buffer.replay != "live":
+            raise InputError(
+                f"replay is {method.buffer.replay!r}; in a folder, which stores the graph, it must be 'live'"
+            )
+        self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
+        for name, value in self._budgets.items():
+            if value is not None:  # trimmed in `learn`: ties are broken by the numbers of the whole graph
+                setattr(method, name, None)
+
+    @property
+    def num_tasks(self) -> int:
+        return self.learner.num_tasks
+
+    @property
+    def buffer(self) -> ExperienceBuffer:
+        """Remembered nodes; empty for a method that remembers none."""
+        return self.learner.method.buffer or ExperienceBuffer()
+
+    @property
+    def reach(self) -> int:
+        """Radius of the graph that training depends on: that of the network, or of a selector that uses more hops."""
+        selector = getattr(self.learner.method, "selector", None)
+        return max(self.num_hops, int(getattr(selector, "hops", 0)))
+
+    def classes(self) -> list[int]:
+        return sorted(self.learner.classes().tolist()) if self.num_tasks else []
+
+    def learn(
+        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
+    ) -> dict[str, Any]:
+        """Learn the training nodes of some updates as one task; a selector may use their validation nodes."""
+        train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
+        if not len(train[0]):
+            return {"task": None, "classes": [], "drift": None, "touched": 0}
+        self._check_size(snapshot.graph.num_features)
+        remembered = [(part.nodes.cpu().numpy(), part.labels.cpu().numpy()) for part in self.buffer.experiences]
+        nodes, labels = (np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
+        local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
+        seen = replace(local.graph, class_names=tuple(snapshot.classes))
+        classes = tuple(int(c) for c in np.unique(train[1]))
+        none = torch.empty(0, dtype=torch.long)
+        task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
+        before = self._encoder()
+        self.learner.remap_nodes(lambda nodes: local.places(nodes.cpu().numpy()).to(nodes.device))
+        self._observe(task, checkpoints)
+        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
+        self.buffer.trim(**self._budgets)
+        self.learner.set_graph(None)
+        drift, names = _drift(before, self._encoder()), [snapshot.classes[c] for c in classes]
+        return {"task": task.id, "classes": names, "drift": drift, "touched": len(local.nodes)}
+
+    def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
+        resume = None if checkpoints is None else checkpoints.read()
+        try:
+            self.learner.observe(task, callbacks=[] if checkpoints is None else [checkpoints], resume=resume)
+        except Exception as error:
+            if resume is None or isinstance(error, ErgnnError):
+                raise
+            raise FolderError(
+                f"the checkpoint does not fit ({type(error).__name__}: {error}); drop the update (observe --discard) "
+                "and observe it again"
+            ) from None
+
+    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
+        return replace_remembered(snapshot, self.learner, self.reach, nodes)
+
+    def probabilities(
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+    ) -> Iterator[tuple[Array, Array]]:
+        order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
+        columns = self.learner.classes().cpu().numpy()
+        for start in range(0, len(nodes), chunk):
+            mine = order[start : start + chunk]
+            local = self.local(graph, nodes[mine])
+            out = np.zeros((len(mine), num_classes))
+            with torch.no_grad():
+                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph)
+            out[:, columns] = found.cpu().numpy()
+            yield mine, out
+
+    def local(self, graph: PartialGraph, nodes: Array) -> LocalGraph:
+        """The part of the graph that the outputs of some nodes depend on."""
+        return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
+
+    def describe(self, classes: list[str]) -> dict[str, Any]:
+        place, label = self.learner.heads.columns(None, self.learner.device)
+        return {
+            "backbone": self.learner.backbone,
+            "backbone_options": self.learner.backbone_options,
+            "heads": list(getattr(self.learner.model, "head_widths", [])),
+            "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
+        }
+
+    def _encoder(self) -> dict[str, Tensor]:
+        state = {} if self.learner.model is None else self.learner.model.state_dict()
+        return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
+
+    def _num_hops(self) -> int:
+        """Number of layers that aggregate neighbors."""
+        model = self._layers(2)
+        if not isinstance(model, Backbone) or not model.runs_on_fields:
+            raise InputError(
+                f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs; give its "
+                "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
+            )
+        return model.num_hops
+
+    def _check_size(self, num_features: int) -> None:
+        """Refuse a network above the limit on file sizes, before it is created."""
+        count = sum(value.numel() for value in self._layers(num_features).parameters())
+        self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
+
+    def _layers(self, num_features: int) -> nn.Module:
+        """The network without values of its parameters."""
+        name, options = str(self.learner.backbone), self.learner.backbone_options
+        try:
+            with torch.device("meta"):
+                model: nn.Module = BACKBONES.create(name, in_channels=num_features, out_channels=2, **options)
+                return model
+        except InputError:
+            raise
+        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"backbone {name!r} cannot be created with these options: {error}") from None
+
+
+def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:
+    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads."""
+    if not before:
+        return None
+    moved = sum(float((after[name] - value).double().square().sum()) for name, value in before.items())
+    return float((moved / max(sum(float(v.double().square().sum()) for v in before.values()), 1e-300)) ** 0.5)
