@@ -72,7 +72,6 @@ def write(root: Path, until: float, stop: Path) -> dict[str, Any]:
 def main(root: Path, seconds: float) -> None:
     import torch
 
-    import ergnn.folder.forgetting
     import ergnn.folder.learner_folder  # noqa: F401
 
     torch.set_num_threads(1)

@@ -12,7 +12,9 @@ from ergnn.data.graph import Graph
 from ergnn.data.partial import read_subgraph
 from ergnn.data.stream import Task
 from ergnn.folder import LearnerFolder, Settings
+from ergnn.incremental.network import NETWORK_METHODS
 from ergnn.learner import Learner
+from ergnn.replay.buffer import ExperienceBuffer
 from folder.growing import QUICK, make_updates, quick
 
 
@@ -51,10 +53,15 @@ SETTINGS = [
     quick(backbone="sgc", backbone_options={}, selector="random", replay_batch=4),
     quick(backbone="gin", backbone_options={"hidden": 4}, selector="rim", selector_options={"target": "train"}),
     quick(backbone="mlp", backbone_options={"hidden": 4}, selector="cm*"),
+    *(
+        Settings.from_settings({"method": method, "backbone": "gcn", "backbone_options": {"hidden": 4}, "epochs": 6})
+        for method in NETWORK_METHODS
+        if method != "replay"
+    ),
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s.learner.backbone)
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s.learner.method}-{s.learner.backbone}")
 def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settings, tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "learner", settings)
     learner, whole = Learner(settings.config), None
@@ -70,7 +77,8 @@ def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settin
         stored = snapshot.learner.learner.state_dict()
         for name, value in learner.state_dict()["model"].items():
             assert torch.equal(stored["model"][name], value), name
-        assert torch.equal(snapshot.learner.buffer.nodes, learner.method.buffer.nodes)
+        remembered = learner.method.buffer or ExperienceBuffer()
+        assert torch.equal(snapshot.learner.buffer.nodes, remembered.nodes)
         everybody = torch.arange(graph.num_nodes)
         expected = learner.predict_proba(everybody, graph=graph).numpy()
         columns = learner.classes().numpy()

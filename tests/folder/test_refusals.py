@@ -133,7 +133,7 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path) 
     folder = LearnerFolder.create(tmp_path / "d", settings)
     with pytest.raises(InputError, match=r"parameters take .* MB; at most 1 are allowed"):
         folder.observe(*make_update(0, [0, 1]))
-    with pytest.raises(InputError, match="cannot be made with these options"):
+    with pytest.raises(InputError, match="cannot be created with these options"):
         LearnerFolder.create(tmp_path / "e", quick(backbone_options={"hidden": 10**30}))
 
 

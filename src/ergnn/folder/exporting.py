@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
-from ergnn import __version__
 from ergnn.errors import InputError
 from ergnn.export.module import build_module
 from ergnn.export.saving import SAFETENSORS, check_target, export_files, graph_npz, load_file
@@ -41,18 +41,8 @@ def load(path: str | Path, version: int | None = None) -> nn.Module:
         return build_module(*_model(snapshot))
 
 
-def _model(snapshot: Snapshot) -> tuple[dict[str, object], dict[str, Tensor]]:
+def _model(snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description of the weights, and the weights."""
     if not snapshot.learner.num_tasks:
         raise InputError(f"{snapshot.root}: nothing has been learned yet; there is no model")
-    state = snapshot.version.state
-    metadata = {
-        "ergnn": __version__,
-        **snapshot.learner.describe(snapshot.classes),
-        "num_features": state["num_features"],
-        "feature_names": state["feature_names"],
-        "classes": snapshot.classes,
-        "version": snapshot.version.number,
-        "directed": snapshot.settings.directed,
-    }
-    return metadata, get_tensors(snapshot.connection, snapshot.version.number, "weights")
+    return snapshot.describe(), get_tensors(snapshot.connection, snapshot.version.number, "weights")

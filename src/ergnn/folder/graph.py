@@ -157,3 +157,19 @@ def write_adjacency(connection: sqlite3.Connection, nodes: Array, edges: Array, 
     sources, targets = edges[0][order].astype(np.int32), edges[1][order]
     lists = [part.tobytes() for part in np.split(sources, np.searchsorted(targets, nodes))[1:]]
     insert(connection, "adjacency", zip(nodes.tolist(), repeat(version), lists, strict=False))
+
+
+def remove_nodes(connection: sqlite3.Connection, graph: StoredGraph, nodes: Array, version: int, directed: bool) -> int:
+    """Remove nodes and their edges from a version on; returns the number of edges."""
+    incoming = graph.neighbors(nodes)[1]
+    targets = np.setdiff1d(incoming, nodes)
+    if directed:  # lists have the sources of a node, not its targets
+        targets = np.setdiff1d(graph.nodes(), nodes)
+    row, source = graph.neighbors(targets)
+    gone = np.isin(source, nodes)
+    changed = np.unique(targets[row[gone]])
+    stays = ~gone & np.isin(targets[row], changed)
+    for table in ("nodes", "labels", "adjacency"):
+        remove_rows(connection, table, nodes, version)
+    write_adjacency(connection, changed, np.stack([source, targets[row]])[:, stays], version)
+    return len(incoming) + int(gone.sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -10,15 +9,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ergnn.data.formats.limits import truncate
-from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable
-from ergnn.data.partial import Array
-from ergnn.data.update import Update, tables_digest
+import numpy as np
+
+from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.partial import Array, find_all
+from ergnn.data.update import tables_digest
 from ergnn.errors import ErgnnError, FolderError, InputError
 from ergnn.evaluation import HeldOut, Record, Score
 from ergnn.folder import database, versions
-from ergnn.folder.database import from_json, insert, reading_values, select, to_json, transaction, wrap_errors
-from ergnn.folder.graph import StoredGraph, write_update
+from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
+from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.network_learner import StoredCheckpoints
 from ergnn.folder.snapshot import (
     Snapshot,
@@ -27,8 +27,12 @@ from ergnn.folder.snapshot import (
     make_learner,
     open_snapshot,
     read_settings,
+    read_staged,
+    stage_update,
     write_snapshot,
 )
+from ergnn.incremental.forgetting import forget
+from ergnn.incremental.inspection import inspect_snapshot
 from ergnn.incremental.network import CHUNK
 from ergnn.incremental.prediction import learn_offline, predict_held_out, predictions
 from ergnn.incremental.settings import Settings
@@ -107,9 +111,7 @@ class LearnerFolder:
                     return {**base.records[-1], "again": True}
                 if nodes is None and edges is None:
                     raise InputError("an update needs nodes, or edges, or both")
-                staged = self._stage(
-                    base, base.prepare(nodes, edges), name or f"update {len(base.records) + 1}", digest
-                )
+                staged = stage_update(base, base.prepare(nodes, edges), name, digest)
             return self._finish(base, staged, StoredCheckpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def resume(self, *, checkpoint_seconds: float = 5.0, on_epoch: Callable[[], None] | None = None) -> Record | None:
@@ -126,35 +128,6 @@ class LearnerFolder:
                 return None
             self._discard(base)
             return str(staged["record"]["name"])
-
-    def _stage(self, base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
-        """Add an update to the database as part of the next version, which is not current yet."""
-        old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
-        alone = [c for c, count in Counter(update.labels[1].tolist()).items() if count == 1 and c >= len(base.classes)]
-        sizes = {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]}
-        record: Record = {
-            "update": old.updates,
-            "name": name,
-            "counts": counts,
-            "members": {split: counts[split] for split in SPLITS},
-            "notes": [f"class {truncate(names[c])} has one labeled node, so that it cannot be scored" for c in alone],
-            "graph": sizes,
-        }
-        fields = {
-            **sizes,
-            "next_node": old.next_node + counts["nodes"],
-            "labeled": old.labeled + len(update.labels[0]),
-            "classes": len(names),
-            "updates": old.updates + 1,
-            "state": {**update.layout, "digest": digest},
-        }
-        number = versions.current_version(base.connection)[1] + 1
-        staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
-        with transaction(base.connection):
-            versions.drop_after(base.connection, old.number)
-            write_update(base.connection, base.graph, update, number, old.updates)
-            insert(base.connection, "progress", [(1, number, to_json(staged))])
-        return staged
 
     def _finish(self, base: Snapshot, staged: dict[str, Any], checkpoints: StoredCheckpoints) -> Record:
         """Learn a staged update, score it, and make it the current version."""
@@ -212,13 +185,7 @@ class LearnerFolder:
     def classes_of(self, update: int, version: int | None = None) -> list[str]:
         """Classes that were learned in an update (numbered from 0)."""
         with self._reading(version) as snapshot:
-            records = snapshot.records
-        if not 0 <= update < len(records):
-            raise InputError(f"update {update + 1} has not been observed; {len(records)} have, from 1")
-        classes: list[str] = records[update]["classes"]
-        if not classes:
-            raise InputError(f"update {update + 1} taught no class; it had no labeled nodes")
-        return classes
+            return snapshot.classes_of(update)
 
     def evaluate(self, version: int | None = None, *, task_known: bool = False) -> list[tuple[Record, Score]]:
         """Record of each update, and its current score on all nodes that were held out of it.
@@ -247,10 +214,9 @@ class LearnerFolder:
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
-        from ergnn.folder.inspection import inspect_snapshot
-
-        with self._reading(version) as snapshot:
-            return inspect_snapshot(snapshot)
+        with self._reading(version) as snapshot, reading_values("the records"):
+            stored = versions.inspect_storage(snapshot.connection, self.root, snapshot.version.number)
+            return {**inspect_snapshot(snapshot), **stored}
 
     def watch(self, version: int | None = None) -> dict[str, Any]:
         """Drift, calibration and unknown classes; see :func:`ergnn.incremental.watching.watch_snapshot`."""
@@ -263,17 +229,34 @@ class LearnerFolder:
             return database.check_database(connection)
 
     def forget(self, ids: Sequence[str], *, retrain: bool = False) -> dict[str, Any]:
-        """Remove nodes from the graph and the buffer; see :func:`ergnn.folder.forgetting.forget_nodes`."""
-        from ergnn.folder.forgetting import forget_nodes
+        """Remove nodes from the graph and the buffer; returns a report.
 
+        Args:
+            ids: the nodes.
+            retrain: learn all updates again without them; a closed form does so in any case.
+        """
         with self._writing() as (base, staged):
             if staged is not None:
                 raise self._unfinished(staged, "forgetting nodes")
-            with transaction(base.connection):
-                report = forget_nodes(base, [str(text) for text in ids], retrain)
-                versions.add_log(base.connection, "forget", nodes=report["nodes"], retrained=retrain)
-                kept = versions.kept_versions(base.connection)
-            return {**report, "older_versions": [number for number in kept if number != report["version"]]}
+            connection, version, settings = base.connection, base.version, base.settings
+            nodes = np.unique(find_all(base.graph, [str(text) for text in ids]))
+            if not len(nodes):
+                raise InputError("no nodes are given; there is nothing to forget")
+            number = versions.current_version(connection)[1] + 1
+            with transaction(connection):
+                versions.drop_after(connection, version.number)
+                edges = remove_nodes(connection, base.graph, nodes, number, settings.directed)
+                labeled = int((base.graph.labels(nodes)[0] >= 0).sum())
+                sizes = {"nodes": version.nodes - len(nodes), "edges": version.edges - edges}
+                sizes["labeled"] = version.labeled - labeled
+                graph = StoredGraph(connection, replace(version, number=number, **sizes))
+                new = make_learner(settings) if retrain and not base.learner.exact else None
+                after, report = forget(base, nodes, graph, new)
+                changed = [now for now, old in zip(after.records, base.records, strict=True) if now != old]
+                write_snapshot(after, number, changed, **sizes, state={"digest": ""})
+                versions.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)
+            older = [kept for kept in versions.kept_versions(connection) if kept != number]
+            return {"version": number, "edges": edges, **report, "older_versions": older}
 
     def drop_versions(self) -> list[int]:
         """Delete all versions but the current one, without leaving traces; returns their numbers."""
@@ -326,9 +309,7 @@ class LearnerFolder:
     def _writing(self) -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
         """The current version on the connection of the only writer, and the unfinished update."""
         with database.writing(self.root) as connection:
-            with reading_values("the unfinished update"):
-                staged = [from_json(row[2]) for row in select(connection, "progress")]
-            yield open_snapshot(self.root, connection=connection), staged[0] if staged else None
+            yield open_snapshot(self.root, connection=connection), read_staged(connection)
 
     def _discard(self, base: Snapshot) -> None:
         with transaction(base.connection):

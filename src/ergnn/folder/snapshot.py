@@ -11,12 +11,13 @@ from typing import Any
 
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS
+from ergnn.data.update import Update
 from ergnn.errors import FolderError, InputError, UnknownNameError
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
 from ergnn.folder.analytic_learner import AnalyticLearner
-from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
-from ergnn.folder.graph import StoredGraph
+from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json, transaction
+from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.network_learner import StoredNetwork
 from ergnn.incremental import snapshot
 from ergnn.incremental.network import NETWORK_METHODS
@@ -104,6 +105,26 @@ def _numbered(connection: sqlite3.Connection, table: str, where: str, version: i
     return rows
 
 
+def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
+    """Add an update to the database as part of the next version, which is not current yet."""
+    record, fields = base.grown(update, name)
+    fields["state"] = {**fields["state"], "digest": digest}
+    number, names = versions.current_version(base.connection)[1] + 1, [*base.classes, *update.classes]
+    staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
+    with transaction(base.connection):
+        versions.drop_after(base.connection, base.version.number)
+        write_update(base.connection, base.graph, update, number, record["update"])
+        insert(base.connection, "progress", [(1, number, to_json(staged))])
+    return staged
+
+
+def read_staged(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """The update that is not finished, if any."""
+    with reading_values("the unfinished update"):
+        staged = [from_json(row[2]) for row in select(connection, "progress")]
+    return staged[0] if staged else None
+
+
 def write_snapshot(snapshot: Snapshot, number: int, records: Iterable[Record] = (), **values: Any) -> None:
     """Make a learner, with the graph as it is in the database, the next version; call it in a transaction.
 
@@ -117,7 +138,8 @@ def write_snapshot(snapshot: Snapshot, number: int, records: Iterable[Record] = 
     state = {**snapshot.version.state, **values.pop("state", {}), "learner": learner.state()}
     sizes = {**values, "remembered": len(learner.buffer)}
     version = replace(snapshot.version, **sizes, number=number, time=versions.now(), state=state)
-    versions.write_version(connection, version)
+    insert(connection, "versions", [(*list(vars(version).values())[:-1], to_json(state))])
+    versions.set_current(connection, number, number)
     learner.write(connection, number)
     write_records(connection, records, number)
     versions.drop_before(connection, versions.kept_versions(connection)[-snapshot.settings.keep :][0])

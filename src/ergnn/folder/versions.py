@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,11 +12,12 @@ from safetensors.torch import load
 from torch import Tensor
 
 from ergnn.errors import BusyError, FolderError
-from ergnn.folder.database import damaged, from_json, insert, read_number, select, to_json
+from ergnn.folder.database import FILE, damaged, from_json, insert, read_number, select, to_json
 from ergnn.incremental.snapshot import Version
 
 VERSIONED = ("adjacency", "labels", "nodes", "updates")
 """Tables with rows that versions add and remove."""
+LOG_LINES = 10_000
 
 
 def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -41,13 +43,6 @@ def read_version(connection: sqlite3.Connection, number: int) -> Version:
         raise FolderError(f"version {number} is not kept; versions {kept} are")
     values = dict(zip(Version.__annotations__, rows[0], strict=True))
     return Version(**{**values, "state": from_json(values["state"])})
-
-
-def write_version(connection: sqlite3.Connection, version: Version) -> None:
-    """Add a version and make it the current one."""
-    *values, state = vars(version).values()
-    insert(connection, "versions", [(*values, to_json(state))])
-    set_current(connection, version.number, version.number)
 
 
 def now() -> str:
@@ -88,6 +83,19 @@ def scrub(connection: sqlite3.Connection, root: Path) -> None:
     if read_number(connection, "PRAGMA wal_checkpoint(TRUNCATE)"):
         cause = "another process is reading, so deleted rows are still in the write-ahead log"
         raise BusyError(f"{root}: {cause}; run `ergnn forget --purge` again once it is done")
+
+
+def inspect_storage(connection: sqlite3.Connection, root: Path, version: int) -> dict[str, Any]:
+    """Versions, sizes in bytes, and the newest lines of the log."""
+    blobs = connection.execute("SELECT kind, length(data) FROM blobs WHERE version = ?", (version,))
+    log, query = [], "SELECT time, action, details FROM log ORDER BY rowid DESC LIMIT ?"
+    for time, action, text in connection.execute(query, (LOG_LINES,)).fetchall()[::-1]:
+        try:
+            log.append({"time": str(time), "action": str(action), **json.loads(text)})
+        except (ValueError, TypeError, RecursionError):  # nothing depends on the log
+            continue
+    sizes = {"database": (root / FILE).stat().st_size, **dict(blobs)}
+    return {"versions": kept_versions(connection), "bytes": sizes, "log": log}
 
 
 def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: bytes) -> None:

@@ -171,7 +171,8 @@ class NetworkLearner:
         except InputError:
             raise
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"backbone {name!r} cannot be created with these options: {error}") from None
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"backbone {name!r} cannot be created with these options: {reason}") from None
 
 
 def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ergnn import __version__
 from ergnn.data.formats.limits import truncate
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable
 from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph
 from ergnn.data.update import Update, prepare_update
 from ergnn.errors import FolderError, InputError
@@ -112,6 +114,28 @@ class Snapshot:
             **{name: getattr(settings, name) for name in ("limits", "directed", "val", "test", "seed")},
         )
 
+    def grown(self, update: Update, name: str) -> tuple[Record, dict[str, Any]]:
+        """The record of an update, and the fields of the version that contains it."""
+        old, counts, names = self.version, update.counts, [*self.classes, *update.classes]
+        alone = [c for c, count in Counter(update.labels[1].tolist()).items() if count == 1 and c >= len(self.classes)]
+        sizes = {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]}
+        record: Record = {
+            "update": old.updates,
+            "name": name or f"update {old.updates + 1}",
+            "counts": counts,
+            "members": {split: counts[split] for split in SPLITS},
+            "notes": [f"class {truncate(names[c])} has one labeled node and cannot be scored" for c in alone],
+            "graph": sizes,
+        }
+        return record, {
+            **sizes,
+            "next_node": old.next_node + counts["nodes"],
+            "labeled": old.labeled + len(update.labels[0]),
+            "classes": len(names),
+            "updates": old.updates + 1,
+            "state": update.layout,
+        }
+
     def extended(self, nodes: NodeTable, edges: EdgeTable | None) -> PartialGraph:
         """The graph with nodes and edges of one prediction only; their labels are ignored."""
         unknown = nodes.ids[self.graph.find(list(nodes.ids)) < 0]
@@ -133,6 +157,17 @@ class Snapshot:
             out[places] = found
         return out
 
+    def describe(self) -> dict[str, Any]:
+        """Description of the exported weights."""
+        return {
+            "ergnn": __version__,
+            **self.learner.describe(self.classes),
+            **{name: self.version.state[name] for name in ("num_features", "feature_names")},
+            "classes": self.classes,
+            "version": self.version.number,
+            "directed": self.settings.directed,
+        }
+
     def members(self, update: int, split: str) -> tuple[Array, Array]:
         """Labeled nodes of a split of an update, and their classes."""
         nodes, classes = self.graph.members(update, split)
@@ -144,6 +179,15 @@ class Snapshot:
         """Labeled nodes of a split of several updates, and their classes."""
         nodes, classes = (np.concatenate(part) for part in zip(*(self.members(u, split) for u in updates), strict=True))
         return nodes, classes
+
+    def classes_of(self, update: int) -> list[str]:
+        """Classes that were learned in an update."""
+        if not 0 <= update < len(self.records):
+            raise InputError(f"update {update + 1} has not been observed; {len(self.records)} have, from 1")
+        classes: list[str] = self.records[update]["classes"]
+        if not classes:
+            raise InputError(f"no class was learned in update {update + 1}; it had no labeled nodes")
+        return classes
 
     def held_out(self, samples: int | None = None) -> tuple[Array, Array, Array]:
         """The test nodes of all updates, their classes and updates.

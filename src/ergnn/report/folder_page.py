@@ -46,7 +46,7 @@ def page_of(
     """The page, which needs nothing else: style, script and figures are inside.
 
     Args:
-        found: see :func:`ergnn.folder.inspection.inspect_snapshot`.
+        found: the result of :meth:`ergnn.folder.LearnerFolder.inspect`.
         template: a page that extends ``folder_page.html``, in ``package``.
         values: further values for it; one with the id of a table takes its place.
     """
