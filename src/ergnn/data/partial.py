@@ -28,13 +28,11 @@ Array = NDArray[Any]
 
 
 class PartialGraph(Protocol):
-    """A graph that is read in parts.
+    """A graph that is read in parts; nodes to read are ascending and unique.
 
-    Attributes:
-        num_nodes: number of nodes.
-        next_node: number of the next new node.
-        num_features: features per node.
-        dense: whether features are a dense matrix; otherwise they are in CSR form.
+    ``find`` returns node numbers (-1 for an unknown id), ``neighbors`` the edges into some nodes (index into ``nodes``
+    and source, sorted by both), ``features`` float32 rows: a matrix if ``dense``, else in CSR form. All nodes have
+    numbers below ``next_node``.
     """
 
     num_nodes: int
@@ -42,43 +40,25 @@ class PartialGraph(Protocol):
     num_features: int
     dense: bool
 
-    def find(self, ids: Sequence[str]) -> Array:
-        """Node numbers; -1 for an unknown id."""
-        ...
-
-    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
-        """Edges into some nodes (ascending, unique): index into ``nodes`` and source, sorted by both."""
-        ...
-
-    def features(self, nodes: Array) -> Any:
-        """Features of some nodes (ascending, unique) as float32: a dense matrix, or in CSR form."""
-        ...
+    def find(self, ids: Sequence[str]) -> Array: ...
+    def neighbors(self, nodes: Array) -> tuple[Array, Array]: ...
+    def features(self, nodes: Array) -> Any: ...
 
 
 class LabeledGraph(PartialGraph, Protocol):
-    """A graph that also has names and labels; labels belong to a split and to the update that added them."""
+    """A graph with ids and labels; a label has a class, a split (index into ``SPLITS``), and the update that added it.
+
+    ``names`` returns the ids of some nodes, ``nodes`` all nodes, ``labels`` class (-1 for none), split and update of
+    each node, ``split`` all nodes of a split with class and update, and ``members`` those of one update with class.
+    """
 
     num_edges: int
 
-    def names(self, nodes: Array) -> list[str]:
-        """The ids of some nodes."""
-        ...
-
-    def nodes(self) -> Array:
-        """All nodes."""
-        ...
-
-    def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
-        """Class (-1 for none), split (index into ``SPLITS``) and update of the label of each node."""
-        ...
-
-    def members(self, number: int, split: str) -> tuple[Array, Array]:
-        """Labeled nodes of a split of an update in ascending order, and their classes."""
-        ...
-
-    def split(self, name: str) -> tuple[Array, Array, Array]:
-        """All nodes of a split in ascending order, with class and update of the label."""
-        ...
+    def names(self, nodes: Array) -> list[str]: ...
+    def nodes(self) -> Array: ...
+    def labels(self, nodes: Array) -> tuple[Array, Array, Array]: ...
+    def split(self, name: str) -> tuple[Array, Array, Array]: ...
+    def members(self, number: int, split: str) -> tuple[Array, Array]: ...
 
 
 def find_all(graph: PartialGraph, ids: Sequence[str]) -> Array:

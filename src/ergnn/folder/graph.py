@@ -16,10 +16,10 @@ import scipy.sparse
 
 from ergnn.data.formats.tables import SPLITS
 from ergnn.data.partial import Array
-from ergnn.data.update import Update
 from ergnn.errors import FolderError
 from ergnn.folder.database import VISIBLE, Row, damaged, insert, read_number, reading_values, select
 from ergnn.incremental.snapshot import Version
+from ergnn.incremental.update import Update
 
 AMONG = "IN (SELECT value FROM json_each(:nodes))"
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.partial import Array, find_all
-from ergnn.data.update import tables_digest
 from ergnn.errors import ErgnnError, FolderError, InputError
 from ergnn.evaluation import HeldOut, Record, Score
 from ergnn.folder import database, versions
@@ -31,13 +30,11 @@ from ergnn.folder.snapshot import (
     stage_update,
     write_snapshot,
 )
-from ergnn.incremental.forgetting import forget
-from ergnn.incremental.inspection import inspect_snapshot
-from ergnn.incremental.network import CHUNK
-from ergnn.incremental.prediction import learn_offline, predict_held_out, predictions
+from ergnn.incremental.inspection import inspect_snapshot, update_drift, watch_snapshot
+from ergnn.incremental.network import learn_offline
 from ergnn.incremental.settings import Settings
-from ergnn.incremental.snapshot import Version
-from ergnn.incremental.watching import update_drift, watch_snapshot
+from ergnn.incremental.snapshot import CHUNK, Version
+from ergnn.incremental.update import prepare_update, tables_digest
 
 
 class LearnerFolder:
@@ -111,7 +108,7 @@ class LearnerFolder:
                     return {**base.records[-1], "again": True}
                 if nodes is None and edges is None:
                     raise InputError("an update needs nodes, or edges, or both")
-                staged = stage_update(base, base.prepare(nodes, edges), name, digest)
+                staged = stage_update(base, prepare_update(base, nodes, edges), name, digest)
             return self._finish(base, staged, StoredCheckpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def resume(self, *, checkpoint_seconds: float = 5.0, on_epoch: Callable[[], None] | None = None) -> Record | None:
@@ -144,7 +141,7 @@ class LearnerFolder:
                 self._discard(base)
             raise
         record["remembered"] = len(grown.learner.buffer)
-        record["scores"] = predict_held_out(grown, base.settings.eval_samples).scores()
+        record["scores"] = grown.predict_held_out(base.settings.eval_samples).scores()
         record["input_drift"] = update_drift(grown, base.version.next_node)
         with transaction(connection):
             connection.execute("DELETE FROM progress")
@@ -178,7 +175,7 @@ class LearnerFolder:
 
         def chunks() -> Iterator[tuple[list[str], list[str], Array]]:
             with wrap_errors(self.root), snapshot:
-                yield from predictions(snapshot, ids, nodes, edges, classes, chunk)
+                yield from snapshot.predict(ids, nodes, edges, classes, chunk)
 
         return chunks()
 
@@ -206,11 +203,11 @@ class LearnerFolder:
             version: a stored version; by default the current one.
             task_known: whether only the classes of a node's own update compete.
             offline: predict with a learner trained on the labels of all updates at once; the folder is not changed.
-                See :func:`ergnn.incremental.prediction.learn_offline`.
+                See :func:`ergnn.incremental.network.learn_offline`.
         """
         with self._reading(version) as snapshot:
             learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot
-            return predict_held_out(learned, task_known=task_known)
+            return learned.predict_held_out(task_known=task_known)
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
@@ -219,7 +216,7 @@ class LearnerFolder:
             return {**inspect_snapshot(snapshot), **stored}
 
     def watch(self, version: int | None = None) -> dict[str, Any]:
-        """Drift, calibration and unknown classes; see :func:`ergnn.incremental.watching.watch_snapshot`."""
+        """Drift, calibration and unknown classes; see :func:`ergnn.incremental.inspection.watch_snapshot`."""
         with self._reading(version) as snapshot, reading_values("the records"):
             return watch_snapshot(snapshot)
 
@@ -247,11 +244,11 @@ class LearnerFolder:
                 versions.drop_after(connection, version.number)
                 edges = remove_nodes(connection, base.graph, nodes, number, settings.directed)
                 labeled = int((base.graph.labels(nodes)[0] >= 0).sum())
-                sizes = {"nodes": version.nodes - len(nodes), "edges": version.edges - edges}
+                sizes: dict[str, Any] = {"nodes": version.nodes - len(nodes), "edges": version.edges - edges}
                 sizes["labeled"] = version.labeled - labeled
                 graph = StoredGraph(connection, replace(version, number=number, **sizes))
                 new = make_learner(settings) if retrain and not base.learner.exact else None
-                after, report = forget(base, nodes, graph, new)
+                after, report = base.forget(nodes, graph, new)
                 changed = [now for now, old in zip(after.records, base.records, strict=True) if now != old]
                 write_snapshot(after, number, changed, **sizes, state={"digest": ""})
                 versions.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)

@@ -11,7 +11,6 @@ from typing import Any
 
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS
-from ergnn.data.update import Update
 from ergnn.errors import FolderError, InputError, UnknownNameError
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
@@ -22,6 +21,7 @@ from ergnn.folder.network_learner import StoredNetwork
 from ergnn.incremental import snapshot
 from ergnn.incremental.network import NETWORK_METHODS
 from ergnn.incremental.settings import Settings
+from ergnn.incremental.update import Update
 
 FolderLearner = StoredNetwork | AnalyticLearner
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.partial import PartialGraph, find_all
+from ergnn.incremental.inspection import LEAST, aspects, fit_unknown, rows_of, sample_nodes
 from ergnn.incremental.snapshot import Snapshot
-from ergnn.incremental.watching import LEAST, aspects, fit_unknown, rows_of, sample_nodes
 from ergnn.watch.drift import ALPHA, SAMPLES, Drift, drift_test, stack_aspects
 
 

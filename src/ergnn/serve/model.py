@@ -15,8 +15,8 @@ from ergnn.evaluation import Record
 from ergnn.folder import LearnerFolder, database, versions
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.snapshot import Snapshot
-from ergnn.incremental.network import CHUNK
-from ergnn.incremental.prediction import predictions
+from ergnn.incremental.snapshot import CHUNK
+from ergnn.incremental.update import prepare_update
 
 
 class MemoryGraph(StoredGraph):
@@ -117,7 +117,7 @@ class ServedVersion:
         """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
         if nodes is None and edges is not None:
             nodes = NodeTable(np.array(ids or (), object))  # known nodes, with edges for this prediction only
-        parts = list(predictions(self.snapshot, ids, nodes, edges, classes))
+        parts = list(self.snapshot.predict(ids, nodes, edges, classes))
         rows = np.concatenate([part[2] for part in parts]) if parts else np.empty((0, 0))
         return [name for part in parts for name in part[0]], parts[0][1] if parts else [], rows
 
@@ -127,7 +127,7 @@ class ServedVersion:
 
     def check(self, nodes: NodeTable | None, edges: EdgeTable | None) -> None:
         """Refuse tables that cannot be added to this version."""
-        self.snapshot.prepare(nodes, edges)
+        prepare_update(self.snapshot, nodes, edges)
 
 
 def load_version(folder: LearnerFolder) -> ServedVersion:

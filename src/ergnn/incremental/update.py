@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, align_features
 from ergnn.data.partial import Array, LabeledGraph
 from ergnn.errors import InputError
+from ergnn.incremental.settings import Settings
+
+if TYPE_CHECKING:
+    from ergnn.incremental.snapshot import Snapshot
 
 DENSE_FROM = 0.1
 """Features are stored as a dense matrix if at least this share of those of the first update is nonzero."""
@@ -68,35 +71,10 @@ def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
     return total.hexdigest()
 
 
-def prepare_update(
-    graph: LabeledGraph,
-    nodes: NodeTable | None,
-    edges: EdgeTable | None,
-    *,
-    classes: Sequence[str],
-    layout: dict[str, Any],
-    limits: Limits,
-    directed: bool,
-    relabel: bool,
-    val: float,
-    test: float,
-    seed: int,
-) -> Update:
-    """Check tables against a graph, and number what they add.
-
-    Args:
-        graph: the graph.
-        nodes: new nodes, and known ones with a label.
-        edges: edges between new or known nodes.
-        classes: names of the known classes.
-        layout: ``num_features``, ``dense`` and ``feature_names`` of the graph, None while unknown.
-        limits: limits on the whole graph.
-        directed: keep the direction of edges; otherwise the reverse of each is added.
-        relabel: whether the label of a node may change.
-        val: share of labeled nodes to hold out for validation if no split is given.
-        test: share of labeled nodes to hold out for scores if no split is given.
-        seed: seed of the held-out shares.
-    """
+def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable | None) -> Update:
+    """Check tables against the graph of a snapshot, and number what they add."""
+    graph, settings, classes, layout = snapshot.graph, snapshot.settings, snapshot.classes, snapshot.version.state
+    limits = settings.limits
     names = layout.get("feature_names")
     nodes = align_features(NodeTable(np.empty(0, object)) if nodes is None else nodes, names, "the update")
     if names is None and nodes.feature_names is not None:
@@ -112,14 +90,14 @@ def prepare_update(
     numbers[fresh] = graph.next_node + np.arange(len(fresh))
     limits.check("nodes", graph.next_node + len(fresh), "the graph with this update")
     ids = [str(nodes.ids[i]) for i in fresh]
-    pairs = _edges(graph, directed, ids, edges)
+    pairs = _edges(graph, settings.directed, ids, edges)
     limits.check("edges", graph.num_edges + pairs.shape[1], "the graph with this update")
     before = np.full(len(nodes), -1, np.int64)
     before[known >= 0] = graph.labels(known[known >= 0])[0]
     labeled = [i for i in np.argsort(numbers) if nodes.labels[i] is not None]
     new = [i for i in labeled if before[i] < 0]
     other = [i for i in labeled if before[i] >= 0 and classes[before[i]] != nodes.labels[i]]
-    if other and not relabel:
+    if other and not settings.closed_form:
         i = other[0]
         raise InputError(
             f"node {truncate(nodes.ids[i])} already has label {truncate(classes[before[i]])}; it cannot become "
@@ -128,7 +106,7 @@ def prepare_update(
     added = sorted({str(nodes.labels[i]) for i in (*new, *other)} - set(classes))
     place = {name: i for i, name in enumerate([*classes, *added])}
     labels, corrected = (np.array([place[nodes.labels[i]] for i in part], np.int64) for part in (new, other))
-    splits = _splits(nodes, new, labels, val, test, seed)
+    splits = _splits(settings, nodes, new, labels)
     dense, rows = layout["dense"], features[fresh]
     if dense is None and len(fresh):
         dense = bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
@@ -179,7 +157,7 @@ def _edges(graph: LabeledGraph, directed: bool, ids: list[str], table: EdgeTable
     for words, codes in table.ends:
         numbers = np.array([fresh.get(str(word), -1) for word in words], np.int64)
         old = np.flatnonzero(numbers < 0)
-        numbers[old] = graph.find([str(words[i]) for i in old])
+        numbers[old] = graph.find([str(words[i]) for i in old.tolist()])
         sides.append(numbers[codes])
         unknown = np.unique(codes[sides[-1] < 0])
         if unknown.size:
@@ -195,17 +173,17 @@ def _edges(graph: LabeledGraph, directed: bool, ids: list[str], table: EdgeTable
     return np.stack([key % total, key // total])
 
 
-def _splits(nodes: NodeTable, rows: list[int], labels: Array, val: float, test: float, seed: int) -> Array:
+def _splits(settings: Settings, nodes: NodeTable, rows: list[int], labels: Array) -> Array:
     """The given splits, or of each class the first shares in an order drawn by seed and id."""
     given = [nodes.split[i] for i in rows] if nodes.split is not None else []
     if any(split is not None for split in given):  # other nodes of the column are for training
         return np.array([0 if split is None else SPLITS.index(split) for split in given], np.int64)
     splits = np.zeros(len(rows), np.int64)
-    drawn = [hashlib.blake2b(f"{seed}:{nodes.ids[i]}".encode(), digest_size=8).digest() for i in rows]
+    drawn = [hashlib.blake2b(f"{settings.seed}:{nodes.ids[i]}".encode(), digest_size=8).digest() for i in rows]
     order = np.array(sorted(range(len(rows)), key=drawn.__getitem__), np.int64)
     for label in np.unique(labels):
         mine = order[labels[order] == label]
-        num_val, num_test = int(val * len(mine)), int(test * len(mine))
+        num_val, num_test = int(settings.val * len(mine)), int(settings.test * len(mine))
         splits[mine[:num_test]] = SPLITS.index("test")
         splits[mine[num_test : num_test + num_val]] = SPLITS.index("val")
     return splits
