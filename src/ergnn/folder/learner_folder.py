@@ -16,20 +16,11 @@ from ergnn.data.partial import Array, find_all
 from ergnn.errors import ErgnnError, FolderError, InputError
 from ergnn.evaluation import HeldOut, Record, Score
 from ergnn.folder import database, versions
+from ergnn.folder import snapshot as snapshots
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.network_learner import StoredCheckpoints
-from ergnn.folder.snapshot import (
-    Snapshot,
-    check_record,
-    clear_class_names,
-    make_learner,
-    open_snapshot,
-    read_settings,
-    read_staged,
-    stage_update,
-    write_snapshot,
-)
+from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
 from ergnn.incremental.inspection import inspect_snapshot, update_drift, watch_snapshot
 from ergnn.incremental.network import learn_offline
 from ergnn.incremental.settings import Settings
@@ -66,17 +57,12 @@ class LearnerFolder:
     @property
     def settings(self) -> Settings:
         with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
-            return read_settings(connection)
+            return snapshots.read_settings(connection)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """Open a version, by default the current one; use it in a ``with`` statement, which closes the database."""
+        """Open a version, by default the current one; use it in a ``with`` statement."""
         with wrap_errors(self.root):
             return open_snapshot(self.root, version)
-
-    @contextmanager
-    def _reading(self, version: int | None) -> Iterator[Snapshot]:
-        with wrap_errors(self.root), open_snapshot(self.root, version) as snapshot:
-            yield snapshot
 
     def observe(
         self,
@@ -108,7 +94,7 @@ class LearnerFolder:
                     return {**base.records[-1], "again": True}
                 if nodes is None and edges is None:
                     raise InputError("an update needs nodes, or edges, or both")
-                staged = stage_update(base, prepare_update(base, nodes, edges), name, digest)
+                staged = snapshots.stage_update(base, prepare_update(base, nodes, edges), name, digest)
             return self._finish(base, staged, StoredCheckpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def resume(self, *, checkpoint_seconds: float = 5.0, on_epoch: Callable[[], None] | None = None) -> Record | None:
@@ -131,7 +117,7 @@ class LearnerFolder:
         start, connection, update = perf_counter(), base.connection, base.version.updates
         with reading_values("the unfinished update"):
             number, values, classes = staged["version"], staged["fields"], list(staged["classes"])
-            record = check_record({**staged["record"], "update": update}, classes)
+            record = snapshots.check_record({**staged["record"], "update": update}, classes)
             graph = StoredGraph(connection, replace(base.version, number=number, **values))
             grown = replace(base, graph=graph, classes=classes, records=[*base.records, record])
         try:
@@ -174,14 +160,14 @@ class LearnerFolder:
         snapshot = self.snapshot(version)
 
         def chunks() -> Iterator[tuple[list[str], list[str], Array]]:
-            with wrap_errors(self.root), snapshot:
+            with snapshot:
                 yield from snapshot.predict(ids, nodes, edges, classes, chunk)
 
         return chunks()
 
     def classes_of(self, update: int, version: int | None = None) -> list[str]:
         """Classes that were learned in an update (numbered from 0)."""
-        with self._reading(version) as snapshot:
+        with self.snapshot(version) as snapshot:
             return snapshot.classes_of(update)
 
     def evaluate(self, version: int | None = None, *, task_known: bool = False) -> list[tuple[Record, Score]]:
@@ -205,19 +191,19 @@ class LearnerFolder:
             offline: predict with a learner trained on the labels of all updates at once; the folder is not changed.
                 See :func:`ergnn.incremental.network.learn_offline`.
         """
-        with self._reading(version) as snapshot:
+        with self.snapshot(version) as snapshot:
             learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot
             return learned.predict_held_out(task_known=task_known)
 
     def inspect(self, version: int | None = None) -> dict[str, Any]:
         """Graph, buffer, accuracy since each update, drift, bytes, versions and history."""
-        with self._reading(version) as snapshot, reading_values("the records"):
+        with self.snapshot(version) as snapshot, reading_values("the records"):
             stored = versions.inspect_storage(snapshot.connection, self.root, snapshot.version.number)
             return {**inspect_snapshot(snapshot), **stored}
 
     def watch(self, version: int | None = None) -> dict[str, Any]:
         """Drift, calibration and unknown classes; see :func:`ergnn.incremental.inspection.watch_snapshot`."""
-        with self._reading(version) as snapshot, reading_values("the records"):
+        with self.snapshot(version) as snapshot, reading_values("the records"):
             return watch_snapshot(snapshot)
 
     def check(self) -> list[str]:
@@ -263,7 +249,7 @@ class LearnerFolder:
                 dropped = [number for number in versions.kept_versions(connection) if number != current]
                 versions.drop_after(connection, current)
                 versions.drop_before(connection, current)
-                clear_class_names(open_snapshot(self.root, connection=connection))
+                snapshots.clear_class_names(open_snapshot(self.root, connection=connection))
             versions.scrub(connection, self.root)
             return dropped
 
@@ -280,7 +266,7 @@ class LearnerFolder:
         """
         from ergnn.folder.exporting import export_snapshot
 
-        with self._reading(version) as snapshot:
+        with self.snapshot(version) as snapshot:
             return export_snapshot(snapshot, out, graph, format)
 
     def rollback(self, version: int | None = None) -> int:
@@ -306,7 +292,7 @@ class LearnerFolder:
     def _writing(self) -> Iterator[tuple[Snapshot, dict[str, Any] | None]]:
         """The current version on the connection of the only writer, and the unfinished update."""
         with database.writing(self.root) as connection:
-            yield open_snapshot(self.root, connection=connection), read_staged(connection)
+            yield open_snapshot(self.root, connection=connection), snapshots.read_staged(connection)
 
     def _discard(self, base: Snapshot) -> None:
         with transaction(base.connection):

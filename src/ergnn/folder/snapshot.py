@@ -15,7 +15,7 @@ from ergnn.errors import FolderError, InputError, UnknownNameError
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
 from ergnn.folder.analytic_learner import AnalyticLearner
-from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json, transaction
+from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.network_learner import StoredNetwork
 from ergnn.incremental import snapshot
@@ -28,7 +28,7 @@ FolderLearner = StoredNetwork | AnalyticLearner
 
 @dataclass(frozen=True, eq=False)
 class Snapshot(snapshot.Snapshot):
-    """A version of a folder; it can be read while newer ones are written, until it is closed."""
+    """A version of a folder, which can be read while newer ones are written; a ``with`` statement closes it."""
 
     graph: StoredGraph
     learner: FolderLearner
@@ -40,8 +40,11 @@ class Snapshot(snapshot.Snapshot):
     def __enter__(self) -> Snapshot:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.connection.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with database.wrap_errors(self.root):
+            self.connection.close()
+            if error is not None:
+                raise error
 
 
 def make_learner(settings: Settings) -> FolderLearner:
@@ -111,7 +114,7 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
     fields["state"] = {**fields["state"], "digest": digest}
     number, names = versions.current_version(base.connection)[1] + 1, [*base.classes, *update.classes]
     staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
-    with transaction(base.connection):
+    with database.transaction(base.connection):
         versions.drop_after(base.connection, base.version.number)
         write_update(base.connection, base.graph, update, number, record["update"])
         insert(base.connection, "progress", [(1, number, to_json(staged))])

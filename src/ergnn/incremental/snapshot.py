@@ -71,17 +71,7 @@ class Version:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A learner and its graph in one version.
-
-    Args:
-        root: where it is stored.
-        settings: settings.
-        version: sizes.
-        classes: names of the classes.
-        records: records of the updates.
-        graph: the graph.
-        learner: the learner.
-    """
+    """A learner in one version, with its graph, the names of its classes, and the records of its updates."""
 
     root: Path
     settings: Settings

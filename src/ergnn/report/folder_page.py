@@ -1,4 +1,4 @@
-"""What ``ergnn inspect`` found in a learner's folder, as one HTML page."""
+"""The result of ``ergnn inspect`` as one HTML page."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def page_of(
     environment.filters["svg"] = Markup
     folder = files("ergnn.report") / "templates"
     return environment.get_template(template).render(
-        title=f"What {found['folder']} knows",
+        title=f"Learner {found['folder']}",
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
         facts=_facts(found),

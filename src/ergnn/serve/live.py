@@ -67,7 +67,7 @@ class LiveWatch:
         return found[place].tolist()
 
     def _test(self) -> None:
-        """Test what was collected, once it fills a window."""
+        """Test the collected nodes once they fill a window."""
         if sum(next(iter(part.values())).shape[0] for part in self._pending) < self.window:
             return
         new = stack_aspects(self._pending)

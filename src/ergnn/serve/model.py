@@ -1,4 +1,4 @@
-"""The version that answers: graph, model and predictions of one version, in memory and never changed."""
+"""The served version: its graph, model and predictions, in memory and never changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ergnn.incremental.update import prepare_update
 
 
 class MemoryGraph(StoredGraph):
-    """A stored graph that was read as a whole, so that no connection is needed."""
+    """A stored graph that was read completely, so that no connection is needed."""
 
     def __init__(self, stored: StoredGraph) -> None:
         vars(self).update(vars(stored))
@@ -59,7 +59,7 @@ class MemoryGraph(StoredGraph):
 
 
 class TableLearner:
-    """A learner that looks up the probabilities of the nodes of its graph, and computes those of an extended graph."""
+    """A learner that looks up the probabilities of nodes of its graph, and computes those of an extended graph."""
 
     def __init__(self, learner: Any, graph: MemoryGraph, num_classes: int) -> None:
         self._learner, self._graph, self._lock = learner, graph, threading.Lock()
@@ -82,18 +82,18 @@ class TableLearner:
         if graph is self._graph:
             yield np.arange(len(nodes)), self._table[nodes]
             return
-        with self._lock:  # learners cache what they read last
+        with self._lock:  # learners cache the graph that they read last
             found = list(self._learner.probabilities(graph, nodes, num_classes, chunk))
         yield from found
 
 
 @dataclass(frozen=True, eq=False)
 class ServedVersion:
-    """A version of a folder that answers; threads may share it.
+    """A version of a folder in memory; threads may share it.
 
     Args:
         snapshot: the version with its graph in memory.
-        kept: all versions that were kept when it was read, as rows for people.
+        kept: rows of all versions that were kept when it was read.
     """
 
     snapshot: Snapshot
@@ -116,7 +116,7 @@ class ServedVersion:
     ) -> tuple[list[str], list[str], Array]:
         """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
         if nodes is None and edges is not None:
-            nodes = NodeTable(np.array(ids or (), object))  # known nodes, with edges for this prediction only
+            nodes = NodeTable(np.array(ids or (), object))  # known nodes with additional edges
         parts = list(self.snapshot.predict(ids, nodes, edges, classes))
         rows = np.concatenate([part[2] for part in parts]) if parts else np.empty((0, 0))
         return [name for part in parts for name in part[0]], parts[0][1] if parts else [], rows
@@ -132,7 +132,7 @@ class ServedVersion:
 
 def load_version(folder: LearnerFolder) -> ServedVersion:
     """Read the current version into memory, with the probabilities of all nodes."""
-    with database.wrap_errors(folder.root), folder.snapshot() as stored:
+    with folder.snapshot() as stored:
         graph = MemoryGraph(stored.graph)
         learner = TableLearner(stored.learner, graph, len(stored.classes))
         numbers = versions.kept_versions(stored.connection)
