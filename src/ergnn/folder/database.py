@@ -37,8 +37,10 @@ Row = tuple[Any, ...]
 
 def checksum(*values: Any) -> int:
     """CRC-32 of the values of a row."""
-    parts = [value if type(value) is bytes else b"" if value is None else str(value).encode() for value in values]
-    return zlib.crc32(b"\x1f".join(parts))
+    if not {bytes, type(None)}.isdisjoint(map(type, values)):
+        parts = [value if type(value) is bytes else b"" if value is None else str(value).encode() for value in values]
+        return zlib.crc32(b"\x1f".join(parts))
+    return zlib.crc32("\x1f".join(map(str, values)).encode())  # the same, faster
 
 
 @cache
@@ -51,11 +53,13 @@ def columns() -> dict[str, str]:
     return {t: ", ".join(c[1] for c in each if c[1] not in ("removed", "checksum")) for t, each in found.items()}
 
 
-def insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], verb: str = "INSERT") -> None:
-    """Add rows with their checksums."""
+def insert(
+    connection: sqlite3.Connection, table: str, rows: Iterable[Row], verb: str = "INSERT", end: str = ""
+) -> None:
+    """Add rows with their checksums; ``end`` is the end of the statement."""
     names = columns()[table]
     places = ", ".join("?" * (names.count(",") + 2))
-    statement = f"{verb} INTO {table} ({names}, checksum) VALUES ({places})"
+    statement = f"{verb} INTO {table} ({names}, checksum) VALUES ({places}) {end}"
     connection.executemany(statement, ((*row, checksum(*row)) for row in rows))
 
 

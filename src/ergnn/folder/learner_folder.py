@@ -19,7 +19,7 @@ from ergnn.folder import database, versions
 from ergnn.folder import snapshot as snapshots
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
-from ergnn.folder.network_learner import StoredCheckpoints
+from ergnn.folder.learners import StoredCheckpoints
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
 from ergnn.incremental.inspection import inspect_snapshot, update_drift, watch_snapshot
 from ergnn.incremental.network import learn_offline

@@ -14,16 +14,15 @@ from ergnn.data.formats.tables import SPLITS
 from ergnn.errors import FolderError, InputError, UnknownNameError
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
-from ergnn.folder.analytic_learner import AnalyticLearner
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import StoredGraph, write_update
-from ergnn.folder.network_learner import StoredNetwork
+from ergnn.folder.learners import StoredAnalytic, StoredNetwork
 from ergnn.incremental import snapshot
 from ergnn.incremental.network import NETWORK_METHODS
 from ergnn.incremental.settings import Settings
 from ergnn.incremental.update import Update
 
-FolderLearner = StoredNetwork | AnalyticLearner
+FolderLearner = StoredNetwork | StoredAnalytic
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ def make_learner(settings: Settings) -> FolderLearner:
     if method not in known:
         raise UnknownNameError("method", method, known)
     try:
-        return AnalyticLearner(settings) if settings.closed_form else StoredNetwork(settings)
+        return StoredAnalytic(settings) if settings.closed_form else StoredNetwork(settings)
     except TypeError as error:
         raise InputError(f"invalid settings: {error}") from None
 

@@ -152,6 +152,11 @@ def _edges(graph: LabeledGraph, directed: bool, ids: list[str], table: EdgeTable
     """New edges as ``[2, m]`` node numbers: in both directions unless directed, unique, and not in the graph yet."""
     if table is None or not len(table):
         return np.empty((2, 0), np.int64)
+    if table.weight is not None:
+        raise InputError(
+            "the edges have weights, which a folder does not use; to ignore them, use --ignore-column weight, or in "
+            "Python Columns(ignore=['weight'])"
+        )
     fresh = {name: graph.next_node + i for i, name in enumerate(ids)}
     sides = []
     for words, codes in table.ends:

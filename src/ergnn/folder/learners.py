@@ -1,10 +1,10 @@
-"""The network of a folder in the database: weights, remembered nodes, and checkpoints of the update in progress."""
+"""Learners in the database: weights, remembered nodes, cached rows, and checkpoints of the update in progress."""
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -12,9 +12,14 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from ergnn.analytic import FeatureMap, RidgeSolution
+from ergnn.data.partial import Array
 from ergnn.errors import FolderError
 from ergnn.folder.database import MALFORMED, Row, damaged, from_json, insert, select, to_json, transaction
+from ergnn.folder.graph import StoredGraph
+from ergnn.folder.row_cache import RowCache
 from ergnn.folder.versions import get_tensors, load_tensors, put_blob
+from ergnn.incremental.analytic import AnalyticLearner
 from ergnn.incremental.network import Checkpoints, NetworkLearner
 from ergnn.incremental.snapshot import Version
 from ergnn.methods import LearnerView
@@ -99,6 +104,39 @@ class StoredNetwork(NetworkLearner):
         """The state of the method without its buffer, as JSON and ``tensors``."""
         state = self.learner.method.state_dict()
         return pack({name: value for name, value in state.items() if name != "buffer"}, tensors)
+
+
+class StoredAnalytic(AnalyticLearner):
+    """A closed form that is read from and written to the database."""
+
+    _version = 0
+    _cache: RowCache | None
+
+    def cached_rows(self, graph: Any, nodes: Array, layout: str, maps: Sequence[FeatureMap]) -> RowCache:
+        return RowCache(graph, nodes, self._version, layout, self.settings.directed, maps)
+
+    def write(self, connection: sqlite3.Connection, version: int) -> None:
+        """Store the head with a version: W and the class of each column, as safetensors."""
+        if self._cache is not None:
+            self._cache.write(version)
+        if self.solution is not None:
+            tensors = {"weight": self.solution.weight.cpu().contiguous(), "classes": self.solution.classes.cpu()}
+            put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
+
+    def read(self, connection: sqlite3.Connection, version: Version) -> None:
+        """Restore the state of a version in a new learner."""
+        self._version, self._graph = version.number, StoredGraph(connection, version)
+        state = dict(version.state["learner"])
+        if not state:
+            return
+        tensors = get_tensors(connection, version.number, "weights")
+        self.chosen, self.sketch = [each.name for each in self.method.maps].index(state.pop("map")), state.pop("sketch")
+        width = self.method.maps[self.chosen].num_blocks * (self.sketch or self._graph.num_features) + 1
+        weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
+        if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
+            raise FolderError(f"the head of version {version.number} does not fit its features: it is damaged")
+        lam, temperature = float(state["lam"]), float(state["temperature"])
+        self.solution = RidgeSolution(weight, classes, lam, temperature, weight[:0], state["loo_error"])
 
 
 def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[str, Any]]:

@@ -1,39 +1,32 @@
-"""The closed-form learner of a folder: the head is a function of the graph and the labels, so it is always exact."""
+"""The closed form on a growing graph: the head is a function of the graph and the labels, so it is always exact."""
 
 from __future__ import annotations
 
-import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
-from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
+from ergnn.analytic import FEATURE_MAPS, FeatureMap, Features, Inputs, NormalizedAdjacency, RidgeSolution
 from ergnn.analytic.state import choose
-from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
-from ergnn.errors import FolderError, InputError
-from ergnn.folder.graph import StoredGraph
-from ergnn.folder.row_cache import RowCache
-from ergnn.folder.versions import get_tensors, put_blob
+from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
+from ergnn.errors import InputError
+from ergnn.incremental.plan import CachedRows, make_plan
 from ergnn.incremental.settings import Settings
-from ergnn.incremental.snapshot import Version
+from ergnn.incremental.snapshot import Snapshot
 from ergnn.learner import Learner
 from ergnn.methods.analytic import Analytic, working_dtype
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
-if TYPE_CHECKING:
-    from ergnn.folder.snapshot import Snapshot
-    from ergnn.incremental.network import Checkpoints
 
-
-class AnalyticLearner:
+class AnalyticLearner(ABC):
     """Ridge regression on propagated features, solved from all training labels of the graph as it is now.
 
     After any updates, corrections and removals, the head is the one that the final graph gives at once. See
-    :class:`ergnn.methods.analytic.Analytic`; methods are those of :class:`NetworkLearner`.
+    :class:`ergnn.methods.analytic.Analytic`.
     """
 
     exact = True
@@ -45,15 +38,14 @@ class AnalyticLearner:
         assert isinstance(learner.method, Analytic)
         self.method, self.device = learner.method, learner.device
         if self.method.memory != "nodes":
-            raise InputError(f"memory is {self.method.memory!r}; in a folder, whose graph stays, it must be 'nodes'")
+            raise InputError(f"memory is {self.method.memory!r}; in a folder it must be 'nodes'")
         if self.method.student:
             raise InputError("student is true; a folder does not train one")
         self.solution: RidgeSolution | None = None
         self.chosen = 0
         self.sketch: int | None = None
-        self._version = 0
-        self._graph: StoredGraph | None = None
-        self._cache: RowCache | None = None
+        self._graph: LabeledGraph | None = None
+        self._cache: CachedRows | None = None
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
 
     @property
@@ -67,19 +59,18 @@ class AnalyticLearner:
         buffer = ExperienceBuffer()
         if self._graph is not None:
             nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
-            for update in updates.unique():
-                mine = updates == update
-                score = torch.full((int(mine.sum()),), torch.nan)
-                buffer.experiences.append(Experience(int(update), nodes[mine], labels[mine], score))
+            (found, counts), order = updates.unique(return_counts=True), torch.argsort(updates, stable=True)
+            parts = (part[order].split(counts.tolist()) for part in (nodes, labels))
+            for update, mine, classes in zip(found.tolist(), *parts, strict=True):
+                score = torch.full((mine.numel(),), torch.nan)
+                buffer.experiences.append(Experience(update, mine, classes, score))
         return buffer
 
     def classes(self) -> list[int]:
         """The classes that were learned."""
         return [] if self.solution is None else self.solution.classes.tolist()
 
-    def learn(
-        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
-    ) -> dict[str, Any]:
+    def learn(self, snapshot: Snapshot, updates: Sequence[int], checkpoints: object = None) -> dict[str, Any]:
         """Solve the head in a graph that holds more updates; only their own classes go into the record."""
         touched = self.solve(snapshot)
         classes = [snapshot.classes[c] for c in np.unique(snapshot.pooled_members(updates, "train")[1])]
@@ -95,7 +86,7 @@ class AnalyticLearner:
 
         Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
         """
-        graph, maps = snapshot.graph, self.method.maps
+        graph, maps = snapshot.graph, self.method.maps_of(snapshot.graph.num_edges)
         train, labels, _ = graph.split("train")
         self._graph, self._cache, self.solution = graph, None, None
         if not len(train):
@@ -103,25 +94,27 @@ class AnalyticLearner:
         nodes = np.union1d(train, snapshot.held_out(self.settings.eval_samples)[0])
         self.sketch = self.method.sketch_size(graph.num_features, len(train))
         dtype = working_dtype(graph.num_nodes, graph.num_features)
-        cache = RowCache(graph, nodes, self._version, f"{self.sketch} {dtype}", self.settings.directed, maps)
+        cache = self.cached_rows(graph, nodes, f"{self.sketch} {dtype}", maps)
         width = self.sketch or graph.num_features
-        loaded = [cache.load(each, each.num_blocks * width + 1, dtype) for each in maps]
-        roots = nodes[~np.logical_and.reduce([known for known, _ in loaded])]
-        local, features = self._features(graph, roots, max(each.num_hops for each in maps))
-        held_out = ~np.isin(nodes, train)
-        place = np.where(held_out, len(train) + np.cumsum(held_out) - 1, np.cumsum(~held_out) - 1)  # training first
-        target, scored, solutions = torch.from_numpy(labels).to(self.device), [], []
-        for each, (known, old) in zip(features, loaded, strict=True):
-            new = each.rows(local.places(nodes[~known]).to(self.device))
-            cache.put(each.feature_map, ~known, new)
-            rows = torch.empty(len(nodes), each.width, dtype=dtype, device=self.device)
-            for mask, part in ((known, old), (~known, new)):
-                rows[torch.from_numpy(place[mask]).to(self.device)] = part.to(self.device)
-            solutions.append(fit_ridge(rows[: len(train)], target, lambdas=self.method.lambdas))
-            scored.append(rows[len(train) :].clone())
-        self.chosen, self.solution = choose(solutions)
-        self._cache, self._scored = cache, (nodes[held_out], scored[self.chosen])
+        label = np.full(len(nodes), -1)
+        label[np.isin(nodes, train)] = labels
+        plans = [make_plan(cache, each, each.num_blocks * width + 1, dtype, label) for each in maps]
+        roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
+        local, features = self._features(graph, roots, maps)
+        scored, solutions = [], []
+        for each, plan in zip(features, plans, strict=True):
+            new = each.rows(local.places(nodes[plan.compute]).to(self.device))
+            solution, rows = plan.solve(new, self.method.lambdas)
+            solutions.append(solution)
+            scored.append(rows)
+        best, self.solution = choose(solutions)
+        self.chosen = self.method.maps.index(maps[best])
+        self._cache, self._scored = cache, (nodes[label < 0], scored[best])
         return len(local.nodes)
+
+    @abstractmethod
+    def cached_rows(self, graph: Any, nodes: Array, layout: str, maps: Sequence[FeatureMap]) -> CachedRows:
+        """Rows of φ of some nodes as they were in the version before, if they have the same layout."""
 
     def probabilities(
         self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0
@@ -138,18 +131,20 @@ class AnalyticLearner:
         known, rows = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
             return rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)].double() @ weight
-        local, all_features = self._features(graph, nodes, self.method.maps[self.chosen].num_hops)
-        features, places = all_features[self.chosen], local.places(nodes).to(self.device)
+        local, (features,) = self._features(graph, nodes, (self.method.maps[self.chosen],))
+        places = local.places(nodes).to(self.device)
         if len(nodes) < features.inputs.width:
             return features.rows(places).double() @ weight
         return features.scores(weight)[places]
 
-    def _features(self, graph: PartialGraph, nodes: Array, num_hops: int) -> tuple[LocalGraph, list[Features]]:
+    def _features(
+        self, graph: PartialGraph, nodes: Array, maps: Sequence[FeatureMap]
+    ) -> tuple[LocalGraph, list[Features]]:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
-        local = read_subgraph(graph, nodes, num_hops, self.settings.limits)
+        local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
         operator, inputs = NormalizedAdjacency(part), Inputs(part, self.sketch, dtype)
-        return local, [Features(each, operator, inputs) for each in self.method.maps]
+        return local, [Features(each, operator, inputs) for each in maps]
 
     def state(self) -> dict[str, Any]:
         """What is not stored as tensors, as JSON."""
@@ -165,26 +160,3 @@ class AnalyticLearner:
         own = FEATURE_MAPS.resolve(given.get("feature_map", "auto")) == chosen.name
         options = given.get("map_options") or {} if own else {}
         return {"method": "analytic", **self.state(), "map_options": options, "outputs": outputs}
-
-    def write(self, connection: sqlite3.Connection, version: int) -> None:
-        """Store the head with a version: W and the class of each column, as safetensors."""
-        if self._cache is not None:
-            self._cache.write(version)
-        if self.solution is not None:
-            tensors = {"weight": self.solution.weight.cpu().contiguous(), "classes": self.solution.classes.cpu()}
-            put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
-
-    def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        """Give a new learner the state of a version."""
-        self._version, self._graph = version.number, StoredGraph(connection, version)
-        state = dict(version.state["learner"])
-        if not state:
-            return
-        tensors = get_tensors(connection, version.number, "weights")
-        self.chosen, self.sketch = [each.name for each in self.method.maps].index(state.pop("map")), state.pop("sketch")
-        width = self.method.maps[self.chosen].num_blocks * (self.sketch or self._graph.num_features) + 1
-        weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
-        if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
-            raise FolderError(f"the head of version {version.number} does not fit its features: it is damaged")
-        lam, temperature = float(state["lam"]), float(state["temperature"])
-        self.solution = RidgeSolution(weight, classes, lam, temperature, weight[:0], state["loo_error"])
