@@ -11,14 +11,13 @@ from typing import Any
 
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS
-from ergnn.errors import FolderError, InputError, UnknownNameError
+from ergnn.errors import FolderError, InputError
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.learners import StoredAnalytic, StoredNetwork
 from ergnn.incremental import snapshot
-from ergnn.incremental.network import NETWORK_METHODS
 from ergnn.incremental.settings import Settings
 from ergnn.incremental.update import Update
 
@@ -48,9 +47,6 @@ class Snapshot(snapshot.Snapshot):
 
 def make_learner(settings: Settings) -> FolderLearner:
     """Create a learner that has learned nothing yet."""
-    method, known = settings.learner.method, ("analytic", *NETWORK_METHODS)
-    if method not in known:
-        raise UnknownNameError("method", method, known)
     try:
         return StoredAnalytic(settings) if settings.closed_form else StoredNetwork(settings)
     except TypeError as error:

@@ -17,11 +17,27 @@ from ergnn.errors import ErgnnError, FolderError, InputError
 from ergnn.incremental.settings import Settings
 from ergnn.incremental.snapshot import CHUNK, Snapshot
 from ergnn.learner import Learner
+from ergnn.methods import Method
+from ergnn.methods.base import overrides
+from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
 
-NETWORK_METHODS = ("replay", "gem", "agem", "finetune", "ewc")
-"""Methods that train a network, and whose state has no node numbers except those of the buffer."""
+
+def check_method(method: Method, name: str) -> None:
+    """Raise an error if a method needs more than a folder stores: a network, tensors, and numbers of nodes."""
+    stores_values = isinstance(method, MemoryMethod) and any(
+        getattr(type(method), hook) is not getattr(MemoryMethod, hook) for hook in ("values_to_store", "graph_to_store")
+    )
+    reasons = {
+        "it trains no network": not method.trains,
+        "its predictions are not the outputs of a network": overrides(method, "logits") or overrides(method, "scores"),
+        "it stores nodes outside the buffer": overrides(method, "remap_nodes"),
+        "it stores features that forgetting cannot remove": not method.can_forget,
+        "its buffer stores more than nodes": stores_values,
+    }
+    for reason in (reason for reason, applies in reasons.items() if applies):
+        raise InputError(f"method {name!r} does not work in a folder: {reason}; use e.g. analytic, replay or finetune")
 
 
 class Checkpoints(Callback):
@@ -44,8 +60,9 @@ class NetworkLearner:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.learner = Learner(settings.config)
-        self.num_hops = self._num_hops()
         method = self.learner.method
+        check_method(method, str(settings.learner.method))
+        self.num_hops = self._num_hops()
         if method.buffer is not None and method.buffer.replay != "live":
             raise InputError(
                 f"replay is {method.buffer.replay!r}; in a folder, which stores the graph, it must be 'live'"
@@ -66,9 +83,9 @@ class NetworkLearner:
 
     @property
     def reach(self) -> int:
-        """Radius of the graph that training depends on: that of the network, or of a selector that uses more hops."""
+        """Radius of the graph that training depends on: network and method, or a selector that uses more hops."""
         selector = getattr(self.learner.method, "selector", None)
-        return max(self.num_hops, int(getattr(selector, "hops", 0)))
+        return max(self.num_hops + self.learner.method.extra_hops, int(getattr(selector, "hops", 0)))
 
     def classes(self) -> list[int]:
         return sorted(self.learner.classes().tolist()) if self.num_tasks else []

@@ -10,7 +10,9 @@ from ergnn.config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data.formats.limits import Limits
 from ergnn.errors import InputError
 
-METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"replay": {"per_class": 50, "scarce": "keep"}}
+METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
+    name: {"per_class": 50, "scarce": "keep"} for name in ("replay", "er-ace", "logit-adjusted", "continualgnn")
+}
 """Options of a method whose defaults differ in a folder."""
 
 
@@ -81,7 +83,9 @@ class Settings:
     @property
     def closed_form(self) -> bool:
         """Whether the model is solved from the current graph and labels, whatever the order of updates was."""
-        return self.learner.method == "analytic"
+        from ergnn.methods import METHODS  # not above: parsing options must not import torch
+
+        return METHODS.resolve(str(self.learner.method)) == "analytic"
 
     @property
     def seed(self) -> int:

@@ -38,8 +38,8 @@ def receive(jobs: queue.Queue[list[str]]) -> None:
 def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
     from ergnn.serve.uploads import read_upload
 
-    learner = folder.settings.learner
-    epochs = None if learner.method == "analytic" else learner.epochs
+    settings = folder.settings
+    epochs = None if settings.closed_form else settings.learner.epochs
     epoch = 0
 
     def on_epoch() -> None:
