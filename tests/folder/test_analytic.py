@@ -391,3 +391,9 @@ def test_forget_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "the model of version 2 no longer depends on them" in out
     assert "ergnn predict" in out
     assert "older versions (0, 1) still contain them" in out
+
+
+def test_the_method_may_be_given_by_its_other_name(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings({"method": "ridge"}))
+    folder.observe(*secret_tables(with_secret=True))
+    assert folder.observe(nodes_of([SECRET], ["red"]))["counts"]["corrected"] == 1
