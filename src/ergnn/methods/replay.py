@@ -83,6 +83,9 @@ class Replay(MemoryMethod):
             as many per class, else ``logit-adjustment``.
     """
 
+    search = {"selector": ("mf*", "random", "herding"), "loss_scale": ("sum", "balanced")}
+    variants = {"live": {"replay": "live"}}
+
     def __init__(
         self,
         selector: str | Selector = "mf*",
