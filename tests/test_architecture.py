@@ -14,7 +14,7 @@ PACKAGES = (
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
     *("training", "replay", "analytic", "export", "watch", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
-    *("testing", "experiments", "report", "folder", "mlflow", "serve", "commands", "cli", "__main__"),
+    *("testing", "experiments", "report", "incremental", "folder", "mlflow", "serve", "commands", "cli", "__main__"),
 )
 
 

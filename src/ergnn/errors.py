@@ -17,6 +17,14 @@ class FormatError(InputError):
     """A file that cannot be read: wrong format, over the limits, or with invalid values."""
 
 
+class FolderError(InputError):
+    """A learner's folder that is missing, damaged, in use, or of another format."""
+
+
+class BusyError(FolderError):
+    """A learner's folder that another process is writing to."""
+
+
 class UnknownNameError(InputError):
     """An unknown name; the message lists the known ones."""
 

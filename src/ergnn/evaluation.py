@@ -22,7 +22,7 @@ from ergnn.observing import observe_together
 Score = list[int]
 """``[update, right, of]``: how many held-out nodes of an update were predicted right."""
 Record = dict[str, Any]
-"""What a folder knows of an update: name, counts, classes, task, drift, and ``scores`` of all updates so far."""
+"""The record of an update: name, counts, classes, task, drift, and ``scores`` of all updates so far."""
 
 
 def evaluate_stream(

@@ -23,7 +23,6 @@ LEAST = 8
 
 def read(root: Path, stop: Path) -> dict[str, Any]:
     from ergnn.folder import LearnerFolder
-    from ergnn.folder.prediction import predictions
 
     seen: dict[str, list[str]] = {}
     reads, failures = 0, []
@@ -32,7 +31,7 @@ def read(root: Path, stop: Path) -> dict[str, Any]:
             with LearnerFolder(root).snapshot() as snapshot:
                 ids = snapshot.graph.names(snapshot.learner.buffer.nodes.numpy())
                 digest = hashlib.sha256(json.dumps(snapshot.records).encode())
-                for names, classes, p in predictions(snapshot, ids, None, None, None, 100):
+                for names, classes, p in snapshot.predict(ids, chunk=100):
                     assert abs(p.sum(1) - 1).max() < 1e-6
                     digest.update(json.dumps([names, classes, p.tolist()]).encode())
             answers = seen.setdefault(f"{snapshot.version.number} {snapshot.version.time}", [])
@@ -72,7 +71,6 @@ def write(root: Path, until: float, stop: Path) -> dict[str, Any]:
 def main(root: Path, seconds: float) -> None:
     import torch
 
-    import ergnn.folder.forgetting
     import ergnn.folder.learner_folder  # noqa: F401
 
     torch.set_num_threads(1)

@@ -13,11 +13,11 @@ import torch
 from ergnn.cli import main
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.graph import Graph
+from ergnn.data.partial import LocalGraph, read_subgraph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FolderError, writing
-from ergnn.folder.graph import LocalGraph, read_subgraph
 from ergnn.folder.row_cache import RowCache
 from ergnn.learner import Learner
 from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
@@ -268,7 +268,7 @@ def test_held_out_nodes_out_of_reach_are_not_read_again(tmp_path: Path, monkeypa
         read.append(len(local.nodes))
         return local
 
-    monkeypatch.setattr("ergnn.folder.analytic_learner.read_subgraph", counted)
+    monkeypatch.setattr("ergnn.incremental.analytic.read_subgraph", counted)
     rng, count = np.random.default_rng(4), 0
     for size in (60, 5, 5, 5):  # a chain
         read.clear()
@@ -291,7 +291,7 @@ def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     before = probabilities(folder, list(whole.x))
     pairs = [("v0", "v7"), ("v3", "v9")]
     with monkeypatch.context() as patch:
-        patch.setattr("ergnn.folder.plan.fit_ridge", interrupt)
+        patch.setattr("ergnn.incremental.plan.fit_ridge", interrupt)
         with pytest.raises(KeyboardInterrupt):
             folder.observe(edges=edges_of(*pairs))
     np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)
@@ -391,3 +391,9 @@ def test_forget_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "the model of version 2 no longer depends on them" in out
     assert "ergnn predict" in out
     assert "older versions (0, 1) still contain them" in out
+
+
+def test_the_method_may_be_given_by_its_other_name(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings({"method": "ridge"}))
+    folder.observe(*secret_tables(with_secret=True))
+    assert folder.observe(nodes_of([SECRET], ["red"]))["counts"]["corrected"] == 1

@@ -17,8 +17,8 @@ import torch
 from ergnn.cli import main
 from ergnn.data import Task
 from ergnn.data.formats import NodeTable
+from ergnn.data.partial import read_subgraph
 from ergnn.folder import LearnerFolder
-from ergnn.folder.graph import read_subgraph
 from ergnn.learner import Learner
 from ergnn.report.folder_page import in_words
 from folder.growing import make_updates, write_tables
@@ -241,7 +241,7 @@ def test_a_class_with_one_labeled_node_is_noted(tmp_path: Path, capsys: pytest.C
     rows = [f"n{i},{'ab'[i % 2]},{i}" for i in range(20)]
     (tmp_path / "n.csv").write_text("\n".join(["id,label,f", *rows, "m,lonely,1"]) + "\n")
     assert main(["observe", root, "--nodes", str(tmp_path / "n.csv")]) == 0
-    assert "note: class 'lonely' has one labeled node, so that it cannot be scored" in capsys.readouterr().err
+    assert "note: class 'lonely' has one labeled node and cannot be scored" in capsys.readouterr().err
 
 
 def test_observe_shows_progress_with_the_time_left_on_a_terminal(

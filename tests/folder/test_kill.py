@@ -130,7 +130,7 @@ def test_another_update_must_wait_until_the_first_is_finished_or_dropped(scene: 
     assert scene.observe(folder, kill_at=scene.events // 2)["status"] == -9
     answer = scene.zygote.run("observe", folder, "--edges", scene.files[1])
     assert answer["status"] == 2
-    assert "has begun and is not finished" in answer["error"]
+    assert "is unfinished" in answer["error"]
     assert scene.zygote.run("observe", folder, "--discard")["status"] == 0
     assert not tables(LearnerFolder(folder))["progress"]
     assert scene.observe(folder)["status"] == 0

@@ -20,8 +20,8 @@ from folder.growing import QUICK, current, edges_of, make_update, make_updates, 
 REFUSED: list[tuple[str, Callable[[LearnerFolder], object], str]] = [
     ("lost edge", lambda f: f.observe(edges=edges_of(("n1", "nobody"))), "an edge names node 'nobody'"),
     ("nothing", lambda f: f.observe(), "needs nodes, or edges"),
-    ("width", lambda f: f.observe(nodes_of(["z"], ["c0"], np.ones((1, 3)))), "3 features; this learner's have 12"),
-    ("bare new node", lambda f: f.observe(nodes_of(["z"], ["c0"])), "0 features; this learner's have 12"),
+    ("width", lambda f: f.observe(nodes_of(["z"], ["c0"], np.ones((1, 3)))), "3 features; 12 are required"),
+    ("bare new node", lambda f: f.observe(nodes_of(["z"], ["c0"])), "0 features; 12 are required"),
     ("changed", lambda f: f.observe(nodes_of(["n1"], None, np.full((1, 12), 7.0))), "node 'n1' .* other features"),
     ("unknown id", lambda f: list(f.predict(["nobody"])), "node 'nobody' is not in the graph"),
     ("bare id", lambda f: list(f.predict(nodes=nodes_of(["nobody"]))), "has no features here"),
@@ -44,7 +44,7 @@ def test_refusals_name_the_value_and_leave_the_folder_as_it_was(
 
 def test_a_label_cannot_become_another(folder: LearnerFolder) -> None:
     node = int(folder.snapshot().members(0, "train")[0][0])
-    with pytest.raises(InputError, match=f"node 'n{node}' has label 'c.' already; it cannot become 'other'"):
+    with pytest.raises(InputError, match=f"node 'n{node}' already has label 'c.'; it cannot become 'other'"):
         folder.observe(nodes_of([f"n{node}"], ["other"]))
 
 
@@ -76,7 +76,7 @@ def test_a_folder_must_be_one(tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "new", QUICK)
     with pytest.raises(InputError, match="nothing has been learned yet"):
         next(folder.predict(["a"]))
-    with pytest.raises(InputError, match="must bring nodes with features"):
+    with pytest.raises(InputError, match="must contain nodes with features"):
         folder.observe(edges=edges_of(("a", "b")))
 
 
@@ -133,7 +133,7 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path) 
     folder = LearnerFolder.create(tmp_path / "d", settings)
     with pytest.raises(InputError, match=r"parameters take .* MB; at most 1 are allowed"):
         folder.observe(*make_update(0, [0, 1]))
-    with pytest.raises(InputError, match="cannot be made with these options"):
+    with pytest.raises(InputError, match="cannot be created with these options"):
         LearnerFolder.create(tmp_path / "e", quick(backbone_options={"hidden": 10**30}))
 
 

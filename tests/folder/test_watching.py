@@ -12,8 +12,9 @@ from ergnn.cli import main
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FolderError, from_json, insert, select, to_json, writing
-from ergnn.folder.watching import LiveWatch, fit_unknown
+from ergnn.incremental.inspection import fit_unknown
 from ergnn.report.folder_page import page_of
+from ergnn.serve.live import LiveWatch
 from ergnn.watch import calibration, drift_test, node_aspects
 from folder.growing import objects, own_graph, quick
 

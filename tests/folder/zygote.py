@@ -85,7 +85,6 @@ def _serve() -> None:
 
     import ergnn.cli
     import ergnn.data.formats
-    import ergnn.folder.forgetting
     import ergnn.folder.learner_folder
     import ergnn.report.tables
 

@@ -19,7 +19,7 @@ from ergnn.engine.objective import FieldObjective
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
-from ergnn.folder.settings import Settings
+from ergnn.incremental.settings import Settings
 from ergnn.learner import Learner
 from ergnn.nn import layers
 from ergnn.nn.backbones import BACKBONES

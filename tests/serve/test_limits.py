@@ -102,7 +102,7 @@ def test_time(tight: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(app, "read_upload", lambda place, limits: time.sleep(3))
     answer = tight.post("/observe", content=b"id\nn0\n", headers={"content-type": "text/csv"})
-    assert "not be answered within 1 seconds" in problem(answer, 503)
+    assert "not finish within 1 seconds" in problem(answer, 503)
     assert tight.get("/updates").json() == {"updates": []}
 
 

@@ -98,7 +98,7 @@ def test_with_the_keyboard_alone(browser: Browser, server: Server) -> None:
     assert browser.evaluate("document.activeElement.labels[0].textContent") == "Node id"
     browser.send("Input.insertText", text="n5")
     press(browser, "Enter", windowsVirtualKeyCode=13, text="\r")
-    wait_for(browser, "document.querySelector('#answer p')?.textContent.startsWith('n5 is c')")
+    wait_for(browser, "document.querySelector('#answer p')?.textContent.startsWith('n5: c')")
     browser.send("Input.insertText", text="00")
     press(browser, "Enter", windowsVirtualKeyCode=13, text="\r")
     wait_for(browser, "document.querySelector('#answer .wrong')?.textContent.includes('is not in the graph')")
@@ -108,11 +108,11 @@ def test_with_the_keyboard_alone(browser: Browser, server: Server) -> None:
             break
     assert browser.evaluate("document.activeElement.getAttribute('aria-label')") == "Roll back to version 3"
     press(browser, "Enter", windowsVirtualKeyCode=13, text="\r")
-    wait_for(browser, "document.getElementById('state')?.textContent === 'Version 3 answers.'")
+    wait_for(browser, "document.getElementById('state')?.textContent === 'Serving version 3.'")
     assert server.client.get("/health").json()["version"] == 3
-    assert browser.evaluate("document.querySelector('.rollback').textContent") == "Return"
+    assert browser.evaluate("document.querySelector('.rollback').textContent") == "Restore"
     browser.evaluate("document.querySelector('.rollback').click()")
-    wait_for(browser, "document.getElementById('state')?.textContent === 'Version 4 answers.'")
+    wait_for(browser, "document.getElementById('state')?.textContent === 'Serving version 4.'")
     wrong = [entry for entry in browser.complaints() if "422" not in str(entry)]
     assert wrong == []
 
@@ -122,7 +122,7 @@ def test_a_new_version_is_shown_without_a_reload_by_hand(browser: Browser, serve
     browser.evaluate("document.getElementById('node').focus()")
     root = Path(server.log.name.removesuffix(".log"))
     LearnerFolder(root).observe(read_nodes(root.parent / "fifth_nodes.csv"))
-    wait_for(browser, "document.getElementById('state').textContent === 'Version 5 answers now.'")
+    wait_for(browser, "document.getElementById('state').textContent === 'Now serving version 5.'")
     assert browser.evaluate("document.activeElement.id") == "node", "who writes is not disturbed"
     browser.evaluate("document.getElementById('renew').click()")
     wait_for(browser, "document.querySelector('#updates tbody')?.rows.length === 5")

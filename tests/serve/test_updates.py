@@ -126,7 +126,7 @@ def test_what_cannot_be_learned_is_refused_or_reported(client: TestClient, root:
     before = rows(LearnerFolder(root))
     headers = {"content-type": "text/csv"}
     for body, said in (
-        (b"id,label,f0\nn900,c0,1\n", "the nodes have 1 features; this learner's have 12"),
+        (b"id,label,f0\nn900,c0,1\n", "the nodes have 1 features; 12 are required"),
         (b"id,label\nn900,c0\n", "features"),
         (b"id\nn1,x\n", "nodes.csv: cannot be read as a table"),
         (b"id\nn1\nn1\n", "nodes.csv, row 2: id 'n1' occurs again"),

@@ -69,9 +69,7 @@ def offline_scores(
     folder: LearnerFolder, version: int | None, task_known: bool = False
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
-    from ergnn.folder.prediction import CLOSED_FORM
-
-    closed = folder.settings.config.method == CLOSED_FORM
+    closed = folder.settings.closed_form
     found = folder.predict_held_out(version, task_known=task_known, offline=not closed)
     accuracies = {n + 1: right / of for n, right, of in found.scores()}
     mean = sum(accuracies.values()) / len(accuracies) if accuracies else None

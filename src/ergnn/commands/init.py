@@ -18,7 +18,8 @@ FIXED = ("learner", "head")
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "init", init_command, "create a folder for a learner on a growing graph")
-    own = [*dataclass_options("ergnn.folder.settings", "Settings"), *dataclass_options("ergnn.config", "LearnerConfig")]
+    homes = {"ergnn.incremental.settings": "Settings", "ergnn.config": "LearnerConfig"}
+    own = [option for module, name in homes.items() for option in dataclass_options(module, name)]
     own = [replace(o, default=TASK_UNKNOWN[o.name]) if o.name in TASK_UNKNOWN else o for o in own]
     add_options(parser, own, FIXED)
     add_method_options(parser, {option.name for option in own})

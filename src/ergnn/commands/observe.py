@@ -84,9 +84,7 @@ def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Calla
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ergnn.folder.prediction import CLOSED_FORM
-
-    closed = folder.settings.config.method == CLOSED_FORM  # one solve, no epochs to count
+    closed = folder.settings.closed_form  # one solve, no epochs to count
     columns = (TextColumn("solving"), BarColumn(), TimeElapsedColumn()) if closed else Progress.get_default_columns()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         job = bar.add_task("learning", total=None if closed else folder.settings.learner.epochs)

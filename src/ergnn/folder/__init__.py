@@ -1,8 +1,8 @@
-"""A learner in a folder: a graph that grows update by update, and a model that learns along."""
+"""A learner in a folder: a growing graph and a model that learns from it, in one database."""
 
 from typing import TYPE_CHECKING
 
-from ergnn.folder.settings import Settings
+from ergnn.incremental.settings import Settings
 from ergnn.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ["LearnerFolder", "Settings"]
 
-# Importing a model takes seconds; reading the options of a command must not.
+# Importing torch takes seconds; parsing the options of a command does not need it.
 __getattr__ = lazy_names(__name__, {"ergnn.folder.learner_folder": ("LearnerFolder",)})

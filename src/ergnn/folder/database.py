@@ -1,7 +1,7 @@
 """The database of a folder: connections, one writer, transactions, rows with checksums.
 
 Readers see the version that was current when they opened the database and are never blocked (SQLite's WAL mode). A
-writer holds the folder's lock for as long as it works, since learning takes many transactions.
+writer holds the folder's lock until it is done, since learning takes many transactions.
 """
 
 from __future__ import annotations
@@ -16,49 +16,23 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ergnn.errors import ErgnnError, InputError
+from ergnn.errors import BusyError, ErgnnError, FolderError
 
 APPLICATION_ID = 0x65726E6E
-"""``ernn`` in ASCII, which marks a learner's database."""
+"""``ernn`` in ASCII, which identifies a learner's database."""
 FILE, LOCK = "learner.sqlite", "writer.lock"
 WAIT = 60.0
-"""Seconds to wait for another connection's short lock."""
+"""Seconds to wait for a lock of another connection."""
 VISIBLE = "added <= :v AND (removed IS NULL OR removed > :v)"
 """Whether a row belongs to version ``:v``."""
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError)
-"""What reading a damaged value may raise."""
-COLUMNS = {
-    "settings": "name, value",
-    "versions": "version, time, nodes, next_node, edges, labeled, remembered, classes, updates, state",
-    "current": "one, version, newest",
-    "classes": "class, name, added",
-    "updates": "number, added, name, record",
-    "nodes": "node, id, added, columns, features",
-    "labels": "node, class, split, number, added",
-    "adjacency": "node, added, neighbors",
-    "remembered": "version, place, task, node, class, score, rank",
-    "blobs": "version, kind, data",
-    "progress": "one, version, staged",
-    "checkpoint": "one, state, tensors",
-    "phi": "map, node, data",
-    "gram": "map, class, data",
-    "row_cache": "one, version, layout",
-}
-"""The columns of each table that its checksums cover: all but ``removed`` and ``checksum``, in the table's order."""
-
+"""Errors of reading a damaged value."""
 Row = tuple[Any, ...]
-
-
-class FolderError(InputError):
-    """A learner's folder that is missing, damaged, busy, or of another format."""
-
-
-class BusyError(FolderError):
-    """Another process is writing."""
 
 
 def checksum(*values: Any) -> int:
@@ -69,19 +43,29 @@ def checksum(*values: Any) -> int:
     return zlib.crc32("\x1f".join(map(str, values)).encode())  # the same, faster
 
 
+@cache
+def columns() -> dict[str, str]:
+    """The columns of each table that its checksums cover, in their order: all but ``removed`` and ``checksum``."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript("".join(migrations()))
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE TABLE%checksum%'").fetchall()
+        found = {table: connection.execute(f"PRAGMA table_info({table})").fetchall() for (table,) in tables}
+    return {t: ", ".join(c[1] for c in each if c[1] not in ("removed", "checksum")) for t, each in found.items()}
+
+
 def insert(
     connection: sqlite3.Connection, table: str, rows: Iterable[Row], verb: str = "INSERT", end: str = ""
 ) -> None:
     """Add rows with their checksums; ``end`` is the end of the statement."""
-    columns = COLUMNS[table]
-    places = ", ".join("?" * (columns.count(",") + 2))
-    statement = f"{verb} INTO {table} ({columns}, checksum) VALUES ({places}) {end}"
+    names = columns()[table]
+    places = ", ".join("?" * (names.count(",") + 2))
+    statement = f"{verb} INTO {table} ({names}, checksum) VALUES ({places}) {end}"
     connection.executemany(statement, ((*row, checksum(*row)) for row in rows))
 
 
 def select(connection: sqlite3.Connection, table: str, where: str = "1", **values: Any) -> list[Row]:
-    """Rows whose checksums are right; ``where`` may end with the order."""
-    found = connection.execute(f"SELECT {COLUMNS[table]}, checksum FROM {table} WHERE {where}", values).fetchall()
+    """Rows with valid checksums; ``where`` may end with the order."""
+    found = connection.execute(f"SELECT {columns()[table]}, checksum FROM {table} WHERE {where}", values).fetchall()
     rows = [row[:-1] for row in found]
     if any(full[-1] != checksum(*row) for full, row in zip(found, rows, strict=True)):
         raise damaged(f"a row of the table {table}")
@@ -89,14 +73,14 @@ def select(connection: sqlite3.Connection, table: str, where: str = "1", **value
 
 
 def check_database(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong with a database: SQLite's own checks, and the checksum of every row of every version."""
+    """Errors of a database: those that SQLite finds, and rows of any version that do not match their checksums."""
     wrong = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
     for table, number, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         wrong.append(f"{table}: row {number} names a missing row of {parent}")
-    for table, columns in COLUMNS.items():
-        for total, *row in connection.execute(f"SELECT checksum, {columns} FROM {table}"):
+    for table, names in columns().items():
+        for total, *row in connection.execute(f"SELECT checksum, {names} FROM {table}"):
             if total != checksum(*row):
-                key = ", ".join(f"{k} {str(v)[:60]}" for k, v in zip(columns.split(", ")[:2], row, strict=False))
+                key = ", ".join(f"{k} {str(v)[:60]}" for k, v in zip(names.split(", ")[:2], row, strict=False))
                 wrong.append(f"{table}: {key} does not match its checksum")
     return wrong
 
@@ -120,7 +104,7 @@ def damaged(what: str) -> FolderError:
 
 @contextmanager
 def reading_values(what: str) -> Iterator[None]:
-    """Refuse values that no intact database holds, also where their checksum is right."""
+    """Refuse invalid values, even if their checksum is valid."""
     try:
         yield
     except FolderError:
@@ -134,7 +118,7 @@ def reading_values(what: str) -> Iterator[None]:
 
 @contextmanager
 def wrap_errors(root: Path) -> Iterator[None]:
-    """Turn errors of SQLite and of the file system into one line for the user."""
+    """Convert errors of SQLite and of the file system to a message of one line."""
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # a damaged schema may not even be text
@@ -147,34 +131,30 @@ def wrap_errors(root: Path) -> Iterator[None]:
         place = next(path for path in (root, *root.absolute().parents) if path.is_dir())
         if shutil.disk_usage(place).free < 65_536:  # SQLite then says "disk I/O error" of its shared memory
             text = "the disk is full"
-        raise FolderError(
-            f"{root}: could not be written or read ({text}); the last version is as it was before, and the same "
-            "command works once the cause is gone"
-        ) from None
+        advice = "the last version is as it was before, and the same command works once the cause is gone"
+        raise FolderError(f"{root}: could not be written or read ({text}); {advice}") from None
 
 
 def database_path(root: Path) -> Path:
-    """The database of a folder, if there is one that can be read."""
+    """The path of a folder's database, which must be a regular file."""
     path = root / FILE
-    if root.is_file():
-        raise FolderError(f"{root}: is a file; a folder that `ergnn init` made is needed")
     if not root.is_dir():
-        hint = f"`ergnn init {shlex.quote(str(root))}` makes a learner there"
-        raise FolderError(f"{root}: no such folder; {hint}")
+        hint = f"`ergnn init {shlex.quote(str(root))}` creates a learner there"
+        raise FolderError(f"{root}: is a file, not a folder" if root.is_file() else f"{root}: no such folder; {hint}")
+    if (root / "segments").is_dir() and (root / "versions").is_dir() and not os.path.lexists(path):
+        raise FolderError(
+            f"{root}: has the format of an earlier ergnn, which this version does not read; create a new folder "
+            "(`ergnn init`) and observe the same files again, or `ergnn export` it with the earlier version"
+        )
     if not os.path.lexists(path):
-        if (root / "segments").is_dir() and (root / "versions").is_dir():
-            raise FolderError(
-                f"{root}: has the format of an earlier ergnn, which this version does not read; make a new folder "
-                "(`ergnn init`) and observe the same files again, or `ergnn export` it with the earlier version"
-            )
-        raise FolderError(f"{root}: holds no learner (there is no {FILE} in it); `ergnn init` makes one")
+        raise FolderError(f"{root}: holds no learner (there is no {FILE} in it); `ergnn init` creates one")
     if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise FolderError(f"{path}: is not a plain file")
+        raise FolderError(f"{path}: is not a regular file")
     return path
 
 
 def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
-    """A connection to a folder's database, migrated to the newest schema."""
+    """Connect to a folder's database, and migrate it to the newest schema."""
     path = database_path(root)
     with wrap_errors(root):
         connection = _connect(path, "rw")
@@ -183,10 +163,8 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
             if read_number(connection, "PRAGMA application_id") != APPLICATION_ID or found < 1:
                 raise FolderError(f"{path}: is not a learner's database")
             if found > newest:
-                raise FolderError(
-                    f"{path}: has schema {found}; this version of ergnn reads schemas up to {newest}. "
-                    "It was written by a newer ergnn: install that one"
-                )
+                text = f"has schema {found}; this version of ergnn reads schemas up to {newest}"
+                raise FolderError(f"{path}: {text}. It was written by a newer ergnn: install that one")
             if found < newest:
                 migrate(connection)
             if not write:
@@ -201,15 +179,11 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False)
-    for setting in (
-        "foreign_keys = ON",
-        "trusted_schema = OFF",  # a stranger's database must not run functions
-        "cell_size_check = ON",
-        "synchronous = FULL",
-        "secure_delete = ON",
-        "temp_store = MEMORY",
-    ):
-        connection.execute(f"PRAGMA {setting}")
+    for name in ("foreign_keys", "cell_size_check", "secure_delete"):
+        connection.execute(f"PRAGMA {name} = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")  # the schema of an untrusted database must not call functions
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
 
@@ -218,7 +192,7 @@ def read_number(connection: sqlite3.Connection, query: str) -> int:
 
 
 def migrations() -> list[str]:
-    """Scripts that lead from schema ``i`` to ``i + 1``; an empty database has schema 0."""
+    """Scripts that migrate schema ``i`` to ``i + 1``; an empty database has schema 0."""
     folder = files("ergnn.folder") / "migrations"
     return [path.read_text(encoding="utf-8") for path in sorted(folder.iterdir(), key=lambda path: path.name)]
 
@@ -239,7 +213,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def created(root: Path) -> Iterator[sqlite3.Connection]:
-    """A new database, which exists once the block ends without an error; else the folder is as it was before."""
+    """Create a database, which exists once the block ends without an error; otherwise the folder is not changed."""
     existed, beside = root.exists(), root / f"{FILE}.new"
     if existed and (not root.is_dir() or any(not path.name.startswith(beside.name) for path in root.iterdir())):
         raise FolderError(f"{root}: already exists and is not an empty folder")
@@ -266,7 +240,7 @@ def created(root: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def writing(root: Path) -> Iterator[sqlite3.Connection]:
-    """The only writer's connection; the system frees the lock when the process ends, however it ends."""
+    """Connect as the only writer; the operating system releases the lock if the process is killed."""
     import fcntl  # not on Windows, where everything else can be imported
 
     database_path(root)
@@ -277,7 +251,7 @@ def writing(root: Path) -> Iterator[sqlite3.Connection]:
             lock.seek(0)
             holder = lock.read(200).strip() or "another process"
             raise BusyError(
-                f"{root}: is being written by {holder}; wait until it is done (reading goes on meanwhile)"
+                f"{root}: is being written by {holder}; wait until it is done (reading is possible)"
             ) from None
         lock.truncate(0)
         print(f"process {os.getpid()} on {socket.gethostname()}", file=lock, flush=True)

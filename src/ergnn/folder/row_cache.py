@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ergnn.analytic import FeatureMap
 from ergnn.analytic.ridge import LOO_ROWS
+from ergnn.data.formats.tables import SPLITS
+from ergnn.data.partial import Array
 from ergnn.folder.database import VISIBLE, damaged, insert, select
-from ergnn.folder.graph import AMONG, SPLITS, Array, StoredGraph, json_list
+from ergnn.folder.graph import AMONG, StoredGraph, json_list
 
 WORTH = 0.5
 """Rows under a map are stored if an update leaves at least this share of them as they are."""

@@ -1,49 +1,33 @@
-"""A version with its graph, its updates and its learner."""
+"""Snapshots in the database: reading a version, and writing the next one."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ergnn.data.formats.limits import truncate
-from ergnn.errors import InputError
+from ergnn.data.formats.tables import SPLITS
+from ergnn.errors import FolderError, InputError
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
-from ergnn.folder.analytic_learner import AnalyticLearner
-from ergnn.folder.database import VISIBLE, FolderError, damaged, from_json, insert, reading_values, select, to_json
-from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.network_learner import Checkpoints, NetworkLearner
-from ergnn.folder.settings import Settings, read_settings
-from ergnn.folder.versions import Version
-from ergnn.methods import METHODS
+from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
+from ergnn.folder.graph import StoredGraph, write_update
+from ergnn.folder.learners import StoredAnalytic, StoredNetwork
+from ergnn.incremental import snapshot
+from ergnn.incremental.settings import Settings
+from ergnn.incremental.update import Update
 
-FolderLearner = NetworkLearner | AnalyticLearner
+FolderLearner = StoredNetwork | StoredAnalytic
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
-    """What a folder knows in one version; it stays readable while newer ones come, until it is closed.
+class Snapshot(snapshot.Snapshot):
+    """A version of a folder, which can be read while newer ones are written; a ``with`` statement closes it."""
 
-    Args:
-        root: the folder.
-        settings: the folder's settings.
-        version: the row of the version.
-        classes: names of the classes.
-        records: of the updates.
-        graph: the graph.
-        learner: the learner, whose nodes are numbers of the whole graph.
-    """
-
-    root: Path
-    settings: Settings
-    version: Version
-    classes: list[str]
-    records: list[Record]
     graph: StoredGraph
     learner: FolderLearner
 
@@ -54,60 +38,29 @@ class Snapshot:
     def __enter__(self) -> Snapshot:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.connection.close()
-
-    def members(self, update: int, split: str) -> tuple[Array, Array]:
-        """The labeled nodes of an update's split, and their classes."""
-        nodes, classes = self.graph.members(update, split)
-        with reading_values("the updates"):
-            if len(nodes) != self.records[update]["members"][split]:
-                raise damaged(f"the {split} nodes of update {update + 1}")
-        return nodes, classes
-
-    def pooled_members(self, updates: Iterable[int], split: str) -> tuple[Array, Array]:
-        """The labeled nodes of a split of several updates, and their classes."""
-        nodes, classes = (np.concatenate(part) for part in zip(*(self.members(u, split) for u in updates), strict=True))
-        return nodes, classes
-
-    def held_out(self, samples: int | None = None) -> tuple[Array, Array, Array]:
-        """The test nodes of all updates, their classes and updates.
-
-        Args:
-            samples: the most nodes in all; if there are more, each update gives its share in an order drawn by seed and
-                update, so that a smaller sample is part of a larger one.
-        """
-        nodes, classes, updates = self.graph.split("test")
-        counts = np.bincount(updates, minlength=len(self.records))
-        with reading_values("the updates"):
-            if counts.tolist() != [record["members"]["test"] for record in self.records]:
-                raise damaged("the test nodes")
-        share = len(nodes) if samples is None else max(1, samples // max(1, int((counts > 0).sum())))
-        parts = [np.empty(0, np.int64)]
-        for number in np.flatnonzero(counts):
-            mine = np.flatnonzero(updates == number)
-            if len(mine) > share:
-                mine = mine[np.random.default_rng([self.settings.seed, int(number)]).permutation(len(mine))[:share]]
-            parts.append(mine)
-        order = np.concatenate(parts)
-        return nodes[order], classes[order], updates[order]
-
-    def learn(self, updates: Iterable[int], checkpoints: Checkpoints | None = None) -> Record:
-        """Let the learner learn updates that are in the graph as one task; returns what to add to the record."""
-        return self.learner.learn(self, list(updates), checkpoints)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with database.wrap_errors(self.root):
+            self.connection.close()
+            if error is not None:
+                raise error
 
 
 def make_learner(settings: Settings) -> FolderLearner:
-    """A learner that has learned nothing yet, by the kind of its method."""
-    method = METHODS.resolve(str(settings.learner.method))
+    """Create a learner that has learned nothing yet."""
     try:
-        return AnalyticLearner(settings) if method == "analytic" else NetworkLearner(settings)
+        return StoredAnalytic(settings) if settings.closed_form else StoredNetwork(settings)
     except TypeError as error:
-        raise InputError(f"the settings cannot be used: {error}") from None
+        raise InputError(f"invalid settings: {error}") from None
+
+
+def read_settings(connection: sqlite3.Connection) -> Settings:
+    """Read the settings; those that an earlier version did not have get their defaults."""
+    with reading_values("the settings"):
+        return Settings.from_settings({name: json.loads(text) for name, text in select(connection, "settings")})
 
 
 def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Connection | None = None) -> Snapshot:
-    """Read a version, by default the current one; a writer gives its connection."""
+    """Read a version, by default the current one; a writer passes its connection."""
     if connection is None:
         connection = database.connect(root)
         try:
@@ -123,11 +76,23 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
         learner.read(connection, version)
         classes = _numbered(connection, "classes", "added <= :v ORDER BY class", number, version.classes)
         updates = _numbered(connection, "updates", f"{VISIBLE} ORDER BY number", number, version.updates)
-        if not set(learner.classes()) <= set(range(len(classes))):
-            raise FolderError(f"{root}: the learner has a class without a name: the database is damaged")
         names = [row[1] for row in classes]
-        records = [{"update": row[0], "name": row[2], **from_json(row[3])} for row in updates]
+        if not set(learner.classes()) <= set(range(len(names))):
+            raise FolderError(f"{root}: the learner has a class without a name: the database is damaged")
+        records = [{"update": row[0], "name": row[2]} for row in updates]
+        records = [
+            check_record({**own, **from_json(row[3]), **own}, names) for own, row in zip(records, updates, strict=True)
+        ]
         return Snapshot(root, settings, version, names, records, StoredGraph(connection, version), learner)
+
+
+def check_record(record: Record, classes: list[str]) -> Record:
+    """Refuse a record of an update that does not count its nodes, or that names unknown classes."""
+    if not all(type(record["members"][split]) is int for split in SPLITS):
+        raise TypeError("a record does not count its nodes")
+    if not set(record.get("classes", ())) <= set(classes):
+        raise ValueError("a record names an unknown class")
+    return record
 
 
 def _numbered(connection: sqlite3.Connection, table: str, where: str, version: int, count: int) -> list[database.Row]:
@@ -138,18 +103,57 @@ def _numbered(connection: sqlite3.Connection, table: str, where: str, version: i
     return rows
 
 
-def write_records(connection: sqlite3.Connection, records: list[Record], version: int) -> None:
+def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
+    """Add an update to the database as part of the next version, which is not current yet."""
+    record, fields = base.grown(update, name)
+    fields["state"] = {**fields["state"], "digest": digest}
+    number, names = versions.current_version(base.connection)[1] + 1, [*base.classes, *update.classes]
+    staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
+    with database.transaction(base.connection):
+        versions.drop_after(base.connection, base.version.number)
+        write_update(base.connection, base.graph, update, number, record["update"])
+        insert(base.connection, "progress", [(1, number, to_json(staged))])
+    return staged
+
+
+def read_staged(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """The update that is not finished, if any."""
+    with reading_values("the unfinished update"):
+        staged = [from_json(row[2]) for row in select(connection, "progress")]
+    return staged[0] if staged else None
+
+
+def write_snapshot(snapshot: Snapshot, number: int, records: Iterable[Record] = (), **values: Any) -> None:
+    """Make a learner, with the graph as it is in the database, the next version; call it in a transaction.
+
+    Args:
+        snapshot: a snapshot with this learner.
+        number: number of the version.
+        records: records of updates that are new or have changed.
+        values: fields of the version that differ from the snapshot's.
+    """
+    connection, learner = snapshot.connection, snapshot.learner
+    state = {**snapshot.version.state, **values.pop("state", {}), "learner": learner.state()}
+    sizes = {**values, "remembered": len(learner.buffer)}
+    version = replace(snapshot.version, **sizes, number=number, time=versions.now(), state=state)
+    insert(connection, "versions", [(*list(vars(version).values())[:-1], to_json(state))])
+    versions.set_current(connection, number, number)
+    learner.write(connection, number)
+    write_records(connection, records, number)
+    versions.drop_before(connection, versions.kept_versions(connection)[-snapshot.settings.keep :][0])
+
+
+def write_records(connection: sqlite3.Connection, records: Iterable[Record], version: int) -> None:
     """Add records of updates, or replace them, from a version on."""
     for record in records:
-        number, name = record["update"], record["name"]
         rest = {key: value for key, value in record.items() if key not in ("update", "name")}
         query = "UPDATE updates SET removed = ? WHERE number = ? AND removed IS NULL"
-        connection.execute(query, (version, number))
-        insert(connection, "updates", [(number, version, name, to_json(rest))])
+        connection.execute(query, (version, record["update"]))
+        insert(connection, "updates", [(record["update"], version, record["name"], to_json(rest))])
 
 
 def clear_class_names(snapshot: Snapshot) -> None:
-    """Take the names from classes that no label has and that the model does not know; their numbers stay in use.
+    """Remove the names of classes that neither a label nor the model has; their numbers stay in use.
 
     Call it in a transaction, with the only version that is kept.
     """
@@ -166,17 +170,3 @@ def clear_class_names(snapshot: Snapshot) -> None:
         if (kept, notes) != (record["classes"], record["notes"]):
             connection.execute("DELETE FROM updates WHERE number = ?", (record["update"],))
             write_records(connection, [{**record, "classes": kept, "notes": notes}], number)
-
-
-def write_snapshot(snapshot: Snapshot, number: int, **values: Any) -> None:
-    """Make a snapshot's learner, with the graph as it is in the database, the next version; call in a transaction.
-
-    Args:
-        number: of the version.
-        values: fields of :class:`Version` that differ from the snapshot's.
-    """
-    state = {**snapshot.version.state, **values.pop("state", {}), "learner": snapshot.learner.state()}
-    sizes = {**values, "remembered": len(snapshot.learner.buffer)}
-    version = replace(snapshot.version, **sizes, number=number, time=versions.now(), state=state)
-    versions.write_version(snapshot.connection, version)
-    snapshot.learner.write(snapshot.connection, number)

@@ -1,33 +1,23 @@
-"""Versions of a folder: what is kept, what is dropped, and what is stored with each."""
+"""Versions of a folder: which are kept, and what is stored with each."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ergnn.folder.database import BusyError, FolderError, damaged, from_json, insert, read_number, select, to_json
+from safetensors.torch import load
+from torch import Tensor
+
+from ergnn.errors import BusyError, FolderError
+from ergnn.folder.database import FILE, damaged, from_json, insert, read_number, select, to_json
+from ergnn.incremental.snapshot import Version
 
 VERSIONED = ("adjacency", "labels", "nodes", "updates")
-"""Tables whose rows are added and removed by versions."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """A row of the table ``versions``."""
-
-    number: int
-    time: str
-    nodes: int
-    next_node: int
-    edges: int
-    labeled: int
-    remembered: int
-    classes: int
-    updates: int
-    state: dict[str, Any]
+"""Tables with rows that versions add and remove."""
+LOG_LINES = 10_000
 
 
 def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -55,22 +45,15 @@ def read_version(connection: sqlite3.Connection, number: int) -> Version:
     return Version(**{**values, "state": from_json(values["state"])})
 
 
-def write_version(connection: sqlite3.Connection, version: Version) -> None:
-    """Add a version and make it the current one."""
-    *values, state = vars(version).values()
-    insert(connection, "versions", [(*values, to_json(state))])
-    set_current(connection, version.number, version.number)
-
-
 def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def drop_after(connection: sqlite3.Connection, version: int) -> None:
-    """Delete all that came after a version: newer ones that were rolled back, and an update that is not finished."""
+    """Delete everything after a version: versions that were rolled back, and an unfinished update."""
     query = "SELECT 1 FROM versions WHERE version > ? UNION ALL SELECT 1 FROM progress"
     if connection.execute(query, (version,)).fetchone() is None:
-        return  # without reading whole tables
+        return  # do not scan the tables
     connection.execute("DELETE FROM progress")
     connection.execute("DELETE FROM remembered WHERE version > ?", (version,))
     for table in VERSIONED:
@@ -81,42 +64,61 @@ def drop_after(connection: sqlite3.Connection, version: int) -> None:
 
 
 def drop_before(connection: sqlite3.Connection, version: int) -> None:
-    """Delete older versions, and the rows that only they have."""
+    """Delete older versions, and rows that no other version has."""
     connection.execute("DELETE FROM versions WHERE version < ?", (version,))
     for table in VERSIONED:
         connection.execute(f"DELETE FROM {table} WHERE removed <= ?", (version,))
 
 
-def keep_versions(connection: sqlite3.Connection, count: int) -> None:
-    """Delete all but the newest versions."""
-    drop_before(connection, kept_versions(connection)[-count:][0])
-
-
 def shrink(connection: sqlite3.Connection) -> None:
-    """Give pages back to the file system once more than a fifth of them are free."""
+    """Return pages to the file system if more than a fifth of them are free."""
     if 5 * read_number(connection, "PRAGMA freelist_count") > read_number(connection, "PRAGMA page_count"):
         connection.execute("PRAGMA incremental_vacuum").fetchall()
 
 
 def scrub(connection: sqlite3.Connection, root: Path) -> None:
-    """Rewrite the database without a trace of deleted rows, and empty the write-ahead log."""
+    """Rewrite the database without traces of deleted rows, and empty the write-ahead log."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA busy_timeout = 5000")
     if read_number(connection, "PRAGMA wal_checkpoint(TRUNCATE)"):
-        raise BusyError(
-            f"{root}: another process is reading; deleted rows stay in the write-ahead log until it is done and "
-            "`ergnn forget --purge` runs again"
-        )
+        cause = "another process is reading, so deleted rows are still in the write-ahead log"
+        raise BusyError(f"{root}: {cause}; run `ergnn forget --purge` again once it is done")
+
+
+def inspect_storage(connection: sqlite3.Connection, root: Path, version: int) -> dict[str, Any]:
+    """Versions, sizes in bytes, and the newest lines of the log."""
+    blobs = connection.execute("SELECT kind, length(data) FROM blobs WHERE version = ?", (version,))
+    log, query = [], "SELECT time, action, details FROM log ORDER BY rowid DESC LIMIT ?"
+    for time, action, text in connection.execute(query, (LOG_LINES,)).fetchall()[::-1]:
+        try:
+            log.append({"time": str(time), "action": str(action), **json.loads(text)})
+        except (ValueError, TypeError, RecursionError):  # nothing depends on the log
+            continue
+    sizes = {"database": (root / FILE).stat().st_size, **dict(blobs)}
+    return {"versions": kept_versions(connection), "bytes": sizes, "log": log}
 
 
 def put_blob(connection: sqlite3.Connection, version: int, kind: str, data: bytes) -> None:
-    """Store bytes with a version, e.g. weights."""
     insert(connection, "blobs", [(version, kind, data)], "REPLACE")
 
 
 def get_blob(connection: sqlite3.Connection, version: int, kind: str) -> bytes | None:
     rows = select(connection, "blobs", "version = :version AND kind = :kind", version=version, kind=kind)
     return rows[0][2] if rows else None
+
+
+def get_tensors(connection: sqlite3.Connection, version: int, kind: str) -> dict[str, Tensor]:
+    """The tensors of a safetensors blob; none if there is no blob."""
+    data = get_blob(connection, version, kind)
+    return {} if data is None else load_tensors(data)
+
+
+def load_tensors(data: bytes) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        return dict(load(data))
+    except Exception as error:  # SafetensorError, and errors of torch about shapes
+        raise FolderError(f"tensors cannot be read ({str(error)[:200]}): the database is damaged") from None
 
 
 def add_log(connection: sqlite3.Connection, action: str, **details: Any) -> None:

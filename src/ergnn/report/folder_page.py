@@ -1,4 +1,4 @@
-"""What ``ergnn inspect`` found in a learner's folder, as one HTML page."""
+"""The result of ``ergnn inspect`` as one HTML page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def page_of(
     """The page, which needs nothing else: style, script and figures are inside.
 
     Args:
-        found: see :func:`ergnn.folder.inspection.inspect_snapshot`.
+        found: the result of :meth:`ergnn.folder.LearnerFolder.inspect`.
         template: a page that extends ``folder_page.html``, in ``package``.
         values: further values for it; one with the id of a table takes its place.
     """
@@ -58,7 +58,7 @@ def page_of(
     environment.filters["svg"] = Markup
     folder = files("ergnn.report") / "templates"
     return environment.get_template(template).render(
-        title=f"What {found['folder']} knows",
+        title=f"Learner {found['folder']}",
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
         facts=_facts(found),

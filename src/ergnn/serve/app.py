@@ -13,8 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from ergnn import __version__
-from ergnn.errors import InputError
-from ergnn.folder.database import BusyError, FolderError
+from ergnn.errors import BusyError, FolderError, InputError
 from ergnn.serve import requests as schema
 from ergnn.serve.limits import Guard, one_line
 from ergnn.serve.page import docs_page, live_page
@@ -22,15 +21,15 @@ from ergnn.serve.service import Service
 from ergnn.serve.uploads import TYPES, MediaTypeError, read_upload, save_upload
 
 SMALL = 256
-"""Known ids that are looked up without a thread of their own."""
+"""Maximum number of known ids that are looked up without a thread."""
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": schema.Problem, "description": text}
     for code, text in {
         401: "the token is missing or wrong",
-        413: "more than the limits allow",
-        415: "a format that is not read",
-        422: "the request cannot be used as it is",
-        503: "too busy, or not answered in time",
+        413: "limit exceeded",
+        415: "unsupported format",
+        422: "invalid request",
+        503: "too many requests, or timeout",
     }.items()
 }
 UPLOAD = {
@@ -54,7 +53,7 @@ UPLOAD = {
 
 
 def make_app(service: Service, token: str | None = None) -> FastAPI:
-    """The application; ``token`` is required of every request if there is one."""
+    """Create the application; ``token`` is required in every request, if given."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -99,9 +98,9 @@ def _problem(status: int, text: object, headers: Any = None) -> Response:
 
 
 def _add_reading(app: FastAPI, service: Service) -> None:
-    @app.post("/predict", response_model=schema.PredictAnswer)
+    @app.post("/predict", response_model=schema.PredictResponse)
     async def predict(body: schema.PredictRequest) -> Response:
-        """Predict nodes: by id, or new ones with features and edges, which are not kept."""
+        """Predict nodes: known nodes by id, or new nodes with features and edges, which are not stored."""
         version, limits = service.served, service.limits
         service.limits.check_rows(ids=len(body.ids or ()), nodes=len(body.nodes or ()), edges=len(body.edges or ()))
         if body.ids is None and not body.nodes:
@@ -130,27 +129,27 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
     @app.get("/updates")
     async def updates() -> dict[str, Any]:
-        """List updates that wait, and the newest that are finished."""
+        """List unfinished updates, and the newest finished ones."""
         return {"updates": [job.describe() for _, job in sorted(service.spool.jobs.items())]}
 
     @app.get("/updates/{id}", responses={404: {"model": schema.Problem}})
     async def update(id: Annotated[str, Path(pattern="^[0-9]{1,12}$")]) -> dict[str, Any]:
-        """Tell how far an update is."""
+        """Report the state of an update."""
         job = service.spool.jobs.get(int(id))
         if job is None:
-            raise HTTPException(404, f"update {id} is not known; outcomes of the newest 100 are kept")
+            raise HTTPException(404, f"unknown update {id}; outcomes of the newest 100 are kept")
         return job.describe()
 
     @app.get("/health")
     async def health() -> Response:
-        """Tell whether the service answers, and from which version."""
+        """Report the state of the service, and the served version."""
         waiting = len(service.spool.unfinished())
         body = {"status": "degraded" if service.trouble else "ok", "version": service.served.number, "waiting": waiting}
         return JSONResponse({**body, "trouble": service.trouble} if service.trouble else body)
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        """Figures for Prometheus."""
+        """Return figures for Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -169,16 +168,16 @@ def _answer(service: Service, version: int, ids: list[str], classes: list[str], 
 def _add_writing(app: FastAPI, service: Service) -> None:
     def check_queue() -> None:
         if len(service.spool.unfinished()) >= service.limits.queued:
-            raise HTTPException(503, f"{service.limits.queued} updates wait already; try again", {"retry-after": "10"})
+            raise HTTPException(503, f"{service.limits.queued} updates are queued; try again", {"retry-after": "10"})
 
     @app.post("/observe", status_code=202, openapi_extra=UPLOAD)
     async def observe(
         request: Request,
         name: Annotated[str, Query(max_length=200, description="name of the update")] = "",
-        table: Annotated[str, Query(description="what a CSV, TSV or Parquet body holds: nodes or edges")] = "nodes",
+        table: Annotated[str, Query(description="content of a CSV, TSV or Parquet body: nodes or edges")] = "nodes",
     ) -> Response:
-        """Queue an update: nodes, edges and labels, as a form with two files or as one body. It is learned by one
-        writer in the order of arrival; see `/updates/{id}`. A body of JSON lines may hold both nodes and edges."""
+        """Queue an update: nodes, edges and labels, as a form with two files or as one body. Updates are learned in the
+        order of arrival; see `/updates/{id}`. A body of JSON lines may contain both nodes and edges."""
         check_queue()
         with service.spool.incoming() as place:
             name = await save_upload(request, place)
@@ -186,7 +185,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
 
             def check() -> None:
                 tables = read_upload(place, service.limits.tables)
-                if idle:  # else an update that waits may bring what this one names
+                if idle:  # otherwise a queued update may add nodes that this one refers to
                     service.served.check(*tables)
 
             try:
@@ -209,7 +208,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
 
     @app.post("/rollback", responses={404: {"model": schema.Problem}, 409: {"model": schema.Problem}})
     async def rollback(body: schema.RollbackRequest) -> dict[str, Any]:
-        """Make an older version answer, by default the one before; newer ones are kept until the next update."""
+        """Serve an older version, by default the previous one; newer versions are kept until the next update."""
         kept = [row["version"] for row in service.served.kept]
         if body.version is not None and body.version not in kept:
             raise HTTPException(404, f"version {body.version} is not kept; versions {', '.join(map(str, kept))} are")

@@ -1,7 +1,7 @@
-"""Updates that wait to be learned: each a folder below ``spool/``, so that they survive a restart.
+"""Queued updates: each is a folder in ``spool/``, so that they survive a restart.
 
-A job's folder is written beside and renamed, so that it is there as a whole or not at all. Its tables are deleted once
-they are learned or refused; its ``job.json`` says how it went and is kept for the newest jobs.
+The folder of a job is written under a temporary name and renamed, so that it is complete or absent. Its tables are
+deleted once they are learned or refused; its ``job.json`` has the outcome and is kept for the newest jobs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from ergnn.data.formats.limits import truncate
-from ergnn.folder.database import BusyError
+from ergnn.errors import BusyError
 from ergnn.folder.versions import now
 
 SPOOL, FILE, NEW = "spool", "job.json", ".new-"
 LOG = logging.getLogger("ergnn.serve")
 KEPT = 100
-"""Finished jobs whose outcome is kept."""
+"""Number of finished jobs whose outcome is kept."""
 
 
 @dataclass
@@ -33,16 +33,16 @@ class Job:
     """An update, or nodes to forget.
 
     Args:
-        number: its id.
+        number: id of the job.
         kind: ``observe`` or ``forget``.
-        name: of the update.
+        name: name of the update.
         state: ``queued``, ``running``, ``done`` or ``failed``.
         created, finished: UTC times.
-        attempts: how often the writer began it.
-        epoch, epochs: how far learning is, if it has epochs.
-        version: the version that it made.
-        result: the update's record, or the report of what was forgotten.
-        error: why it failed, in one line.
+        attempts: number of times the writer started it.
+        epoch, epochs: progress of learning, if it has epochs.
+        version: the version that it created.
+        result: record of the update, or report of the forgotten nodes.
+        error: reason of a failure, in one line.
     """
 
     number: int
@@ -81,7 +81,7 @@ class Spool:
         self._lock = threading.Lock()
         for place in sorted(self.path.iterdir()):
             if place.name.startswith(NEW):
-                shutil.rmtree(place)  # an upload that never arrived as a whole
+                shutil.rmtree(place)  # an incomplete upload
             elif place.name.isdigit() and (job := _read(place)) is not None:
                 self.jobs[job.number] = job
 
@@ -89,12 +89,12 @@ class Spool:
         return self.path / f"{job.number:08d}"
 
     def unfinished(self) -> list[Job]:
-        """Jobs in the order in which they came."""
+        """Jobs in order of arrival."""
         return [job for _, job in sorted(self.jobs.items()) if not job.is_finished]
 
     @contextmanager
     def incoming(self) -> Iterator[Path]:
-        """A new folder, which is removed unless it becomes a job."""
+        """Create a folder, which is removed unless it becomes a job."""
         place = Path(tempfile.mkdtemp(prefix=NEW, dir=self.path))
         try:
             yield place
@@ -102,7 +102,7 @@ class Spool:
             shutil.rmtree(place, ignore_errors=True)
 
     def add(self, place: Path, kind: str, name: str = "") -> Job:
-        """Make an incoming folder a job; it is on the disk when this returns."""
+        """Make an incoming folder a job; it is on disk when this returns."""
         for path in place.iterdir():
             _sync(path)
         with self._lock:
@@ -115,7 +115,7 @@ class Spool:
             return job
 
     def save(self, job: Job) -> None:
-        """Store a job's state; tables of a finished one are deleted, and so are the oldest finished jobs."""
+        """Store the state of a job; delete the tables of a finished job, and the oldest finished jobs."""
         _write(self.place(job), job)
         if job.is_finished:
             for path in self.place(job).iterdir():
@@ -145,7 +145,7 @@ def _read(place: Path) -> Job | None:
         values = json.loads((place / FILE).read_text(encoding="utf-8"))
         return Job(**{**values, "number": int(place.name)})
     except (OSError, ValueError, TypeError) as error:
-        LOG.warning("%s: is no job and is left alone (%s)", place, truncate(str(error)))
+        LOG.warning("%s: ignored, as it is not a job (%s)", place, truncate(str(error)))
         return None
 
 

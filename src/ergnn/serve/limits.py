@@ -1,4 +1,4 @@
-"""What a request may cost, and who may make one: checked before its body is read."""
+"""Limits on requests, and access control; checked before a body is read."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class ServeLimits:
     """Limits on requests.
 
     Args:
-        predict_rows: ids, nodes and edges of a prediction, each.
-        update_rows: nodes and edges of an update, each.
-        predict_megabytes: size of any body but an update.
-        update_megabytes: size of an update, also uncompressed.
-        features: features per node.
-        concurrent: requests that are handled at the same time.
-        queued: updates that wait to be learned.
-        seconds: time for sending a request, and for answering it.
+        predict_rows: maximum number of ids, of nodes and of edges of a prediction.
+        update_rows: maximum number of nodes and of edges of an update.
+        predict_megabytes: maximum size of any body except updates.
+        update_megabytes: maximum size of an update, also uncompressed.
+        features: maximum number of features per node.
+        concurrent: maximum number of requests handled at the same time.
+        queued: maximum number of queued updates.
+        seconds: time limit for receiving a request, and for responding.
     """
 
     predict_rows: int = 10_000
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The host name in a Host header, without port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -74,14 +74,14 @@ def _hostname(host: str) -> str:
 
 
 class Guard:
-    """Middleware: token, origin, number, size and time of requests; whatever goes wrong becomes one line of JSON.
+    """Middleware that checks token, origin, number, size and time of requests; every error is one line of JSON.
 
     Args:
         app: the application.
         limits: limits on requests.
-        token: required of every request but ``GET /health``; without one only loopback names are answered, so that a
-            web page cannot reach the service under a name of its own.
-        metrics: counts requests.
+        token: required in every request except ``GET /health``; without one only loopback names are accepted, so that a
+            web page cannot reach the service under a name of its own (DNS rebinding).
+        metrics: metrics that count requests.
     """
 
     def __init__(self, app: Any, limits: ServeLimits, token: str | None, metrics: Any) -> None:
@@ -107,32 +107,32 @@ class Guard:
             except HTTPException as error:
                 await _refuse(send, state, error.status_code, error.detail, error.headers)
             except TimeoutError:
-                late = "be answered" if state["read"] else "arrive"
+                late = "finish" if state["read"] else "arrive"
                 status = 503 if state["read"] else 408
                 await _refuse(send, state, status, f"the request did not {late} within {self.limits.seconds:g} seconds")
             except ClientDisconnect:
-                state["status"] = 499  # nobody reads an answer
+                state["status"] = 499  # nobody reads the response
             except Exception:
                 LOG.exception("%s %s", scope["method"], scope["path"])
-                await _refuse(send, state, 500, "internal error; the server's log says more")
+                await _refuse(send, state, 500, "internal error; see the log of the server")
 
     def _admit(self, scope: Any, headers: dict[str, str], most: int) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.token is None and not is_loopback(_hostname(host)):
-            raise HTTPException(403, "without a token, only requests to localhost are answered")
+            raise HTTPException(403, "without a token, only requests to localhost are accepted")
         if scope["method"] == "POST" and origin is not None and origin.partition("://")[2] != host:
             raise HTTPException(403, "requests from pages of other sites are refused")
-        if self.token is not None and scope["path"] != "/health" and not self._knows(headers.get("authorization", "")):
+        if self.token is not None and scope["path"] != "/health" and not self._valid(headers.get("authorization", "")):
             allowed = {"www-authenticate": 'Bearer, Basic realm="ergnn: any user, the token as password"'}
             raise HTTPException(401, "a token is needed: Authorization: Bearer TOKEN", allowed)
         if self._running >= self.limits.concurrent:
-            raise HTTPException(503, f"{self._running} requests are being answered; try again", {"retry-after": "1"})
+            raise HTTPException(503, f"{self._running} requests are in progress; try again", {"retry-after": "1"})
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > most * MEGABYTE:
             raise _too_large(most)
 
-    def _knows(self, value: str) -> bool:
-        """Whether a bearer token, or the password of basic authentication, is the token; takes constant time."""
+    def _valid(self, value: str) -> bool:
+        """Compare a bearer token, or the password of basic authentication, with the token in constant time."""
         kind, _, given = value.partition(" ")
         if kind.lower() == "basic":
             try:
@@ -174,7 +174,7 @@ def _watched(send: Any, state: dict[str, Any]) -> Any:
 
 
 async def _refuse(send: Any, state: dict[str, Any], status: int, text: str, headers: Any = None) -> None:
-    """Answer with one line of JSON, unless an answer has begun."""
+    """Respond with one line of JSON, unless a response has begun."""
     if state["status"]:
         return
     state["status"] = status

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: requests, updates, and what ``ergnn inspect`` knows of the version that answers."""
+"""Figures for Prometheus: requests, updates, and the result of ``ergnn inspect`` for the served version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 FIGURES = {
-    "graph_size": ("nodes, edges, labeled nodes and features of the version that answers", ("part",)),
-    "accuracy": ("share of an update's held-out nodes that is predicted right after the newest update", ("update",)),
+    "graph_size": ("nodes, edges, labeled nodes and features of the served version", ("part",)),
+    "accuracy": ("accuracy on held-out nodes of an update, after the newest update", ("update",)),
     "forgetting": ("accuracy lost on earlier updates since they were learned, mean over them", ()),
-    "parameter_drift": ("how far the newest update moved the parameters, as a share of their norm", ()),
-    "recall": ("share of a class's held-out nodes that is predicted right", ("label",)),
+    "parameter_drift": ("relative change of the parameters in the newest update", ()),
+    "recall": ("recall of a class on held-out nodes", ("label",)),
     "remembered_nodes": ("nodes that the method remembers or learned from", ()),
     "input_drift_p": ("adjusted p-value of drift of the newest update", ("aspect",)),
     "input_drift_alarm": ("whether the newest update drifted from earlier nodes", ()),
@@ -26,10 +26,9 @@ FIGURES = {
 
 
 def figures(found: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Name in :data:`FIGURES`, labels and value of every figure in what ``LearnerFolder.inspect`` returns.
+    """Name in :data:`FIGURES`, labels and value of every figure in the result of ``LearnerFolder.inspect``.
 
-    A figure that ``inspect`` learns to compute is added here and in ``FIGURES``; the page shows whatever ``ergnn
-    inspect`` shows.
+    To export another figure of ``inspect``, add it here and to ``FIGURES``.
     """
     for part in ("nodes", "edges", "labeled", "features"):
         yield "graph_size", (part,), found["graph"][part] or 0
@@ -63,15 +62,15 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         into: dict[str, Any] = {"registry": self.registry, "namespace": "ergnn"}
         self.requests = Counter("requests", "requests by outcome", ("method", "path", "status"), **into)
-        self.seconds = Histogram("request_seconds", "time to answer", ("path",), buckets=SECONDS, **into)
-        self.running = Gauge("requests_running", "requests that are being answered", **into)
+        self.seconds = Histogram("request_seconds", "time to respond", ("path",), buckets=SECONDS, **into)
+        self.running = Gauge("requests_running", "requests in progress", **into)
         self.predictions = Counter("predictions", "predicted nodes by class", ("label",), **into)
-        self.version = Gauge("version", "version that answers", **into)
-        self.loaded = Gauge("version_loaded_timestamp_seconds", "when it began to answer", **into)
+        self.version = Gauge("version", "served version", **into)
+        self.loaded = Gauge("version_loaded_timestamp_seconds", "time at which the served version was loaded", **into)
         self.updates = Counter("updates", "updates and other writes by outcome", ("kind", "state"), **into)
-        self.waiting = Gauge("updates_waiting", "updates that are not finished", **into)
-        self.learning = Counter("learning_seconds", "time that the writer worked", **into)
-        self.live = Gauge("live", "nodes of requests since the version answers; see docs/watch.md", ("what",), **into)
+        self.waiting = Gauge("updates_waiting", "unfinished updates", **into)
+        self.learning = Counter("learning_seconds", "working time of the writer", **into)
+        self.live = Gauge("live", "nodes of requests to the served version; see docs/watch.md", ("what",), **into)
         self.figures = CollectorRegistry()
 
     @contextmanager
@@ -86,7 +85,7 @@ class Metrics:
         self.seconds.labels(path).observe(perf_counter() - start)
 
     def show(self, found: dict[str, Any]) -> None:
-        """Replace the figures of the version by those of another one; a figure that it does not have is absent."""
+        """Replace the figures of the served version; a figure that a version does not have is absent."""
         registry, gauges = CollectorRegistry(), dict[str, Gauge]()
         for name, labels, value in figures(found):
             text, keys = FIGURES[name]
@@ -96,7 +95,7 @@ class Metrics:
         self.figures = registry
 
     def show_live(self, summary: dict[str, Any]) -> None:
-        """Show what was found of the nodes of requests: new and unknown ones, windows tested for drift, and alarms."""
+        """Show figures of the nodes of requests: new and unknown nodes, windows tested for drift, and alarms."""
         for what in ("nodes", "unknown", "windows", "alarms"):
             self.live.labels(what).set(summary[what])
 

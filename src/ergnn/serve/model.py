@@ -1,4 +1,4 @@
-"""The version that answers: graph, model and predictions of one version, in memory and never changed."""
+"""The served version: its graph, model and predictions, in memory and never changed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import Any, cast
 import numpy as np
 
 from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.partial import Array, PartialGraph, find_all
 from ergnn.evaluation import Record
 from ergnn.folder import LearnerFolder, database, versions
-from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.prediction import predictions
+from ergnn.folder.graph import StoredGraph
 from ergnn.folder.snapshot import Snapshot
-from ergnn.folder.updates import prepare_update
-
-CHUNK = 2048
-"""Nodes that are scored at a time."""
+from ergnn.incremental.snapshot import CHUNK
+from ergnn.incremental.update import prepare_update
 
 
 class MemoryGraph(StoredGraph):
-    """A stored graph that was read as a whole, so that no connection is needed."""
+    """A stored graph that was read completely, so that no connection is needed."""
 
     def __init__(self, stored: StoredGraph) -> None:
         vars(self).update(vars(stored))
@@ -61,7 +59,7 @@ class MemoryGraph(StoredGraph):
 
 
 class TableLearner:
-    """A learner that looks up the probabilities of the nodes of its graph, and computes those of an extended graph."""
+    """A learner that looks up the probabilities of nodes of its graph, and computes those of an extended graph."""
 
     def __init__(self, learner: Any, graph: MemoryGraph, num_classes: int) -> None:
         self._learner, self._graph, self._lock = learner, graph, threading.Lock()
@@ -79,23 +77,23 @@ class TableLearner:
         return self._classes
 
     def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
     ) -> Iterator[tuple[Array, Array]]:
         if graph is self._graph:
             yield np.arange(len(nodes)), self._table[nodes]
             return
-        with self._lock:  # learners cache what they read last
+        with self._lock:  # learners cache the graph that they read last
             found = list(self._learner.probabilities(graph, nodes, num_classes, chunk))
         yield from found
 
 
 @dataclass(frozen=True, eq=False)
 class ServedVersion:
-    """A version of a folder that answers; threads may share it.
+    """A version of a folder in memory; threads may share it.
 
     Args:
         snapshot: the version with its graph in memory.
-        kept: all versions that were kept when it was read, as rows for people.
+        kept: rows of all versions that were kept when it was read.
     """
 
     snapshot: Snapshot
@@ -118,14 +116,14 @@ class ServedVersion:
     ) -> tuple[list[str], list[str], Array]:
         """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
         if nodes is None and edges is not None:
-            nodes = NodeTable(np.array(ids or (), object))  # known nodes, with edges for this prediction only
-        parts = list(predictions(self.snapshot, ids, nodes, edges, classes, CHUNK))
+            nodes = NodeTable(np.array(ids or (), object))  # known nodes with additional edges
+        parts = list(self.snapshot.predict(ids, nodes, edges, classes))
         rows = np.concatenate([part[2] for part in parts]) if parts else np.empty((0, 0))
         return [name for part in parts for name in part[0]], parts[0][1] if parts else [], rows
 
     def find(self, ids: Sequence[str]) -> None:
         """Refuse ids that are not in the graph."""
-        self.snapshot.graph.find_all(ids)
+        find_all(self.snapshot.graph, ids)
 
     def check(self, nodes: NodeTable | None, edges: EdgeTable | None) -> None:
         """Refuse tables that cannot be added to this version."""
@@ -134,7 +132,7 @@ class ServedVersion:
 
 def load_version(folder: LearnerFolder) -> ServedVersion:
     """Read the current version into memory, with the probabilities of all nodes."""
-    with database.wrap_errors(folder.root), folder.snapshot() as stored:
+    with folder.snapshot() as stored:
         graph = MemoryGraph(stored.graph)
         learner = TableLearner(stored.learner, graph, len(stored.classes))
         numbers = versions.kept_versions(stored.connection)

@@ -12,18 +12,18 @@ from ergnn.report.folder_page import page_of
 
 
 def live_page(found: dict[str, Any], kept: Sequence[dict[str, Any]]) -> str:
-    """The page of a version, with a box to try a node and buttons to roll back.
+    """The page of a version, with an input field to predict a node and buttons to roll back.
 
     Args:
-        found: what ``LearnerFolder.inspect`` returns.
-        kept: the versions that are kept, oldest first.
+        found: the result of ``LearnerFolder.inspect``.
+        kept: stored versions, oldest first.
     """
     found = {**found, "folder": PurePath(found["folder"]).name}  # paths of the server are not shown
     return page_of(found, "live.html", "ergnn.serve", number=found["version"], versions=list(reversed(kept)))
 
 
 def docs_page(openapi: dict[str, Any]) -> str:
-    """The OpenAPI description as a page that loads nothing from elsewhere."""
+    """The OpenAPI description as a self-contained page."""
     from jinja2 import ChainableUndefined, Environment, PackageLoader
     from markupsafe import Markup
 

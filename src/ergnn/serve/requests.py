@@ -1,4 +1,4 @@
-"""What requests hold: JSON bodies and lines of JSON, checked, as tables of nodes and edges."""
+"""Bodies of requests: JSON and JSON lines, checked and converted to tables of nodes and edges."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ergnn.data.formats.tables import EdgeTable, NodeTable, canonical
 from ergnn.errors import FormatError, InputError
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-NodeId = Annotated[Name | Annotated[int, Field(ge=-(2**63), lt=2**64)], Field(description="your id of a node")]
+NodeId = Annotated[Name | Annotated[int, Field(ge=-(2**63), lt=2**64)], Field(description="id of a node")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Index = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 
 
 class Checked(BaseModel):
-    """A JSON object: no other fields, no conversions."""
+    """A JSON object without additional fields or type conversions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Node(Checked):
-    """A node with its features: a list, or an object of ``"index": value`` where most are zero."""
+    """A node with its features: a list, or an object ``{"index": value}`` if most are zero."""
 
     id: NodeId
     features: list[Number] | dict[Index, Number] | None = None
@@ -47,16 +47,16 @@ class Edge(Checked):
 
 
 class PredictRequest(Checked):
-    """Nodes to predict: known ones by id, new ones with features and edges, which are used for this answer only."""
+    """Nodes to predict: known nodes by id, new nodes with features and edges, which are used for this request only."""
 
     ids: list[NodeId] | None = Field(None, min_length=1, description="nodes to predict; default: all of `nodes`")
     nodes: list[Node] | None = Field(None, min_length=1, description="nodes that are not in the graph")
-    edges: list[Edge] | None = Field(None, description="edges of `nodes`, or further ones of known nodes")
-    classes: list[Name] | None = Field(None, min_length=1, description="only these classes compete; default: all")
+    edges: list[Edge] | None = Field(None, description="edges of `nodes`, or additional edges of known nodes")
+    classes: list[Name] | None = Field(None, min_length=1, description="classes that compete; default: all")
 
 
 class Prediction(BaseModel):
-    """The probabilities of a node, in the order of the answer's classes."""
+    """The probabilities of a node, in the order of `classes`."""
 
     id: str
     label: str
@@ -64,7 +64,7 @@ class Prediction(BaseModel):
     probabilities: list[float]
 
 
-class PredictAnswer(BaseModel):
+class PredictResponse(BaseModel):
     """Predictions, all of one version."""
 
     version: int
@@ -80,13 +80,13 @@ class ForgetRequest(Checked):
 
 
 class RollbackRequest(Checked):
-    """The version to go back to; by default the one before."""
+    """The version to restore; by default the previous one."""
 
     version: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
 class Problem(BaseModel):
-    """Why a request was refused, in one line."""
+    """The reason of an error, in one line."""
 
     error: str
 
@@ -108,7 +108,7 @@ def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> N
     if kinds == {list}:
         lengths = {len(row) for row in rows if row is not None}
         if len(lengths) > 1:
-            raise InputError(f"{where}: features have {min(lengths):,} to {max(lengths):,} values; all need the same")
+            raise InputError(f"{where}: features have {min(lengths):,} to {max(lengths):,} values; lengths must agree")
         limits.check("features", lengths.pop(), where)
         features = np.array(rows, np.float64)
     elif kinds:
@@ -167,7 +167,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def one_line(errors: Sequence[Any]) -> str:
-    """The first of pydantic's errors, with the field and without the value."""
+    """The first error of pydantic, with the field and without the value."""
     first = errors[0]
     field = ".".join(str(part)[:40] for part in first["loc"] if part != "body")
     more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""

@@ -1,4 +1,4 @@
-"""Bind an address and serve."""
+"""Bind an address and serve a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def serve(
     limits: ServeLimits | None = None,
     plugins: Sequence[str] = (),
 ) -> int:
-    """Serve a folder until the process is told to end (SIGINT or SIGTERM)."""
+    """Serve a folder until SIGINT or SIGTERM."""
     if not 0 <= port < 2**16:
         raise InputError(f"--port {port}: ports are 0 to {2**16 - 1}")
     if token is None and not is_loopback(host):
@@ -39,7 +39,7 @@ def serve(
     from ergnn.serve.jobs import serving
     from ergnn.serve.service import Service
 
-    LearnerFolder(root)  # a folder that is none is refused before anything is made in it
+    LearnerFolder(root)  # refuse a directory without a learner before anything is written to it
     with serving(root), _bound(host, port) as listener:
         app = make_app(Service(root, limits, plugins), token)
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="on")
@@ -50,13 +50,13 @@ def serve(
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that listens; an address that cannot be bound is an error of one line."""
+    """A listening socket; an address that cannot be bound is an error of one line."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, proto)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)  # who reads the address below may connect at once
+        listener.listen(BACKLOG)  # clients may connect as soon as the address is printed
         return listener
     except OSError as error:
         raise InputError(f"--host {host} --port {port}: cannot be bound ({error})") from None

@@ -1,4 +1,4 @@
-"""The running service: the version that answers, the jobs that wait, and the one writer that carries them out."""
+"""The running service: the served version, the queue of jobs, and the single writer that runs them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ergnn.data.formats import EdgeTable, NodeTable
 from ergnn.errors import ErgnnError
 from ergnn.folder import LearnerFolder
 from ergnn.folder.versions import now
-from ergnn.folder.watching import LiveWatch
 from ergnn.serve.jobs import Job, Spool
 from ergnn.serve.limits import ServeLimits, one_line
+from ergnn.serve.live import LiveWatch
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import ServedVersion, current_number, load_version
 from ergnn.serve.writer import Writer
 
 LOG = logging.getLogger("ergnn.serve")
 ATTEMPTS = 3
-"""How often a job is begun that ends its writer, before it is dropped."""
+"""Number of times a job that crashes the writer is started before it is discarded."""
 POLL = 2.0
-"""Seconds between looks at the folder."""
+"""Seconds between checks for a new version."""
 IDLE = 60.0
-"""Seconds without a job after which the writer ends, as it takes memory."""
+"""Seconds without a job after which the writer exits to free memory."""
 T = TypeVar("T")
 
 
@@ -38,7 +38,7 @@ class Service:
     Args:
         root: the learner's folder.
         limits: limits on requests.
-        plugins: files and modules that register what the folder uses.
+        plugins: files and modules with registered entries that the folder uses.
     """
 
     def __init__(self, root: Path, limits: ServeLimits | None = None, plugins: Sequence[str] = ()) -> None:
@@ -63,7 +63,7 @@ class Service:
         self._tasks = [asyncio.create_task(work()) for work in (self._write, self._watch)]
 
     async def stop(self) -> None:
-        """End the writer; what it was doing goes on when the folder is served again."""
+        """Stop the writer; its job continues when the folder is served again."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -72,15 +72,15 @@ class Service:
         self._loads.shutdown(wait=True, cancel_futures=True)
 
     async def answer(self, work: Callable[..., T], *args: Any) -> T:
-        """Run what takes longer than a millisecond in a thread."""
+        """Run a function that takes longer than a millisecond in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._answers, work, *args)
 
     async def load(self, work: Callable[..., T], *args: Any) -> T:
-        """Run what reads the whole folder, one at a time."""
+        """Run a function that reads the whole folder in a thread, one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._loads, work, *args)
 
     async def inspect(self) -> dict[str, Any]:
-        """What ``ergnn inspect`` knows of the version that answers; computed once for each."""
+        """Result of ``ergnn inspect`` for the served version; computed once per version."""
         number = self.served.number
         if self._found is None or self._found["version"] != number:
             self._found = await self.load(self.folder.inspect, number)
@@ -95,7 +95,7 @@ class Service:
         return live
 
     def watch(self, version: ServedVersion, nodes: NodeTable, edges: EdgeTable | None) -> None:
-        """Compare new nodes of a request with the graph, after it was answered; while others are compared, skip it."""
+        """Compare new nodes of a request with the graph in the background; skipped while others are compared."""
         live = self._live
         if live is None or self._watching:
             return
@@ -113,7 +113,7 @@ class Service:
         self._loads.submit(work)
 
     async def rollback(self, version: int | None) -> int:
-        """Make an older version answer; a writer that is at work is not disturbed."""
+        """Serve an older version; a running writer is not interrupted."""
         number = await self.load(self.folder.rollback, version)
         await self.refresh()
         self.metrics.updates.labels("rollback", "done").inc()
@@ -127,20 +127,20 @@ class Service:
         return job
 
     def _swap(self, version: ServedVersion) -> None:
-        """Let a version answer: one assignment, and a request reads ``served`` once."""
+        """Serve a version: one assignment, since a request reads ``served`` once."""
         self.served = version
         self.metrics.version.set(version.number)
         self.metrics.loaded.set(time.time())
         self.metrics.waiting.set(len(self.spool.unfinished()))
 
     async def refresh(self) -> None:
-        """Read the current version, if it is not the one that answers, and let it answer."""
+        """Load and serve the current version, if it is not served yet."""
         async with self._swapping:
             if await self.load(current_number, self.folder) != self.served.number:
                 self._swap(await self.load(load_version, self.folder))
 
     async def _watch(self) -> None:
-        """Follow the folder: other programs may write to it, too."""
+        """Check for new versions, since other programs may write to the folder as well."""
         while True:
             try:
                 await self.refresh()
@@ -148,7 +148,7 @@ class Service:
                 self.trouble = ""
             except ErgnnError as error:
                 if self.trouble != (text := one_line(error)):
-                    LOG.error("the last good version still answers: %s", text)
+                    LOG.error("the last good version is still served: %s", text)
                 self.trouble = text
             await asyncio.sleep(POLL)
 
@@ -157,9 +157,9 @@ class Service:
             self._wake.clear()
             try:
                 for job in self.spool.unfinished():
-                    await self._carry_out(job)
-            except Exception as error:  # a full disk, a damaged folder: the job stays, and is tried again
-                LOG.exception("an update waits: %s", one_line(error))
+                    await self._run_job(job)
+            except Exception as error:  # e.g. a full disk: the job stays in the queue and is tried again
+                LOG.exception("an update is delayed: %s", one_line(error))
                 await asyncio.sleep(POLL)
                 continue
             try:
@@ -167,8 +167,8 @@ class Service:
             except (TimeoutError, asyncio.TimeoutError):
                 await self._writer.close()
 
-    async def _carry_out(self, job: Job) -> None:
-        """Have a job done; it is said to be done once its version answers and its files are deleted."""
+    async def _run_job(self, job: Job) -> None:
+        """Run a job; it is done once its version is served and its files are deleted."""
         place, outcome = self.spool.place(job), dict[str, Any]()
         while not outcome:
             job.state, job.attempts = "running", job.attempts + 1
@@ -186,7 +186,7 @@ class Service:
                 await asyncio.sleep(POLL)
             elif job.attempts >= ATTEMPTS:
                 await self._writer.run("discard", place, job)
-                error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was dropped"
+                error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was discarded"
                 outcome = {"state": "failed", "error": error}
         job = replace(job, **outcome, finished=now())
         await self.answer(self.spool.save, job)

@@ -1,6 +1,6 @@
-"""The tables of an update: from a request into files, and from the files into tables of nodes and edges.
+"""The tables of an update: saved from a request to files, and read from these as tables of nodes and edges.
 
-Names and paths in a request are never used as such: of a file name, only its ending counts.
+File names in a request are never used as paths; only their suffix is.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ TYPES = {
     "application/x-ndjson": JSON_LINES,
     "application/jsonl": JSON_LINES,
 }
-"""Media types, and the endings of the files that they become."""
+"""Media types, and the suffixes of the files that they are saved to."""
 ENDINGS = (*dict.fromkeys(TYPES.values()), *(f"{kind}{GZ}" for kind in (".csv", ".tsv", JSON_LINES)))
 PARTS = ("nodes", "edges")
 BOTH = "update"
-"""The file that holds nodes and edges."""
+"""Name of the file with nodes and edges."""
 
 
 class MediaTypeError(InputError):
-    """A body in a format that is not read."""
+    """A body in an unsupported format."""
 
 
 async def save_upload(request: Request, place: Path) -> str:
-    """Write a request's tables to a folder; returns the name of the update, if the request has one."""
+    """Write the tables of a request to a folder; returns the name of the update, if given."""
     from anyio import to_thread
 
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     packed = request.headers.get("content-encoding", "identity").strip().lower()
     if packed not in ("identity", "gzip") or (packed == "gzip" and TYPES.get(kind, ".parquet") == ".parquet"):
-        raise MediaTypeError(f"content-encoding {packed[:60]!r} is not read for {kind[:60]!r}")
+        raise MediaTypeError(f"content-encoding {packed[:60]!r} is not supported for {kind[:60]!r}")
     name = request.query_params.get("name", "")
     if kind == "multipart/form-data":
         async with request.form(max_files=len(PARTS), max_fields=1) as form:
@@ -63,19 +63,19 @@ async def save_upload(request: Request, place: Path) -> str:
                 file.write(chunk)
     else:
         allowed = ", ".join(["multipart/form-data", *TYPES])
-        raise MediaTypeError(f"content-type {kind[:60]!r} is not read; allowed are {allowed}")
+        raise MediaTypeError(f"content-type {kind[:60]!r} is not supported; allowed are {allowed}")
     if len(name) > 200:
         raise InputError("the name of the update is longer than 200 characters")
     return name
 
 
 def _save_part(part: UploadFile, stem: Path) -> None:
-    """Write a file of a form; its format follows from its media type or from the ending of its name."""
+    """Write a file of a form, in the format of its suffix or its media type."""
     kind, name = (part.content_type or "").partition(";")[0].strip().lower(), (part.filename or "").lower()
     fitting = [ending for ending in ENDINGS if name.endswith(ending)]
     ending = max(fitting, key=len) if fitting else TYPES.get(kind)
     if ending is None:
-        raise MediaTypeError(f"part {stem.name!r}: file names end in {', '.join(ENDINGS)}")
+        raise MediaTypeError(f"part {stem.name!r}: the suffix of the file name must be one of {', '.join(ENDINGS)}")
     if any(stem.parent.glob(f"{stem.name}.*")):
         raise InputError(f"part {stem.name!r} occurs twice")
     with open(f"{stem}{ending}", "wb") as file:
@@ -83,7 +83,7 @@ def _save_part(part: UploadFile, stem: Path) -> None:
 
 
 def read_upload(place: Path, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
-    """The tables of a folder that :func:`save_upload` filled."""
+    """Read the tables that :func:`save_upload` wrote to a folder."""
     nodes: list[NodeTable] = []
     edges: list[EdgeTable] = []
     for path in sorted(place.iterdir(), reverse=True):
@@ -96,7 +96,7 @@ def read_upload(place: Path, limits: Limits) -> tuple[NodeTable | None, EdgeTabl
             found = json_lines(read_bytes(path, limits), limits, path.name)
             for wrong, what in ((found[1], "nodes"), (found[0], "edges")):
                 if table == what and wrong is not None:
-                    raise InputError(f"{path.name}: holds more than {what}")
+                    raise InputError(f"{path.name}: contains more than {what}")
             nodes += [found[0]] if found[0] is not None else []
             edges += [found[1]] if found[1] is not None else []
         elif table == "nodes":

@@ -1,9 +1,10 @@
-"""The writer: a process that carries out jobs of a spool and says on standard output how far it is.
+"""The writer: a process that runs jobs of a spool and reports progress on standard output.
 
     python -m ergnn.serve.worker FOLDER LIMITS_JSON [PLUGIN ...]
 
-Each line of standard input is a job, ``[kind, folder of the job]``. When standard input ends, so does the process, even
-while it learns: it does not outlive the server. What was begun is in the folder then, and the same job goes on with it.
+Each line of standard input is a job, ``[kind, folder of the job]``. The process exits at the end of standard input,
+even while it learns, so that it does not outlive the server. An interrupted update is stored in the folder, and the
+same job continues it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 NICE = 5
-"""Answering requests comes first."""
+"""Niceness: requests have priority."""
 
 
 def say(**message: Any) -> None:
@@ -37,8 +38,8 @@ def receive(jobs: queue.Queue[list[str]]) -> None:
 def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
     from ergnn.serve.uploads import read_upload
 
-    learner = folder.settings.learner
-    epochs = None if learner.method == "analytic" else learner.epochs
+    settings = folder.settings
+    epochs = None if settings.closed_form else settings.learner.epochs
     epoch = 0
 
     def on_epoch() -> None:
@@ -51,7 +52,7 @@ def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
 
 
 def forget(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
-    """Forget the nodes that are still there: the job may have been done before a crash."""
+    """Forget the nodes that are still in the graph: the job may have finished before a crash."""
     wanted = json.loads((place / "ids.json").read_text(encoding="utf-8"))
     with folder.snapshot() as snapshot:
         there = snapshot.graph.find(wanted["ids"]) >= 0
@@ -60,7 +61,7 @@ def forget(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
 
 
 def discard(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
-    """Drop an update that was begun."""
+    """Discard an interrupted update."""
     return {"discarded": folder.discard()}
 
 
@@ -74,9 +75,8 @@ def main(argv: list[str]) -> None:
     import torch
 
     from ergnn.data.formats import Limits
-    from ergnn.errors import ErgnnError
+    from ergnn.errors import BusyError, ErgnnError
     from ergnn.folder import LearnerFolder
-    from ergnn.folder.database import BusyError
     from ergnn.plugins import import_plugin
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The server's end of the writer process."""
+"""Client side of the writer process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ergnn.data.formats import Limits
 from ergnn.serve.jobs import Job
 
 LINE = 1 << 26
-"""Bytes of the longest line that a writer says."""
+"""Maximum length in bytes of a line of the writer's output."""
 
 
 class Writer:
-    """A process that writes to a folder, one job after the other; started when it is needed.
+    """A process that writes to a folder, one job at a time; started when it is needed.
 
     Args:
         root: the learner's folder.
         limits: limits on the tables of an update.
-        plugins: files and modules that register what the folder uses.
+        plugins: files and modules with registered entries that the folder uses.
     """
 
     def __init__(self, root: Path, limits: Limits, plugins: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ class Writer:
         self._child: asyncio.subprocess.Process | None = None
 
     async def run(self, kind: str, place: Path, job: Job) -> dict[str, Any]:
-        """Have a job done; ``job`` is told its progress. The answer is empty if the process ended instead."""
+        """Run a job and update its progress; the result is empty if the process died."""
         if self._child is None or self._child.returncode is not None:
             command, pipe = [sys.executable, "-m", "ergnn.serve.worker", *self._words], asyncio.subprocess.PIPE
             self._child = await asyncio.create_subprocess_exec(*command, limit=LINE, stdin=pipe, stdout=pipe)
@@ -51,7 +51,7 @@ class Writer:
         return {}
 
     async def close(self) -> None:
-        """End the process; what it was doing goes on with the same job."""
+        """Kill the process; the same job continues its work later."""
         if self._child is not None and self._child.returncode is None:
             with suppress(ProcessLookupError):
                 self._child.kill()

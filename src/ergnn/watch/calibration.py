@@ -1,4 +1,4 @@
-"""Calibration: does a probability of 80 % mean that 80 % are right?"""
+"""Calibration of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SMALLEST = 1e-12
 
 
 def fit_temperature(probabilities: Array, labels: Array) -> float:
-    """The τ whose ``softmax(τ log p)`` has the least negative log-likelihood; below 1, the model was too confident.
+    """The τ that minimizes the negative log-likelihood of ``softmax(τ log p)``; below 1, the model was overconfident.
 
     Args:
-        probabilities: ``[n, classes]`` of nodes that were not trained on.
+        probabilities: ``[n, classes]`` of nodes that were not used for training.
         labels: the column of each node's class.
     """
     _check(probabilities, labels)
@@ -62,7 +62,7 @@ def calibration(val: tuple[Array, Array], test: tuple[Array, Array]) -> dict[str
 
     Args:
         val: probabilities and columns of the true classes.
-        test: the same of other nodes.
+        test: the same for other nodes.
     """
     temperature = fit_temperature(*val)
     error, bins = expected_calibration_error(*test)

@@ -1,4 +1,4 @@
-"""Drift: do new nodes come from the same distribution as earlier ones? A permutation test with an exact level."""
+"""Drift: a permutation test, with an exact level, of whether new nodes have the same distribution as earlier ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ergnn.errors import InputError
 Array = NDArray[Any]
 
 ALPHA = 0.01
-"""The share of false alarms: how often nodes of an unchanged distribution raise an alarm, over all aspects together."""
+"""Share of false alarms: probability of an alarm, over all aspects together, if the distribution is unchanged."""
 
 PERMUTATIONS = 999
 SAMPLES = 300
-"""Nodes per side that are compared; of more, as many are drawn at random."""
+"""Maximum number of nodes per side; drawn at random if there are more."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Drift:
     """The result of :func:`drift_test`.
 
     Args:
-        p: the adjusted p-value of each aspect, e.g. ``features``.
+        p: adjusted p-value of each aspect, e.g. ``features``.
         alarm: whether any of them is at most ``alpha``.
-        alpha: the share of false alarms.
-        reference: number of earlier nodes that were compared.
-        new: number of new ones.
+        alpha: share of false alarms.
+        reference: number of earlier nodes.
+        new: number of new nodes.
     """
 
     p: dict[str, float]
@@ -46,7 +46,7 @@ class Drift:
 
 
 def node_aspects(graph: Graph, nodes: Array) -> dict[str, Any]:
-    """What :func:`drift_test` compares, without a model: one matrix of rows per aspect, dense or in CSR form.
+    """The aspects of nodes that :func:`drift_test` compares without a model: one matrix per aspect, dense or CSR.
 
     ``features`` are the nodes' own, ``neighborhoods`` the means over their in-neighbors (zero without any), and
     ``degrees`` is ``log(1 + in-degree)``.
@@ -61,7 +61,7 @@ def node_aspects(graph: Graph, nodes: Array) -> dict[str, Any]:
 
 
 def stack_aspects(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Aspects of several groups of nodes, one below the other."""
+    """Concatenate the aspects of several groups of nodes."""
     sparse = {name: scipy.sparse.issparse(rows) for name, rows in parts[0].items()}
     return {
         name: scipy.sparse.vstack([part[name] for part in parts], "csr")
@@ -98,9 +98,9 @@ def drift_test(
     Args:
         reference: rows of earlier nodes by aspect, dense or in CSR form.
         new: the same aspects of new nodes.
-        alpha: the share of false alarms.
-        permutations: how many are drawn.
-        seed: of the permutations.
+        alpha: share of false alarms.
+        permutations: number of permutations.
+        seed: seed of the permutations.
     """
     if not 0 < alpha < 1:
         raise InputError(f"alpha is {alpha}; it must be above 0 and below 1")

@@ -1,4 +1,4 @@
-"""Unknown classes: does a node belong to none of the classes seen so far?"""
+"""Unknown classes: detection of nodes that belong to none of the classes seen so far."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ergnn.data.graph import Graph
 from ergnn.errors import InputError
 
 RATE = 0.05
-"""The share of nodes of known classes that are called unknown."""
+"""Share of nodes of known classes that are reported as unknown."""
 NUM_HOPS = 2
 SKETCH_SIZE = 2048
-"""Wider features are sketched to so many columns."""
+"""Wider features are sketched to this number of columns."""
 
 
 def unknown_rows(graph: Graph, nodes: Tensor) -> Tensor:
-    """``[X, SX, S²X]`` of some nodes with rows of unit length, which :class:`UnknownScore` reads."""
+    """``[X, SX, S²X]`` of some nodes with rows of unit length, the input of :class:`UnknownScore`."""
     sketch = SKETCH_SIZE if graph.num_features > SKETCH_SIZE else None
     inputs = Inputs(graph, sketch, torch.float32)
     features = Features(FEATURE_MAPS.create("hops", num_hops=NUM_HOPS), NormalizedAdjacency(graph), inputs)
@@ -35,13 +35,13 @@ class UnknownScore:
     z is the node's row of propagated features, μ_c the mean over the training nodes of class c, and m the mean over
     nodes of the whole graph, labeled or not. A node whose features and neighborhood are typical of the graph as a whole
     but of no class has a score of about 0; the score is negative along a class. This differs from a nearest class mean
-    by the center m, which nodes of unknown classes take part in.
+    by the center m, which includes nodes of unknown classes.
 
     Args:
         center: m, ``[width]``.
         directions: ``(μ_c − m) / ‖μ_c − m‖``, ``[classes, width]``.
-        threshold: scores above it are unknown.
-        rate: the share of nodes of known classes above the threshold.
+        threshold: nodes with higher scores are reported as unknown.
+        rate: share of nodes of known classes above the threshold.
     """
 
     center: Tensor
@@ -62,13 +62,13 @@ class UnknownScore:
         return cls(center, means / means.norm(dim=1, keepdim=True).clamp(min=1e-12))
 
     def score(self, rows: Tensor) -> Tensor:
-        """s of each row."""
+        """The score s of each row."""
         return -((rows - self.center) @ self.directions.T).amax(1)
 
     def with_threshold(self, val: Tensor, rate: float = RATE) -> UnknownScore:
         """Set the threshold to the ``⌈(n+1)(1−rate)⌉``-th smallest score of n validation rows of known classes.
 
-        A further node of a known class that is exchangeable with them is called unknown with probability at most
+        A further node of a known class that is exchangeable with them is reported as unknown with probability at most
         ``rate`` (split conformal prediction; Vovk et al., 2005). With too few rows for that, nothing is unknown.
         """
         if not 0 < rate < 1:
@@ -77,7 +77,7 @@ class UnknownScore:
         return replace(self, threshold=float(scores[place]) if place < val.size(0) else inf, rate=rate)
 
     def count(self, rows: Tensor) -> dict[str, Any]:
-        """How many of some nodes are called unknown, with the threshold (None if nothing is) and the rate."""
+        """Count the unknown nodes, and return the threshold (None if there is none) and the rate as well."""
         above = int((self.score(rows) > self.threshold).sum())
         threshold = self.threshold if self.threshold < inf else None
         return {"rate": self.rate, "threshold": threshold, "nodes": rows.size(0), "above": above}

@@ -30,7 +30,7 @@ document.getElementById("ask").addEventListener("submit", async (event) => {
       row.append(element("span", name), meter, element("span", (100 * share).toFixed(1) + " %"));
       list.append(row);
     }
-    answer.replaceChildren(element("p", `${node.id} is ${node.label}, by version ${found.version}.`), list);
+    answer.replaceChildren(element("p", `${node.id}: ${node.label} (version ${found.version})`), list);
   } catch (error) {
     answer.replaceChildren(element("p", error.message, "wrong"));
   }
@@ -50,16 +50,16 @@ for (const button of document.querySelectorAll(".rollback")) button.addEventList
 // A new version is shown at once, unless the reader is in the middle of something.
 async function look() {
   try {
-    const found = await call("health"), waits = found.waiting ? `, ${found.waiting} waiting to be learned` : "";
+    const found = await call("health"), waits = found.waiting ? `, ${found.waiting} updates queued` : "";
     if (found.version !== SERVED) {
-      state.textContent = `Version ${found.version} answers now.`;
+      state.textContent = `Now serving version ${found.version}.`;
       if (document.activeElement === document.body && !answer.hasChildNodes()) location.reload();
       renew.hidden = false;
     } else {
-      state.textContent = `Version ${found.version} answers${waits}.` + (found.trouble ? " " + found.trouble : "");
+      state.textContent = `Serving version ${found.version}${waits}.` + (found.trouble ? " " + found.trouble : "");
     }
   } catch (_) {
-    state.textContent = "The service does not answer.";
+    state.textContent = "The service does not respond.";
   }
 }
 setInterval(look, 3000);

@@ -1,39 +1,27 @@
-"""The network of a folder: how it learns an update, predicts, and is stored."""
+"""A network that learns updates of a growing graph."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from ergnn.callbacks import Callback
+from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.stream import Task
-from ergnn.errors import ErgnnError, InputError
-from ergnn.folder.database import MALFORMED, FolderError, from_json, insert, select, to_json, transaction
-from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
-from ergnn.folder.settings import Settings
-from ergnn.folder.state import load_tensors, pack, read_experiences, remembered_rows, unpack
-from ergnn.folder.versions import Version, get_blob, put_blob
+from ergnn.errors import ErgnnError, FolderError, InputError
+from ergnn.incremental.settings import Settings
+from ergnn.incremental.snapshot import CHUNK, Snapshot
 from ergnn.learner import Learner
-from ergnn.methods import LearnerView, Method
+from ergnn.methods import Method
 from ergnn.methods.base import overrides
 from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
-from ergnn.training import TaskProgress
-
-if TYPE_CHECKING:
-    from ergnn.folder.snapshot import Snapshot
-
-CHUNK = 2048
-"""Nodes that are scored at a time."""
 
 
 def check_method(method: Method, name: str) -> None:
@@ -53,51 +41,21 @@ def check_method(method: Method, name: str) -> None:
 
 
 class Checkpoints(Callback):
-    """Checkpoints of the update that is being learned, in the table ``checkpoint``.
-
-    Args:
-        connection: the writer's.
-        seconds: time between two of them; 0 writes one after every epoch.
-        on_epoch: called after every epoch.
-    """
-
-    def __init__(
-        self, connection: sqlite3.Connection, seconds: float, on_epoch: Callable[[], None] | None = None
-    ) -> None:
-        self.connection, self.seconds, self.on_epoch = connection, seconds, on_epoch
-        self._last = monotonic()
-
-    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
-        if monotonic() - self._last >= self.seconds:
-            tensors: dict[str, Tensor] = {}
-            text = to_json(pack(progress.state_dict(), tensors))
-            data = save(tensors)
-            with transaction(self.connection):
-                insert(self.connection, "checkpoint", [(1, text, data)], "REPLACE")
-            self._last = monotonic()
-        if self.on_epoch is not None:
-            self.on_epoch()
+    """A callback that stores checkpoints of the update that is being learned; this one stores none."""
 
     def read(self) -> dict[str, Any] | None:
-        """The newest checkpoint; None if there is none, or none that is intact: learning then begins anew."""
-        try:
-            _, text, data = select(self.connection, "checkpoint")[0]
-            state: dict[str, Any] = unpack(from_json(text), load_tensors(data))
-            return state
-        except (*MALFORMED, FolderError):
-            return None
+        """The newest checkpoint; None if there is none that is intact, so that learning starts anew."""
+        return None
 
 
 class NetworkLearner:
-    """A graph neural network that learns update after update, and remembers nodes if its method does.
+    """A graph neural network that learns one update after another, and remembers nodes if its method does.
 
-    Only what lies within reach of an update's own nodes and of the remembered ones is read.
+    It reads only the receptive fields of an update's own nodes and of the remembered ones.
     """
 
     exact = False
-    """Whether the model depends on the present graph only, so that nothing of a forgotten node is left in it."""
     all_at_once = False
-    """Whether many nodes are scored together rather than a chunk at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -106,7 +64,9 @@ class NetworkLearner:
         check_method(method, str(settings.learner.method))
         self.num_hops = self._num_hops()
         if method.buffer is not None and method.buffer.replay != "live":
-            raise InputError(f"replay is {method.buffer.replay!r}; in a folder, whose graph stays, it must be 'live'")
+            raise InputError(
+                f"replay is {method.buffer.replay!r}; in a folder, which stores the graph, it must be 'live'"
+            )
         self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
         for name, value in self._budgets.items():
             if value is not None:  # trimmed in `learn`: ties are broken by the numbers of the whole graph
@@ -118,26 +78,22 @@ class NetworkLearner:
 
     @property
     def buffer(self) -> ExperienceBuffer:
-        """What is remembered; empty for a method that remembers nothing."""
+        """Remembered nodes; empty for a method that remembers none."""
         return self.learner.method.buffer or ExperienceBuffer()
 
     @property
     def reach(self) -> int:
-        """How far training sees: the network and the method, or a selector that averages over more hops."""
+        """Radius of the graph that training depends on: network and method, or a selector that uses more hops."""
         selector = getattr(self.learner.method, "selector", None)
         return max(self.num_hops + self.learner.method.extra_hops, int(getattr(selector, "hops", 0)))
 
     def classes(self) -> list[int]:
-        """The classes that were learned."""
         return sorted(self.learner.classes().tolist()) if self.num_tasks else []
 
     def learn(
         self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
     ) -> dict[str, Any]:
-        """Learn the training nodes of some updates as one task; a selector may look at their validation nodes.
-
-        Returns the number of the task, its classes, the drift and the number of nodes that were read.
-        """
+        """Learn the training nodes of some updates as one task; a selector may use their validation nodes."""
         train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
         if not len(train[0]):
             return {"task": None, "classes": [], "drift": None, "touched": 0}
@@ -162,7 +118,7 @@ class NetworkLearner:
         resume = None if checkpoints is None else checkpoints.read()
         try:
             self.learner.observe(task, callbacks=[] if checkpoints is None else [checkpoints], resume=resume)
-        except MALFORMED as error:
+        except Exception as error:
             if resume is None or isinstance(error, ErgnnError):
                 raise
             raise FolderError(
@@ -171,15 +127,57 @@ class NetworkLearner:
             ) from None
 
     def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
-        """Take nodes out of the buffer; returns the nodes that take their place."""
-        from ergnn.folder.forgetting import replace_remembered
+        """Replace nodes in the buffer by the next best of their class and update."""
+        buffer, learner = self.buffer, self.learner
+        gone = torch.from_numpy(nodes).to(learner.device)
+        missing = {part.task: part.labels[torch.isin(part.nodes, gone)].tolist() for part in buffer.experiences}
+        learner.forget_nodes(gone)
+        update_of = {record["task"]: record["update"] for record in snapshot.records}
+        came: list[list[Any]] = []
+        for task, labels in missing.items():
+            if labels and task not in update_of:
+                raise FolderError(f"no update taught task {task}: the database is damaged")
+            if labels and hasattr(learner.method, "selector"):
+                update = update_of[task]
+                kept = [label for part in buffer.experiences if part.task == task for label in part.labels.tolist()]
+                per_class = max(kept.count(c) + labels.count(c) for c in labels)
+                ranked, classes, scores = self._ranking(snapshot, task, update, per_class)
+                fresh = ~np.isin(ranked, buffer.nodes.cpu().numpy())
+                best = [
+                    i for c in sorted(set(labels)) for i in np.flatnonzero(fresh & (classes == c))[: labels.count(c)]
+                ]
+                if best:
+                    columns = (
+                        torch.from_numpy(values[best]).to(learner.device) for values in (ranked, classes, scores)
+                    )
+                    buffer.insert(task, *columns)
+                names = snapshot.graph.names(ranked[best])
+                came += [[name, snapshot.classes[c], update + 1] for name, c in zip(names, classes[best], strict=True)]
+        return came
 
-        return replace_remembered(snapshot, self, nodes)
+    def _ranking(self, snapshot: Snapshot, task: int, update: int, per_class: int) -> tuple[Array, Array, Array]:
+        """The best ``per_class`` remaining nodes per class of an update, with their classes and scores."""
+        (train, labels), (val, val_labels) = snapshot.members(update, "train"), snapshot.members(update, "val")
+        learner, unranked = self.learner, (train, labels, np.zeros(len(train), np.float32))
+        if not len(train):
+            return unranked
+        known = np.concatenate([train, val]), np.concatenate([labels, val_labels])
+        local = read_subgraph(snapshot.graph, known[0], self.reach, snapshot.settings.limits, known)
+        graph, classes = local.graph.to(learner.device), np.unique(labels)
+        places = local.places(train).to(learner.device)
+        others = local.places(val[np.isin(val_labels, classes)]).to(learner.device)
+        again = Task(task, graph, places, others, places[:0], tuple(classes.tolist()))
+        context = learner.selection_context(again, learner.examples(graph, places, task), per_class, learner.leaky)
+        try:
+            selection = learner.method.selector.select(context)  # type: ignore[attr-defined]
+        except ErgnnError:  # e.g. coverage, where only one class is left
+            return unranked
+        nodes = local.numbers(selection.nodes)
+        return nodes, labels[np.searchsorted(train, nodes)], selection.scores.cpu().numpy().astype(np.float32)
 
     def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
     ) -> Iterator[tuple[Array, Array]]:
-        """Places in ``nodes`` and probabilities ``[n, num_classes]``, a chunk at a time."""
         order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
         columns = self.learner.classes().cpu().numpy()
         for start in range(0, len(nodes), chunk):
@@ -191,12 +189,11 @@ class NetworkLearner:
             out[:, columns] = found.cpu().numpy()
             yield mine, out
 
-    def local(self, graph: StoredGraph, nodes: Array) -> LocalGraph:
-        """What the outputs of some nodes depend on."""
+    def local(self, graph: PartialGraph, nodes: Array) -> LocalGraph:
+        """The part of the graph that the outputs of some nodes depend on."""
         return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
 
     def describe(self, classes: list[str]) -> dict[str, Any]:
-        """What the exported weights mean."""
         place, label = self.learner.heads.columns(None, self.learner.device)
         return {
             "backbone": self.learner.backbone,
@@ -205,44 +202,12 @@ class NetworkLearner:
             "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
         }
 
-    def state(self) -> dict[str, Any]:
-        """What is not stored as tensors or rows; without times, so that the same learning gives the same state."""
-        state = self.learner.state_dict()
-        del state["model"], state["method"]
-        for entry in state["history"]:
-            entry["train_seconds"] = entry["select_seconds"] = 0.0
-        packed: dict[str, Any] = pack(state, {})
-        return {**packed, "method": pack(self._method_state(), {})}  # names of tensors as in `write`
-
-    def write(self, connection: sqlite3.Connection, version: int) -> None:
-        """Store weights, the method's tensors and what is remembered with an existing version."""
-        model, tensors = self.learner.model, dict[str, Tensor]()
-        weights = {} if model is None else {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
-        put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
-        pack(self._method_state(), tensors)
-        if tensors:
-            put_blob(connection, version, "method", save(tensors))
-        insert(connection, "remembered", remembered_rows(self.buffer, version))
-
-    def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        """Give a new learner the state of a version."""
-        state, buffer = dict(version.state["learner"]), self.learner.method.buffer
-        tensors = get_blob(connection, version.number, "method")
-        method = unpack(state["method"], {} if tensors is None else load_tensors(tensors))
-        if buffer is not None:
-            method["buffer"] = {**buffer.state_dict(), "experiences": read_experiences(connection, version)}
-        weights = load_tensors(get_blob(connection, version.number, "weights"))
-        self.learner.load_state_dict({**state, "method": method, "model": weights})
-
-    def _method_state(self) -> dict[str, Any]:
-        return {name: value for name, value in self.learner.method.state_dict().items() if name != "buffer"}
-
     def _encoder(self) -> dict[str, Tensor]:
         state = {} if self.learner.model is None else self.learner.model.state_dict()
         return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
 
     def _num_hops(self) -> int:
-        """How far a node sees: the number of layers that look at neighbors."""
+        """Number of layers that aggregate neighbors."""
         model = self._layers(2)
         if not isinstance(model, Backbone) or not model.runs_on_fields:
             raise InputError(
@@ -252,12 +217,12 @@ class NetworkLearner:
         return model.num_hops
 
     def _check_size(self, num_features: int) -> None:
-        """Refuse a network that is larger than files may be, before it is made."""
+        """Refuse a network above the limit on file sizes, before it is created."""
         count = sum(value.numel() for value in self._layers(num_features).parameters())
         self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
 
     def _layers(self, num_features: int) -> nn.Module:
-        """The network without its numbers."""
+        """The network without values of its parameters."""
         name, options = str(self.learner.backbone), self.learner.backbone_options
         try:
             with torch.device("meta"):
@@ -266,12 +231,27 @@ class NetworkLearner:
         except InputError:
             raise
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"backbone {name!r} cannot be made with these options: {error}") from None
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"backbone {name!r} cannot be created with these options: {reason}") from None
 
 
 def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:
-    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads: how far an update moved the network."""
+    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads."""
     if not before:
         return None
     moved = sum(float((after[name] - value).double().square().sum()) for name, value in before.items())
     return float((moved / max(sum(float(v.double().square().sum()) for v in before.values()), 1e-300)) ** 0.5)
+
+
+def learn_offline(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with a learner trained on the labels of all updates at once.
+
+    It has the same backbone and training settings and starts from new parameters: the result of a method that keeps all
+    labels. A closed form gives the same by construction, so its snapshot is returned unchanged.
+    """
+    if snapshot.settings.closed_form:
+        return snapshot
+    config = replace(snapshot.settings.learner, method="finetune", method_options={})
+    learner = NetworkLearner(replace(snapshot.settings, learner=config))
+    learner.learn(snapshot, range(len(snapshot.records)))
+    return replace(snapshot, learner=learner)

@@ -1,40 +1,32 @@
-"""The closed-form learner of a folder: the head is a function of the graph and the labels, so it is always exact."""
+"""The closed form on a growing graph: the head is a function of the graph and the labels, so it is always exact."""
 
 from __future__ import annotations
 
-import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from ergnn.analytic import FEATURE_MAPS, FeatureMap, Features, Inputs, NormalizedAdjacency, RidgeSolution
 from ergnn.analytic.state import choose
+from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.errors import InputError
-from ergnn.folder.database import FolderError
-from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
-from ergnn.folder.plan import make_plan
-from ergnn.folder.row_cache import RowCache
-from ergnn.folder.settings import Settings
-from ergnn.folder.state import load_tensors
-from ergnn.folder.versions import Version, get_blob, put_blob
+from ergnn.incremental.plan import CachedRows, make_plan
+from ergnn.incremental.settings import Settings
+from ergnn.incremental.snapshot import Snapshot
 from ergnn.learner import Learner
 from ergnn.methods.analytic import Analytic, working_dtype
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
-if TYPE_CHECKING:
-    from ergnn.folder.network_learner import Checkpoints
-    from ergnn.folder.snapshot import Snapshot
 
-
-class AnalyticLearner:
+class AnalyticLearner(ABC):
     """Ridge regression on propagated features, solved from all training labels of the graph as it is now.
 
     After any updates, corrections and removals, the head is the one that the final graph gives at once. See
-    :class:`ergnn.methods.analytic.Analytic`; methods are those of :class:`NetworkLearner`.
+    :class:`ergnn.methods.analytic.Analytic`.
     """
 
     exact = True
@@ -46,15 +38,14 @@ class AnalyticLearner:
         assert isinstance(learner.method, Analytic)
         self.method, self.device = learner.method, learner.device
         if self.method.memory != "nodes":
-            raise InputError(f"memory is {self.method.memory!r}; in a folder, whose graph stays, it must be 'nodes'")
+            raise InputError(f"memory is {self.method.memory!r}; in a folder it must be 'nodes'")
         if self.method.student:
             raise InputError("student is true; a folder does not train one")
         self.solution: RidgeSolution | None = None
         self.chosen = 0
         self.sketch: int | None = None
-        self._version = 0
-        self._graph: StoredGraph | None = None
-        self._cache: RowCache | None = None
+        self._graph: LabeledGraph | None = None
+        self._cache: CachedRows | None = None
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
 
     @property
@@ -79,9 +70,7 @@ class AnalyticLearner:
         """The classes that were learned."""
         return [] if self.solution is None else self.solution.classes.tolist()
 
-    def learn(
-        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
-    ) -> dict[str, Any]:
+    def learn(self, snapshot: Snapshot, updates: Sequence[int], checkpoints: object = None) -> dict[str, Any]:
         """Solve the head in a graph that holds more updates; only their own classes go into the record."""
         touched = self.solve(snapshot)
         classes = [snapshot.classes[c] for c in np.unique(snapshot.pooled_members(updates, "train")[1])]
@@ -97,7 +86,7 @@ class AnalyticLearner:
 
         Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
         """
-        graph, maps = snapshot.graph, self.method.maps_of(snapshot.graph.version.edges)
+        graph, maps = snapshot.graph, self.method.maps_of(snapshot.graph.num_edges)
         train, labels, _ = graph.split("train")
         self._graph, self._cache, self.solution = graph, None, None
         if not len(train):
@@ -105,7 +94,7 @@ class AnalyticLearner:
         nodes = np.union1d(train, snapshot.held_out(self.settings.eval_samples)[0])
         self.sketch = self.method.sketch_size(graph.num_features, len(train))
         dtype = working_dtype(graph.num_nodes, graph.num_features)
-        cache = RowCache(graph, nodes, self._version, f"{self.sketch} {dtype}", self.settings.directed, maps)
+        cache = self.cached_rows(graph, nodes, f"{self.sketch} {dtype}", maps)
         width = self.sketch or graph.num_features
         label = np.full(len(nodes), -1)
         label[np.isin(nodes, train)] = labels
@@ -123,8 +112,12 @@ class AnalyticLearner:
         self._cache, self._scored = cache, (nodes[label < 0], scored[best])
         return len(local.nodes)
 
+    @abstractmethod
+    def cached_rows(self, graph: Any, nodes: Array, layout: str, maps: Sequence[FeatureMap]) -> CachedRows:
+        """Rows of φ of some nodes as they were in the version before, if they have the same layout."""
+
     def probabilities(
-        self, graph: StoredGraph, nodes: Array, num_classes: int, chunk: int = 0
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0
     ) -> Iterator[tuple[Array, Array]]:
         """Places in ``nodes`` and probabilities ``[n, num_classes]``, all at once: their neighborhoods overlap."""
         assert self.solution is not None
@@ -133,7 +126,7 @@ class AnalyticLearner:
         out[:, self.classes()] = torch.softmax(self.solution.temperature * scores, 1).cpu().numpy()
         yield np.arange(len(nodes)), out
 
-    def _scores(self, graph: StoredGraph, nodes: Array, weight: Tensor) -> Tensor:
+    def _scores(self, graph: PartialGraph, nodes: Array, weight: Tensor) -> Tensor:
         """``φ W``, from the rows of the solve if they are there."""
         known, rows = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
@@ -145,7 +138,7 @@ class AnalyticLearner:
         return features.scores(weight)[places]
 
     def _features(
-        self, graph: StoredGraph, nodes: Array, maps: Sequence[FeatureMap]
+        self, graph: PartialGraph, nodes: Array, maps: Sequence[FeatureMap]
     ) -> tuple[LocalGraph, list[Features]]:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
         local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
@@ -167,26 +160,3 @@ class AnalyticLearner:
         own = FEATURE_MAPS.resolve(given.get("feature_map", "auto")) == chosen.name
         options = given.get("map_options") or {} if own else {}
         return {"method": "analytic", **self.state(), "map_options": options, "outputs": outputs}
-
-    def write(self, connection: sqlite3.Connection, version: int) -> None:
-        """Store the head with a version: W and the class of each column, as safetensors."""
-        if self._cache is not None:
-            self._cache.write(version)
-        if self.solution is not None:
-            tensors = {"weight": self.solution.weight.cpu().contiguous(), "classes": self.solution.classes.cpu()}
-            put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
-
-    def read(self, connection: sqlite3.Connection, version: Version) -> None:
-        """Give a new learner the state of a version."""
-        self._version, self._graph = version.number, StoredGraph(connection, version)
-        state = dict(version.state["learner"])
-        if not state:
-            return
-        tensors = load_tensors(get_blob(connection, version.number, "weights"))
-        self.chosen, self.sketch = [each.name for each in self.method.maps].index(state.pop("map")), state.pop("sketch")
-        width = self.method.maps[self.chosen].num_blocks * (self.sketch or self._graph.num_features) + 1
-        weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
-        if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
-            raise FolderError(f"the head of version {version.number} does not fit its features: it is damaged")
-        lam, temperature = float(state["lam"]), float(state["temperature"])
-        self.solution = RidgeSolution(weight, classes, lam, temperature, weight[:0], state["loo_error"])

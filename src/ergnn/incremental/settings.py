@@ -1,9 +1,7 @@
-"""How a folder's learner learns: fixed when the folder is made."""
+"""Settings of a learner on a growing graph."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 from ergnn.config import TASK_UNKNOWN, LearnerConfig
 from ergnn.data.formats.limits import Limits
 from ergnn.errors import InputError
-from ergnn.folder.database import insert, reading_values, select, to_json
 
 METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     name: {"per_class": 50, "scarce": "keep"} for name in ("replay", "er-ace", "logit-adjusted", "continualgnn")
@@ -84,6 +81,13 @@ class Settings:
         return replace(self.learner, method_options={**defaults, **self.learner.method_options})
 
     @property
+    def closed_form(self) -> bool:
+        """Whether the model is solved from the current graph and labels, whatever the order of updates was."""
+        from ergnn.methods import METHODS  # not above: parsing options must not import torch
+
+        return METHODS.resolve(str(self.learner.method)) == "analytic"
+
+    @property
     def seed(self) -> int:
         return self.learner.seed
 
@@ -103,13 +107,3 @@ class Settings:
         """The flat mapping, the inverse of :meth:`from_settings`."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learner"}
         return {**self.learner.settings(), **own}
-
-
-def write_settings(connection: sqlite3.Connection, settings: Settings) -> None:
-    insert(connection, "settings", ((name, to_json(value)) for name, value in settings.settings().items()))
-
-
-def read_settings(connection: sqlite3.Connection) -> Settings:
-    """Settings as they were written; one that an earlier version did not know has its default."""
-    with reading_values("the settings"):
-        return Settings.from_settings({name: json.loads(text) for name, text in select(connection, "settings")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,8 +13,22 @@ from torch import Tensor
 from ergnn.analytic import FeatureMap, RidgeSolution, fit_ridge
 from ergnn.analytic.features import CONSTANT
 from ergnn.analytic.ridge import fit_sums, loo_rows
-from ergnn.folder.graph import Array
-from ergnn.folder.row_cache import RowCache
+from ergnn.data.partial import Array
+
+
+class CachedRows(Protocol):
+    """Rows of φ in the version before, and sums over them; see :class:`ergnn.folder.row_cache.RowCache`."""
+
+    nodes: Array
+
+    def unchanged(self, feature_map: FeatureMap) -> Array: ...
+    def stored(self, feature_map: FeatureMap) -> Array: ...
+    def load(self, feature_map: FeatureMap, nodes: Array, width: int, dtype: torch.dtype) -> Tensor: ...
+    def put(self, feature_map: FeatureMap, new: Array, rows: Tensor) -> None: ...
+    def worth_sums(self, feature_map: FeatureMap, width: int, count: int, num_classes: int) -> bool: ...
+    def load_grams(self, feature_map: FeatureMap, width: int) -> tuple[Array, Tensor] | None: ...
+    def put_grams(self, feature_map: FeatureMap, classes: Array, grams: Tensor) -> None: ...
+    def new_labels(self) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +49,7 @@ class Plan:
         known: classes and sums of the version before; None to sum all rows.
     """
 
-    cache: RowCache
+    cache: CachedRows
     feature_map: FeatureMap
     width: int
     dtype: torch.dtype
@@ -87,7 +102,7 @@ class Plan:
         return self.cache.load(self.feature_map, self.cache.nodes[mask], self.width, self.dtype)
 
 
-def make_plan(cache: RowCache, feature_map: FeatureMap, width: int, dtype: torch.dtype, label: Array) -> Plan:
+def make_plan(cache: CachedRows, feature_map: FeatureMap, width: int, dtype: torch.dtype, label: Array) -> Plan:
     """Decide which rows to compute, and whether to solve from sums over them.
 
     Where sums of the version before are known, only training rows that are new or have changed are added to them (and

@@ -1,0 +1,171 @@
+"""Graphs that are read in parts.
+
+Nodes are numbered in the order of their arrival and keep their number; a removed node leaves a gap.
+
+The part that the outputs of some nodes depend on is a small graph of its own. Its nodes have the same order as in the
+whole graph, and its edges are sorted by target and source. Receptive fields are therefore the same row by row, dropout
+applies to the same entries, and results are the same bit for bit. Where neighbors are left out, at the rim, edges from
+one empty node preserve every degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.graph import UNLABELED, Graph
+from ergnn.errors import InputError
+
+Array = NDArray[Any]
+
+
+class PartialGraph(Protocol):
+    """A graph that is read in parts; nodes to read are ascending and unique.
+
+    ``find`` returns node numbers (-1 for an unknown id), ``neighbors`` the edges into some nodes (index into ``nodes``
+    and source, sorted by both), ``features`` float32 rows: a matrix if ``dense``, else in CSR form. All nodes have
+    numbers below ``next_node``.
+    """
+
+    num_nodes: int
+    next_node: int
+    num_features: int
+    dense: bool
+
+    def find(self, ids: Sequence[str]) -> Array: ...
+    def neighbors(self, nodes: Array) -> tuple[Array, Array]: ...
+    def features(self, nodes: Array) -> Any: ...
+
+
+class LabeledGraph(PartialGraph, Protocol):
+    """A graph with ids and labels; a label has a class, a split (index into ``SPLITS``), and the update that added it.
+
+    ``names`` returns the ids of some nodes, ``nodes`` all nodes, ``labels`` class (-1 for none), split and update of
+    each node, ``split`` all nodes of a split with class and update, and ``members`` those of one update with class.
+    """
+
+    num_edges: int
+
+    def names(self, nodes: Array) -> list[str]: ...
+    def nodes(self) -> Array: ...
+    def labels(self, nodes: Array) -> tuple[Array, Array, Array]: ...
+    def split(self, name: str) -> tuple[Array, Array, Array]: ...
+    def members(self, number: int, split: str) -> tuple[Array, Array]: ...
+
+
+def find_all(graph: PartialGraph, ids: Sequence[str]) -> Array:
+    """Node numbers; unknown ids are refused."""
+    numbers = graph.find(ids)
+    unknown = np.flatnonzero(numbers < 0)
+    if unknown.size:
+        raise InputError(f"node {truncate(ids[unknown[0]])} is not in the graph ({unknown.size} such id(s))")
+    return numbers
+
+
+class ExtendedGraph:
+    """A graph with additional nodes and edges.
+
+    Args:
+        base: the graph.
+        ids: ids of the new nodes, whose numbers follow those of ``base``.
+        features: features of the new nodes, in the form of ``base``.
+        edges: ``[2, m]`` new sources and targets.
+    """
+
+    def __init__(self, base: PartialGraph, ids: Sequence[str], features: Any, edges: Array) -> None:
+        self.base, self.extra = base, features
+        self.num_nodes, self.next_node = base.num_nodes + len(ids), base.next_node + len(ids)
+        self.num_features, self.dense = base.num_features, base.dense
+        self.places = {name: base.next_node + i for i, name in enumerate(ids)}
+        self.edges = edges[:, np.lexsort(edges)]
+
+    def find(self, ids: Sequence[str]) -> Array:
+        found = self.base.find(ids)
+        return np.array([self.places.get(name, node) for name, node in zip(ids, found.tolist(), strict=True)], np.int64)
+
+    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
+        row, source = self.base.neighbors(nodes[nodes < self.base.next_node])
+        mine = np.isin(self.edges[1], nodes)
+        row = np.concatenate([row, np.searchsorted(nodes, self.edges[1][mine])])
+        source = np.concatenate([source, self.edges[0][mine]])
+        order = np.lexsort((source, row))
+        return row[order], source[order]
+
+    def features(self, nodes: Array) -> Any:
+        old = self.base.features(nodes[nodes < self.base.next_node])
+        new = self.extra[nodes[nodes >= self.base.next_node] - self.base.next_node]
+        return np.concatenate([old, new]) if self.dense else scipy.sparse.vstack([old, new], "csr")
+
+
+@dataclass(frozen=True, eq=False)
+class LocalGraph:
+    """A part of a graph.
+
+    Args:
+        graph: the part; its last node is the empty one.
+        nodes: number in the whole graph of each other node.
+    """
+
+    graph: Graph
+    nodes: Array
+
+    def places(self, nodes: Array) -> Tensor:
+        """Indices in the part of nodes of the whole graph."""
+        return torch.from_numpy(np.searchsorted(self.nodes, nodes))
+
+    def numbers(self, places: Tensor) -> Array:
+        """Numbers in the whole graph of nodes of the part."""
+        return self.nodes[places.cpu().numpy()]
+
+
+def read_subgraph(
+    graph: PartialGraph, roots: Array, hops: int, limits: Limits, labels: tuple[Array, Array] | None = None
+) -> LocalGraph:
+    """Read everything within ``hops`` of ``roots``.
+
+    Args:
+        graph: the graph.
+        roots: nodes whose outputs are wanted.
+        hops: radius.
+        limits: limit on the memory of the features.
+        labels: nodes whose labels are visible, and their classes; by default none.
+    """
+    frontier = nodes = np.unique(roots)
+    sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for hop in range(hops + 1 if hops else 0):
+        row, source = graph.neighbors(frontier)
+        target = frontier[row]
+        if hop == hops:  # the rim: all edges but loops come from the empty node
+            source = np.where(source == target, source, -1)
+        sources.append(source)
+        targets.append(target)
+        if hop < hops:
+            frontier = np.setdiff1d(source, nodes)
+            nodes = np.union1d(nodes, frontier)
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    place = np.where(source < 0, len(nodes), np.searchsorted(nodes, source))
+    edges = np.stack([place, np.searchsorted(nodes, target)])
+    y = np.full(len(nodes) + 1, UNLABELED, np.int64)
+    if labels is not None:
+        y[np.searchsorted(nodes, labels[0])] = labels[1]
+    if graph.dense:
+        limits.check_bytes(4 * graph.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
+    x = _with_empty_row(graph.features(nodes))
+    return LocalGraph(Graph(x, torch.from_numpy(edges[:, np.lexsort(edges)]), torch.from_numpy(y)), nodes)
+
+
+def _with_empty_row(features: Any) -> Tensor:
+    if isinstance(features, np.ndarray):
+        return torch.from_numpy(np.pad(features, ((0, 1), (0, 0))))
+    features.resize(features.shape[0] + 1, features.shape[1])
+    rows, columns = (torch.from_numpy(part.astype(np.int64)) for part in (features.indptr, features.indices))
+    values = torch.from_numpy(features.data.copy())
+    return torch.sparse_csr_tensor(rows, columns, values, features.shape, check_invariants=False)
