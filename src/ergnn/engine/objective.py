@@ -7,12 +7,15 @@ Training, Hessian products, influence and projected gradients all use these func
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
@@ -85,16 +88,11 @@ class FieldObjective(Objective):
         examples: Sequence[Examples],
         heads: list[int] | None = None,
         make: Callable[..., Field] = make_field,
+        lazy: bool = False,
     ) -> None:
         self.models, self.examples, self._make = list(models), list(examples), make
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
-        fields = []
-        for model, part in zip(models, examples, strict=True):
-            local = head_positions(self.heads, part.heads)
-            fields.append(make(model, part.graph, part.nodes, local, len(self.heads)))
-        separate = len(fields) > 1 and any(field.linked for field in fields)
-        self.fields = fields if separate else [join_fields(fields)]
-        self.field = self.fields[0]
+        self._local_heads = head_positions(self.heads, torch.cat([part.heads for part in examples]))
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
         self.recordable = self.has_default_loss  # other losses may synchronize with the GPU
@@ -103,14 +101,47 @@ class FieldObjective(Objective):
         self._head = models[0].heads[self.heads[0]]
         widths = [models[0].head_widths[head] for head in self.heads]
         self._outputs = examples[0].heads.size(1) * max(widths)
-        self._missing = [self._missing_outputs(widths, field) for field in self.fields]
+        if not lazy:
+            self.prepare()
 
-    def _missing_outputs(self, widths: list[int], field: Field) -> Tensor | None:
-        """Return a mask of the outputs that the head of each row does not have; None if all widths are equal."""
-        if len(set(widths)) == 1 or field.head is None:
-            return None
-        each = self.targets.new_tensor(widths * len(self.models))[field.head.dst.slot]
-        return torch.arange(max(widths), device=each.device) >= each.unsqueeze(1)
+    @cached_property
+    def fields(self) -> list[Field]:
+        """One field for all models; on large graphs, one field per model."""
+        made = []
+        pairs = zip(self.examples, self._local_heads.split([len(part) for part in self.examples]), strict=True)
+        for _, run in groupby(pairs, lambda pair: id(pair[0].graph)):  # one set of operations per graph
+            parts = list(run)
+            large = adjacency_of(parts[0][0].graph).is_large
+            made += [self._field([part]) for part in parts] if large else [self._field(parts)]
+        return made if any(field.linked for field in made) else [join_fields(made)]
+
+    def _field(self, parts: list[tuple[Examples, Tensor]]) -> Field:
+        nodes, heads = torch.cat([part.nodes for part, _ in parts]), torch.cat([heads for _, heads in parts])
+        sizes = [len(part) for part, _ in parts]
+        return self._make(self.models[0], parts[0][0].graph, nodes, heads, len(self.heads), sizes=sizes)
+
+    @property
+    def field(self) -> Field:
+        return self.fields[0]
+
+    @cached_property
+    def _missing(self) -> list[Tensor | None]:
+        """For each field, a mask of the outputs that the head of each row does not have; None if all have the same."""
+        widths = [self.models[0].head_widths[head] for head in self.heads]
+        if len(set(widths)) == 1:
+            return [None] * len(self.fields)
+        columns = torch.arange(max(widths), device=self.targets.device)
+        wide = self.targets.new_tensor(widths * len(self.models))
+        return [None if field.head is None else columns >= wide[field.head.dst.slot, None] for field in self.fields]
+
+    def part(self, model: int) -> Objective:
+        """Return the objective of one of the models."""
+        if len(self.models) == 1:
+            return self
+        return FieldObjective([self.models[model]], [self.examples[model]], self.heads, self._make, lazy=True)
+
+    def prepare(self) -> None:
+        assert self.fields
 
     def parameters(self) -> ParamDict:
         stacked = {}
