@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
     *("errors", "lazy", "config", "registry", "signatures", "plugins"),
     *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
-    *("training", "replay", "analytic", "export", "watch", "methods"),
+    *("step_hooks", "training", "replay", "analytic", "export", "watch", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
     *("testing", "experiments", "report", "folder", "mlflow", "serve", "commands", "cli", "__main__"),
 )

@@ -24,6 +24,7 @@ from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, overrides
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
+from ergnn.step_hooks import StepHook
 from ergnn.training import OnEpoch, TaskProgress, train
 
 
@@ -46,9 +47,10 @@ def observe_together(
 ) -> None:
     """Train several learners on one task each, side by side in stacked tensors if possible.
 
-    Learners with the same backbone, head, training settings and number of tasks are trained side by side; the others,
-    and those that use mini-batches, a penalty or a step hook, one after another. Seeds, tasks, selectors and buffers
-    are separate, and each result is the same as when training alone. If anything fails, all learners are restored.
+    Learners with the same backbone, head, training settings and number of tasks are trained side by side (those whose
+    method has a step hook, with learners of the same method); the others, and those that use mini-batches, one after
+    another. Seeds, tasks, selectors and buffers are separate, and each result is the same as when training alone. If
+    anything fails, all learners are restored.
 
     Args:
         callbacks: see :mod:`ergnn.callbacks`; the hooks are called for each learner.
@@ -102,8 +104,8 @@ def _observe(
             task.id,
             _on_epoch([learners[i] for i in group], callbacks),
             own=task.train.numel(),
-            hook=lead.method.step_hook(lead, task, objectives[0]) if overrides(lead.method, "step_hook") else None,
-            penalty=lead.method.penalty if overrides(lead.method, "penalty") else None,
+            hooks=[_step_hook(learners[i], begun[i][0], objectives[0], k) for k, i in enumerate(group)],
+            penalties=[m.penalty if overrides(m, "penalty") else None for m in (learners[i].method for i in group)],
             resume=resume,
         )
         if lead.device.type == "cuda":
@@ -121,6 +123,12 @@ def _objective(
     sampling.check(models[0])
     assert isinstance(models[0], Backbone)
     return SampledObjective(models[0], examples[0], sampling, heads)
+
+
+def _step_hook(learner: LearnerView, task: Task, objective: Objective, model: int) -> StepHook | None:
+    if not overrides(learner.method, "step_hook"):
+        return None
+    return learner.method.step_hook(learner, task, objective.part(model))
 
 
 def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpoch | None:
@@ -197,7 +205,7 @@ def _groups(
         for group in groups:
             lead = learners[group[0]]
             if (
-                not (_trains_alone(lead) or _trains_alone(learner))
+                lead.training.batch_size is None
                 and can_be_stacked([m for m in (lead.model, learner.model) if m is not None])
                 and shapes[group[0]] == shapes[i]
             ):
@@ -205,12 +213,8 @@ def _groups(
                 break
         else:
             groups.append([i])
-    return groups
-
-
-def _trains_alone(learner: LearnerView) -> bool:
-    hooked = any(overrides(learner.method, name) for name in ("step_hook", "penalty"))
-    return hooked or learner.training.batch_size is not None
+    graphs = [id(examples.graph) for _, examples in begun]
+    return [sorted(group, key=lambda i: graphs.index(graphs[i])) for group in groups]  # fields are built per graph
 
 
 def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
@@ -219,6 +223,7 @@ def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) 
         learner.backbone,
         learner.backbone_options,
         learner.training,
+        type(learner.method) if overrides(learner.method, "step_hook") else None,
         learner.device,
         learner.heads.kind,
         [len(classes) for classes in learner.heads.classes],

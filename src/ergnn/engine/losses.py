@@ -73,6 +73,7 @@ class Objective(ABC):
 
     def prepare(self) -> None:
         """Build what :meth:`part` leaves until it is needed, which is impossible under a ``torch.func`` transform."""
+        return None
 
     def buffers(self) -> ParamDict:
         """Return the model's buffers, e.g. running means, which training changes in place (not copies)."""

@@ -21,7 +21,7 @@ from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
 from ergnn.replay.selectors import check_per_class
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook
 
 Choose = Literal["random", "last"]
 
