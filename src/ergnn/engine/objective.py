@@ -7,6 +7,7 @@ Training, Hessian products, influence and projected gradients all use these func
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -14,12 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
-from ergnn.engine.inference import layerwise_embed, prefers_layers
 from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
 from ergnn.engine.plain import PlainObjective
 from ergnn.engine.rows import RowObjective, is_rowwise
@@ -64,17 +63,6 @@ def _shape(model: nn.Module) -> tuple[Any, ...]:
     return type(model), model.dropout, values
 
 
-def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
-    """Compute the input of the output layer at ``nodes``, ``[n, embedding_size]``."""
-    if isinstance(model, Backbone) and model.runs_on_fields:
-        large = prefers_layers(model, graph, nodes)
-        return layerwise_embed(model, graph, nodes) if large else _embed_on_field(model, graph, nodes)
-    if not hasattr(model, "embed"):
-        raise InputError(f"{type(model).__name__} has no embed(x, adj); selectors in embedding space need one")
-    with torch.no_grad():
-        return _plain_call(model, model.embed, graph)[nodes]
-
-
 class FieldObjective(Objective):
     """Objective on exact receptive fields, for one or more models of the same architecture.
 
@@ -97,7 +85,7 @@ class FieldObjective(Objective):
         self.weights = torch.cat([part.weights for part in examples])
         self.recordable = self.has_default_loss  # other losses may synchronize with the GPU
         self.dropout_sites = 2 * len(models[0].convs) + 2
-        self._encoder = _Encoder(models[0])
+        self._encoder = Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]
         widths = [models[0].head_widths[head] for head in self.heads]
         self._outputs = examples[0].heads.size(1) * max(widths)
@@ -140,17 +128,17 @@ class FieldObjective(Objective):
             return self
         return FieldObjective([self.models[model]], [self.examples[model]], self.heads, self._make, lazy=True)
 
+    def with_models(self, models: Sequence[Backbone]) -> FieldObjective:
+        """Return the objective of other models of the same architecture, with the same examples and fields."""
+        other = copy(self)
+        other.models = list(models)
+        return other
+
     def prepare(self) -> None:
         assert self.fields
 
     def parameters(self) -> ParamDict:
-        stacked = {}
-        with torch.no_grad():
-            for prefix, layers in self._layers():
-                for name, _ in layers[0].named_parameters():
-                    parts = [_transpose(layer.get_parameter(name)) for layer in layers]
-                    stacked[prefix + name] = _stack(parts)
-        return stacked
+        return stack_parameters(self._layers())
 
     def write_back(self, params: ParamDict) -> None:
         with torch.no_grad():
@@ -245,7 +233,7 @@ class FieldObjective(Objective):
         return out.view(-1, self._outputs)
 
 
-class _Encoder:
+class Encoder:
     """The layers before the heads, on a field."""
 
     def __init__(self, model: Backbone) -> None:
@@ -261,28 +249,18 @@ class _Encoder:
         return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
 
 
-def _embed_on_field(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
-    params = {
-        f"convs.{i}.{name}": _transpose(value.detach()).unsqueeze(0)
-        for i, conv in enumerate(model.convs)
-        for name, value in conv.named_parameters()
-    }
-    field = make_field(model, graph, nodes)
-    if not model.learned_layers:
-        assert isinstance(field.features, DenseFeatures)
-        return field.features.value
-    with torch.no_grad():
-        return _Encoder(model)(params, field, DropoutStream(None))
-
-
-def _plain_call(model: nn.Module, function: Any, graph: Graph) -> Tensor:
-    model.eval()
-    dtype = next((p.dtype for p in model.parameters()), torch.float32)
-    return function(graph.dense_x().to(dtype), graph.edge_index)
-
-
 def _with_prefix(prefix: str, params: ParamDict) -> ParamDict:
     return {name[len(prefix) :]: value for name, value in params.items() if name.startswith(prefix)}
+
+
+def stack_parameters(layers: Sequence[tuple[str, Sequence[nn.Module]]]) -> ParamDict:
+    """Stack the parameters of the layers under each prefix, as copies."""
+    stacked = {}
+    with torch.no_grad():
+        for prefix, alike in layers:
+            for name, _ in alike[0].named_parameters():
+                stacked[prefix + name] = _stack([_transpose(layer.get_parameter(name)) for layer in alike])
+    return stacked
 
 
 def _transpose(value: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import embed
+from ergnn.engine.outputs import embed
 from ergnn.errors import InputError, LeakageError
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
