@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
     *("errors", "lazy", "config", "registry", "signatures", "plugins"),
-    *("metrics", "data", "walks", "nn", "engine", "curvature", "distributed"),
+    *("metrics", "data", "walks", "nn", "engine", "curvature", "influence", "distributed"),
     *("step_hooks", "training", "replay", "analytic", "export", "watch", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
     *("testing", "experiments", "report", "folder", "mlflow", "serve", "commands", "cli", "__main__"),

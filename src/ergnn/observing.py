@@ -22,6 +22,7 @@ from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, overrides
+from ergnn.methods.memory import choose_together
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook
@@ -110,9 +111,11 @@ def _observe(
         )
         if lead.device.type == "cuda":
             torch.cuda.synchronize(lead.device)
-        seconds = (time.perf_counter() - start) / len(group)
+        trained = time.perf_counter()
+        choose_together([(learners[i], *begun[i]) for i in group])
+        chosen = time.perf_counter()
         for i in group:
-            _finish(learners[i], *begun[i], seconds, callbacks)
+            _finish(learners[i], *begun[i], (trained - start) / len(group), callbacks, (chosen - trained) / len(group))
 
 
 def _objective(
@@ -174,8 +177,15 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
     return task, learner.method.examples(learner, task)
 
 
-def _finish(learner: LearnerView, task: Task, trained_on: Examples, seconds: float, callbacks: CallbackList) -> None:
-    start = time.perf_counter()
+def _finish(
+    learner: LearnerView,
+    task: Task,
+    trained_on: Examples,
+    seconds: float,
+    callbacks: CallbackList,
+    shared_seconds: float = 0.0,
+) -> None:
+    start = time.perf_counter() - shared_seconds
     info = learner.method.after_task(learner, task, trained_on)
     learner.history.append(
         {
