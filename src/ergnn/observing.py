@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ergnn.callbacks.base import Callback, CallbackList
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import Objective, can_be_stacked, make_objective
+from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
@@ -214,11 +214,7 @@ def _groups(
             continue
         for group in groups:
             lead = learners[group[0]]
-            if (
-                lead.training.batch_size is None
-                and can_be_stacked([m for m in (lead.model, learner.model) if m is not None])
-                and shapes[group[0]] == shapes[i]
-            ):
+            if lead.training.batch_size is None and shapes[i][0] is not None and shapes[group[0]] == shapes[i]:
                 group.append(i)
                 break
         else:
@@ -228,8 +224,9 @@ def _groups(
 
 
 def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
-    """Return the properties that learners must share to be trained side by side."""
+    """Return the properties that learners must share to be trained side by side; None first if that is impossible."""
     return (
+        architecture(learner.model),
         learner.backbone,
         learner.backbone_options,
         learner.training,

@@ -53,12 +53,14 @@ def make_objective(
 
 def can_be_stacked(models: Sequence[nn.Module]) -> bool:
     """Return whether all models run on fields and have the same architecture, so that they can be stacked."""
-    if not all(isinstance(model, Backbone) and model.runs_on_fields for model in models):
-        return False
-    return all(_shape(model) == _shape(models[0]) for model in models[1:])
+    shapes = [architecture(model) for model in models]
+    return None not in shapes and all(shape == shapes[0] for shape in shapes)
 
 
-def _shape(model: nn.Module) -> tuple[Any, ...]:
+def architecture(model: nn.Module | None) -> tuple[Any, ...] | None:
+    """Return what models must have in common to be stacked; None for a model that does not run on fields."""
+    if not isinstance(model, Backbone) or not model.runs_on_fields:
+        return None
     values = [(name, value.shape, value.dtype) for name, value in model.named_parameters()]
     return type(model), model.dropout, values
 
