@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ergnn.callbacks import Callback
 from ergnn.data.stream import Task, TaskStream
@@ -17,8 +16,8 @@ from ergnn.engine.inference import prefers_layers
 from ergnn.engine.objective import can_be_stacked
 from ergnn.engine.outputs import logits_together
 from ergnn.engine.plain import PlainModel
-from ergnn.errors import InputError
-from ergnn.learner import CHUNK, Learner
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.learner import CHUNK, SCORES, SPLITS, Learner
 from ergnn.methods.base import overrides
 from ergnn.metrics import AccuracyMatrix
 from ergnn.nn.backbones import Backbone
@@ -102,33 +101,43 @@ def scores_together(
     done = learners[0].num_tasks
     rows: list[list[float]] = [[] for _ in learners]
     for j in range(done):
-        outputs = _logits_together(learners, [stream[j] for stream in streams], split)
-        for row, learner, stream, logits in zip(rows, learners, streams, outputs, strict=True):
-            row.append(learner.evaluate(stream[j], split, stream.metric, logits=logits))
+        shared = _shared_scores(learners, streams, j, split)
+        for i, (row, learner, stream) in enumerate(zip(rows, learners, streams, strict=True)):
+            row.append(shared[i] if i in shared else learner.evaluate(stream[j], split, stream.metric))
     return [row + [float("nan")] * (len(stream) - done) for row, stream in zip(rows, streams, strict=True)]
 
 
-def _logits_together(learners: Sequence[Learner], tasks: Sequence[Task], split: str) -> list[Tensor | None]:
-    """Return the outputs of each learner at the nodes of a split of its task; None for learners that share nothing."""
-    outputs: list[Tensor | None] = [None] * len(learners)
+def _shared_scores(
+    learners: Sequence[Learner], streams: Sequence[TaskStream], number: int, split: str
+) -> dict[int, float]:
+    """Return the scores on task ``number`` of learners (by index) that score the same nodes as another one."""
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
+    found: dict[int, float] = {}
     groups: dict[Any, list[int]] = {}
-    for i, (learner, task) in enumerate(zip(learners, tasks, strict=True)):
+    for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
+        task = stream[number]
         graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
         here = graph is not None and graph.device == nodes.device == learner.device
         if here and _scores_by_model(learner) and nodes.numel() <= CHUNK:
-            key = id(graph), id(nodes), learner.backbone, learner.heads.kind, tuple(learner.heads.classes)
+            key = id(graph), id(task), learner.backbone, learner.heads.kind, tuple(learner.heads.classes)
             groups.setdefault(key, []).append(i)
     for group in groups.values():
-        lead, task = learners[group[0]], tasks[group[0]]
+        lead, stream = learners[group[0]], streams[group[0]]
+        task = stream[number]
         graph, nodes = task.graph if task.own_graph else lead.graph, getattr(task, split)
         models = [model for i in group if (model := _model_of(learners[i], task)) is not None]
         if graph is None or len(group) == 1 or not can_be_stacked(models) or prefers_layers(models[0], graph, nodes):
             continue
         heads = lead.heads.heads_of(task.id, nodes.numel(), nodes.device)
+        columns, classes = lead.heads.columns(task.id if lead.heads.kind != "growing" else None, nodes.device)
         stacked = [model for model in models if isinstance(model, Backbone)]
-        for i, logits in zip(group, logits_together(stacked, graph, nodes, heads), strict=True):
-            outputs[i] = logits
-    return outputs
+        logits = logits_together(stacked, graph, nodes, heads)
+        best = torch.stack([torch.softmax(own[:, columns], dim=1).argmax(1) for own in logits])
+        truth = task.graph.y[nodes].cpu()
+        for i, predicted in zip(group, classes[best].cpu(), strict=True):
+            found[i] = SCORES[stream.metric](predicted, truth)
+    return found
 
 
 def _scores_by_model(learner: Learner) -> bool:

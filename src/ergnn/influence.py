@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from ergnn.curvature import Solution, flatten, gauss_newton_product, gradient, unflatten
+from ergnn.curvature import Solution, flatten, gauss_newton_product, unflatten
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.errors import CurvatureError
 
@@ -37,8 +37,11 @@ class StackedCurvature:
     def influence(self, target: Objective) -> list[tuple[Tensor, Solution]]:
         """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of each model, with ``g_T = Σ_{t∈T} ∇ℓ_t``."""
         params = self.objective.parameters()
-        ones = torch.ones_like(target.weights)
-        goal = self._rows(unflatten(gradient(target, params, ones), params))
+        leaves = {name: value.requires_grad_() for name, value in target.parameters().items()}
+        with torch.enable_grad():
+            total = target.losses(leaves).sum()
+        grads = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+        goal = self._rows(dict(zip(leaves, grads, strict=True)))
         solutions = self._solve(params, goal)
         direction = self._params(torch.stack([solution.x for solution in solutions]), params)
         along = -jvp(self.objective.losses, (params,), (direction,))[1]

@@ -156,13 +156,7 @@ class Learner:
         return self.classes(task)[self.predict_proba(nodes, task, graph).argmax(1)]
 
     def evaluate(
-        self,
-        task: Task,
-        split: str = "test",
-        metric: str = "accuracy",
-        task_known: bool | None = None,
-        *,
-        logits: Tensor | None = None,
+        self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
     ) -> float:
         """Return the score on a learned task, in the graph of the latest task (or its own, see :class:`Task`).
 
@@ -171,7 +165,6 @@ class Learner:
             split: ``train``, ``val`` or ``test``.
             metric: ``accuracy`` or ``micro-f1``.
             task_known: whether only the classes of the task compete; by default True unless the head is ``growing``.
-            logits: the outputs ``[n, outputs]`` of the model at the nodes of the split, if they are already known.
         """
         if task.id >= self.num_tasks:
             raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
@@ -181,12 +174,7 @@ class Learner:
             raise UnknownNameError("metric", metric, SCORES)
         nodes = getattr(task, split).to(self.device)
         known = self.heads.kind != "growing" if task_known is None else task_known
-        number = task.id if known else None
-        if logits is None:
-            predicted = self.predict(nodes, number, task.graph if task.own_graph else None)
-        else:
-            columns, classes = self._columns(number)
-            predicted = classes[torch.softmax(logits[:, columns], dim=1).argmax(1)]
+        predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)
         return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:

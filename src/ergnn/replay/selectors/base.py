@@ -160,9 +160,7 @@ def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
     """Raise an error before training if a class has fewer than e nodes; ``hint`` suggests a solution."""
     if per_class < 1:
         raise InputError(f"per_class (e) is {per_class}; it must be 1 or more")
-    labels = task.graph.y[task.train]
-    for c in task.classes:
-        count = int((labels == c).sum())
+    for c, count in task.train_counts.items():
         if count < per_class:
             raise InputError(
                 f"{task.name}: class {c} has {count} training node(s), fewer than per_class (e) = {per_class}{hint}"
