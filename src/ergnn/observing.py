@@ -26,7 +26,7 @@ from ergnn.methods.memory import choose_together
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook
-from ergnn.training import OnEpoch, TaskProgress, train
+from ergnn.training import OnEpoch, TaskProgress, train_in_phases
 
 
 class TrainableLearner(LearnerView, Protocol):
@@ -90,6 +90,7 @@ def _observe(
     for i, learner in enumerate(learners):
         if not learner.method.trains:
             _finish(learner, *begun[i], 0.0, callbacks)
+    started = []
     for group in _groups(learners, begun, rounds):
         start = time.perf_counter()
         lead, (task, examples) = learners[group[0]], begun[group[0]]
@@ -98,7 +99,7 @@ def _observe(
             _objective([models[i] for i in group], [rounds[i][k] for i in group], heads, lead.training.sampling)
             for k in range(len(rounds[group[0]]))
         ]
-        train(
+        phases = train_in_phases(
             objectives,
             lead.training,
             [learners[i].seed for i in group],
@@ -108,9 +109,18 @@ def _observe(
             hooks=[_step_hook(learners[i], begun[i][0], objectives[0], k) for k, i in enumerate(group)],
             penalties=[m.penalty if overrides(m, "penalty") else None for m in (learners[i].method for i in group)],
             resume=resume,
+            stream=len(started),
         )
-        if lead.device.type == "cuda":
-            torch.cuda.synchronize(lead.device)
+        next(phases, None)  # all of the training, unless steps are recorded on a GPU
+        started.append((group, phases, time.perf_counter() - start))
+    for _, phases, _ in started:
+        next(phases, None)  # recorded steps of all groups run at the same time
+    for group, phases, seconds in started:
+        start, device = time.perf_counter() - seconds, learners[group[0]].device
+        for _ in phases:
+            pass
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         trained = time.perf_counter()
         choose_together([(learners[i], *begun[i]) for i in group])
         chosen = time.perf_counter()
@@ -168,7 +178,8 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
         for classes in earlier:
             learner.add_head(classes)
     learner.add_head(task.classes)
-    learner.model.to(learner.device)
+    if any(value.device != learner.device for value in learner.model.state_dict().values()):
+        learner.model.to(learner.device)
     learner.num_features = task.graph.num_features
     learner.set_graph(task.graph)
     buffer = learner.method.buffer

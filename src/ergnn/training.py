@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -170,15 +171,33 @@ def train(
     seeds: list[int],
     task: int,
     on_epoch: OnEpoch | None = None,
+    **options: Any,
+) -> None:
+    """Run all of :func:`train_in_phases`."""
+    for _ in train_in_phases(objectives, training, seeds, task, on_epoch, **options):
+        pass
+
+
+def train_in_phases(
+    objectives: Objective | Sequence[Objective],
+    training: Training,
+    seeds: list[int],
+    task: int,
+    on_epoch: OnEpoch | None = None,
     *,
     own: int | None = None,
     hooks: Sequence[StepHook | None] = (),
     penalties: Sequence[Penalty | None] = (),
     resume: dict[str, Any] | None = None,
-) -> None:
+    stream: int = 0,
+) -> Iterator[None]:
     """Minimize ``Σ weight · loss`` from the models' current parameters, and write the result into the models.
 
     Models that are trained side by side share no parameters, so the gradient of the sum is correct for each.
+
+    Yields:
+        if steps are recorded on a GPU, after recording them, and after starting all epochs, which run in a stream of
+        their own. Several groups of models that cannot be stacked can thus run at the same time.
 
     Args:
         objectives: objectives of the same parameters; epochs cycle through them.
@@ -188,6 +207,7 @@ def train(
         hooks: hooks of each model around each step; by default none.
         penalties: for each model, a function that returns a term to add to its loss in each step; by default none.
         resume: ``state_dict`` of a :class:`TaskProgress` to resume from; the result is the same bit for bit.
+        stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
@@ -211,8 +231,8 @@ def train(
         and training.batch_size is None
         and training.epochs - start >= GRAPH_FROM
     ):
-        with torch.cuda.device(device):
-            graphed_epochs(rounds, params, optimizer, range(start, training.epochs), seeds, task, on_epoch)
+        epochs, side = range(start, training.epochs), _stream(device, stream)
+        yield from graphed_epochs(rounds, params, optimizer, epochs, seeds, task, on_epoch, side)
         _finish(objective, params, training)
         return
     mini = None
@@ -301,6 +321,12 @@ def _finish(objective: Objective, params: ParamDict, training: Training) -> None
     objective.write_back(params)
 
 
+@cache
+def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
+    """Return a GPU stream; each has a workspace for matrix products, so that they are used again."""
+    return torch.cuda.Stream(device)
+
+
 def graphed_epochs(
     rounds: Sequence[Objective],
     params: ParamDict,
@@ -309,8 +335,9 @@ def graphed_epochs(
     seeds: list[int],
     task: int,
     on_epoch: OnEpoch | None,
-) -> None:
-    """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed.
+    side: torch.cuda.Stream,
+) -> Iterator[None]:
+    """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed, in the stream ``side``.
 
     The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording requires a few
     warm-up steps; parameters and the optimizer's state are restored afterwards.
@@ -333,18 +360,18 @@ def graphed_epochs(
         value: {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
         for value, state in optimizer.state.items()
     }
-    warm_up = torch.cuda.Stream()
-    warm_up.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(warm_up):
+    main = torch.cuda.current_stream(device)
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
         for objective in rounds:
             for _ in range(2):
                 step(objective)
-    torch.cuda.current_stream().wait_stream(warm_up)
+    main.wait_stream(side)
     graphs = []
     for objective in rounds:
         graph = torch.cuda.CUDAGraph()
         optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side):
             step(objective)
         graphs.append(graph)
     with torch.no_grad():
@@ -353,8 +380,15 @@ def graphed_epochs(
             for part, now in optimizer.state[value].items():
                 if isinstance(now, Tensor):
                     now.copy_(before[value][part]) if value in before else now.zero_()
-    for epoch in epochs:
-        key.copy_(keys[epoch])
-        graphs[epoch % len(graphs)].replay()
-        if on_epoch is not None:
-            on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
+    try:
+        yield
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            for epoch in epochs:
+                key.copy_(keys[epoch])
+                graphs[epoch % len(graphs)].replay()
+                if on_epoch is not None:
+                    on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
+        yield
+    finally:  # also if another group fails: memory in use by the stream must not be reused
+        main.wait_stream(side)

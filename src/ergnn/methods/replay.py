@@ -109,8 +109,7 @@ class Replay(MemoryMethod):
                 f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
                 f"{learner.heads.kind!r}: choose auto or none"
             )
-        remembered = self._remembered(task)
-        if not grows or not remembered:
+        if not grows or not (remembered := self._remembered(task)):
             return "none"
         if self.class_balance != "auto":
             return self.class_balance
