@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -90,7 +90,7 @@ def _observe(
     for i, learner in enumerate(learners):
         if not learner.method.trains:
             _finish(learner, *begun[i], 0.0, callbacks)
-    started = []
+    started: list[tuple[list[int], Iterator[None], float]] = []
     for group in _groups(learners, begun, rounds):
         start = time.perf_counter()
         lead, (task, examples) = learners[group[0]], begun[group[0]]
@@ -120,7 +120,7 @@ def _observe(
         for _ in phases:
             pass
         if device.type == "cuda":
-            torch.cuda.synchronize(device)
+            torch.cuda.current_stream(device).synchronize()
         trained = time.perf_counter()
         choose_together([(learners[i], *begun[i]) for i in group])
         chosen = time.perf_counter()

@@ -146,7 +146,7 @@ def make_block(
         rows = Rows(torch.zeros_like(read), 1)
     else:
         keys, local = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
-        read, rows = keys % n, Rows(keys // n, slots)
+        read, rows = keys % n, Rows(keys // n, slots, models)
     root, col = local[: nodes.numel()], local[nodes.numel() :]
     position = [places(index, slots // models, models) for index in (rows.slot, slot[row])]
     return Block(rows, root, row, col, weight, models, *position), read
