@@ -119,7 +119,7 @@ def _shared_scores(
         task = stream[number]
         graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
         here = graph is not None and graph.device == nodes.device == learner.device
-        if here and _scores_by_model(learner) and nodes.numel() <= CHUNK:
+        if here and _scores_by_model(learner) and 0 < nodes.numel() <= CHUNK:
             key = id(graph), id(task), learner.backbone, learner.heads.kind, tuple(learner.heads.classes)
             groups.setdefault(key, []).append(i)
     for group in groups.values():
