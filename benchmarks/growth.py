@@ -55,13 +55,13 @@ def make_update(number: int, size: int, distant: float = 0.1) -> Any:
 
 def measure_phases() -> dict[str, float]:
     """Add the processor time that the phases of an update take from now on; a phase contains no other one."""
-    from ergnn.folder import analytic_learner, network_learner, row_cache
+    from ergnn.folder import analytic_learner, network_learner, plan, row_cache
 
     parts: dict[str, list[tuple[Any, str]]] = {
         "read graph": [(analytic_learner, "read_subgraph"), (network_learner, "read_subgraph"), (row_cache, "reached")],
         "propagate": [(analytic_learner.Features, "rows"), (analytic_learner.Features, "scores")],
-        "cached rows": [(row_cache.RowCache, "load"), (row_cache.RowCache, "write")],
-        "solve": [(analytic_learner, "fit_ridge")],
+        "cached rows": [(row_cache.RowCache, name) for name in ("stored", "load", "load_grams", "write")],
+        "solve": [(plan, "fit_ridge"), (plan, "fit_sums")],
         "train": [(network_learner.Learner, "observe")],
     }
     seconds = dict.fromkeys(parts, 0.0)

@@ -466,6 +466,20 @@ class GivesItsOwnList(Counts):
         self.count = len(self.counts)
 
 
+class GuessesTheTaskOfAll(Finetune):
+    """Predicts all nodes of a call with the head of the one task that scores highest on average."""
+
+    supported_heads = ("growing",)
+
+    def logits(self, learner: Learner, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
+        logits = super().logits(learner, graph, nodes, task)
+        columns = [learner.heads.columns(i, nodes.device)[0] for i in range(learner.num_tasks)]
+        best = max(columns, key=lambda places: float(logits[:, places].max(1).values.mean()))
+        kept = torch.full_like(logits, -1e9)
+        kept[:, best] = logits[:, best]
+        return kept
+
+
 class SavesAnObject(Finetune):
     def state_dict(self) -> dict[str, Any]:
         return {"object": Path("object")}
@@ -502,6 +516,7 @@ class NoMethod:
         (SharesMemory, "gives the same bits for the same seed", "A second run with the same seed"),
         (Counts, "its state_dict is a snapshot", "A resumed run gave a different result"),
         (GivesItsOwnList, "its state_dict is a snapshot", "changed during later learning"),
+        (GuessesTheTaskOfAll, "predicts each node on its own", "predicted alone has other probabilities"),
         (SavesAnObject, "its state_dict is a snapshot", "It raised UnpicklingError"),
         (Noisy, "does not touch global random generators", "global random generator changed"),
         (SaysTensors, "learns three tasks with every kind of head", "It raised TypeError"),

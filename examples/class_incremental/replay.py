@@ -4,8 +4,9 @@
 
 Every seed draws a split and a class order, as in ``ergnn reproduce class-incremental``. The default of ``replay`` is
 chosen by accuracy on validation nodes of the tuning seeds, with the task unknown. Accuracy on test nodes is measured on
-the other seeds: with the task unknown, and averaged over the tasks with the task known. Runs that the file has are not
-repeated. Finally all lines of the file are printed as Markdown, in percent, mean ± standard deviation over the seeds.
+the other seeds: with the task unknown, and averaged over the tasks with the task known. ``--first-tasks N`` ends after
+N tasks. Runs that the file has are not repeated. Finally all lines of the file are printed as Markdown, in percent,
+mean ± standard deviation over the seeds.
 """
 
 from __future__ import annotations
@@ -35,15 +36,25 @@ GROWING = {
 PER_TASK = "head per task"
 
 
-def stream_of(dataset: str, seed: int) -> ergnn.TaskStream:
+def stream_of(dataset: str, seed: int, num_tasks: int | None, device: str) -> list[ergnn.Task]:
     settings = {"class_order": "shuffled", "leftover": "last", **CLASS_INCREMENTAL.by_dataset[dataset]}
-    return ergnn.make_stream(dataset, split_seed=seed, order_seed=seed, **settings).stream
+    stream = ergnn.make_stream(dataset, split_seed=seed, order_seed=seed, **settings).stream
+    return list(stream.to(device))[:num_tasks]
 
 
-def measure(dataset: str, e: int, row: str, tuning: list[int], seeds: list[int], epochs: int, device: str) -> Any:
+def measure(
+    dataset: str,
+    e: int,
+    row: str,
+    tuning: list[int],
+    seeds: list[int],
+    epochs: int,
+    device: str,
+    num_tasks: int | None,
+) -> Any:
     """Scores of one setting: validation nodes of the tuning seeds, test nodes of the others."""
     options = {"head": "per-task"} if row == PER_TASK else {"head": "growing", **GROWING[row]}
-    streams = [stream_of(dataset, seed).to(device) for seed in (*tuning, *seeds)]
+    streams = [stream_of(dataset, seed, num_tasks, device) for seed in (*tuning, *seeds)]
     learners = [
         ergnn.Learner("gcn", "replay", seed=seed, per_class=e, scarce="keep", epochs=epochs, device=device, **options)
         for seed in (*tuning, *seeds)
@@ -99,6 +110,7 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, nargs="+", default=(1, 5, 20), metavar="E")
     parser.add_argument("--rows", nargs="+", choices=(*GROWING, PER_TASK), default=(*GROWING, PER_TASK), metavar="ROW")
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--first-tasks", type=int, metavar="N", help="end after N tasks (default: after all)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default: 1)")
     parser.add_argument("--out", type=Path, required=True)
@@ -106,7 +118,7 @@ def main() -> None:
     lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(line["dataset"], line["e"], line["row"]) for line in lines}
     cells = [(d, e, row) for d in args.datasets for e in args.per_class for row in args.rows if (d, e, row) not in done]
-    common = (list(range(*args.tuning_seeds)), list(range(*args.seeds)), args.epochs, args.device)
+    common = (list(range(*args.tuning_seeds)), list(range(*args.seeds)), args.epochs, args.device, args.first_tasks)
     spawn = multiprocessing.get_context("spawn")
     with (
         ProcessPoolExecutor(args.jobs, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool,

@@ -34,6 +34,29 @@ one moves weights that the current task does not use to zero, which alone makes 
 interpretation of ER-GNN closest to its published baselines; every backbone uses the L2 factor of its paper.
 """
 
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "task": {"head": "per-task"},
+    "class": {"head": "growing", "class_order": "seeded", "leftover": "last"},
+    "domain": {"head": "growing"},
+    "time": {"head": "growing", "edges": "seen"},
+    "blurred": {"head": "growing", "class_order": "seeded", "leftover": "last", "scarce": "keep"},
+}
+"""Settings of a run for each scenario; they override the protocol, and explicit settings override them.
+
+``task``: the task of a node is known at test time. In all others it is unknown, and all classes so far compete.
+``class``: every task has new classes. ``domain``, ``time``: tasks are graphs of several domains, or periods; classes
+may come again. ``blurred``: class shares drift from task to task, without borders between classes; a class may have
+fewer training nodes in a task than a buffer stores (``scarce``, if it is an option of the method).
+"""
+
+
+def reveals_labels(edges: str | None, scenario: str | None = None) -> bool:
+    """Return whether the edges tell classes apart: tasks split by class, and no edges between tasks."""
+    return edges == "own" and scenario not in ("domain", "time")
+
+
+STREAM_DEFAULTS: dict[str, str] = {"split": "auto", "class_order": "natural", "leftover": "context"}
+"""Settings of the stream of a run without a scenario."""
 
 TASK_UNKNOWN: dict[str, Any] = {"method": "analytic", "head": "growing"}
 """Defaults of folders and the estimator, where the task of a node is unknown."""

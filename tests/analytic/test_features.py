@@ -128,6 +128,8 @@ def test_the_registry_names_maps_and_rejects_wrong_options() -> None:
     assert {"ppr", "hops", "auto"} <= set(FEATURE_MAPS.names())
     assert [each.name for each in FEATURE_MAPS.create("auto").candidates()] == ["ppr", "hops"]
     assert [each.name for each in FEATURE_MAPS.create("auto", maps="hops").candidates()] == ["hops"]
+    few, many = (FEATURE_MAPS.create("auto", max_edges=99).candidates(edges) for edges in (99, 100))
+    assert [[each.name for each in found] for found in (few, many)] == [["ppr", "hops"], ["hops"]]
     auto = FEATURE_MAPS.create("auto")
     x = torch.eye(3)
     graph = Graph(x, torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 1]))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analytic.dense import dense_ridge, one_hot, weights_of
 from ergnn.analytic import fit_ridge, ridge
-from ergnn.analytic.ridge import LAMBDAS, Moments, best_temperature, class_weights, descend
+from ergnn.analytic.ridge import LAMBDAS, Moments, best_temperature, class_weights, descend, fit_sums, loo_rows
 from ergnn.errors import InputError
 
 
@@ -65,7 +65,11 @@ def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
     moments = Moments()
     moments.update(ids, rows, labels, counts)
     primal, dual = ridge._Primal(rows, y, w, ids, moments), ridge._Dual(rows, y, w, ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ridge, "GRID_WIDTH", 0)
+        factored = ridge._Primal(rows, y, w, ids, moments)  # by Cholesky factorizations, as on a GPU
     for lam in LAMBDAS[2:]:
+        torch.testing.assert_close(primal.left_out(lam), factored.left_out(lam), rtol=0, atol=1e-6)
         torch.testing.assert_close(primal.weight(lam), dual.weight(lam), rtol=0, atol=1e-8)
         torch.testing.assert_close(primal.left_out(lam), dual.left_out(lam), rtol=0, atol=1e-6)
 
@@ -174,3 +178,16 @@ def test_leave_one_out_uses_a_subset_of_many_rows_and_all_are_fitted(monkeypatch
     torch.testing.assert_close(some.weight, whole.weight, rtol=0, atol=1e-12)
     chosen = torch.linspace(0, 199, 20, dtype=torch.float64).long()
     torch.testing.assert_close(some.loo, whole.loo[chosen], rtol=0, atol=1e-10)
+
+
+def test_sums_give_the_head_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "LOO_ROWS", 20)
+    rows, labels, _ = data(70, 8, 3, 5)
+    per_class = [rows[labels == c] for c in labels.unique()]
+    gram = sum((part.T @ part / len(part) ** 0.5 for part in per_class), torch.zeros(8, 8).double())
+    sums = torch.stack([part.sum(0) for part in per_class])
+    found, expected = fit_sums(rows[loo_rows(70)], labels, gram, sums), fit_ridge(rows, labels)
+    assert (found.lam, found.classes.tolist()) == (expected.lam, expected.classes.tolist())
+    for name in ("weight", "loo"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=1e-9)
+    assert found.temperature == pytest.approx(expected.temperature, rel=1e-9)

@@ -50,6 +50,28 @@ def test_a_graph_is_the_tables(sparse: bool, undirected: bool) -> None:
     assert set(found) == wanted
 
 
+@pytest.mark.parametrize("undirected", [False, True])
+def test_weights_become_those_of_the_graph(undirected: bool) -> None:
+    nodes, edges = tables()
+    weights = np.random.default_rng(1).random(len(edges)).astype(np.float32)
+    graph, ids, _ = to_graph(nodes, EdgeTable(edges.source, edges.target, weights), undirected=undirected)
+    wanted: dict[tuple[str, str], float] = {}  # of duplicates, the largest weight
+    for a, b, w in zip(edges.source, edges.target, weights.tolist(), strict=True):
+        for pair in [(a, b), (b, a)] if undirected else [(a, b)]:
+            wanted[pair] = max(wanted.get(pair, 0), w)
+    assert graph.edge_weight is not None
+    found = zip(graph.edge_index.T.tolist(), graph.edge_weight.tolist(), strict=True)
+    assert {(ids[u], ids[v]): w for (u, v), w in found} == {(a, b): w for (a, b), w in wanted.items() if a != b}
+    again = to_graph(*from_graph(graph), undirected=False).graph
+    assert torch.equal(again.edge_index, graph.edge_index)
+    assert again.edge_weight is not None
+    assert torch.equal(again.edge_weight, graph.edge_weight)
+    with pytest.raises(InputError, match=r"an edge has weight -1; weights must be finite, 0 or more"):
+        to_graph(nodes, EdgeTable(edges.source, edges.target, -np.ones(len(edges))))
+    with pytest.raises(InputError, match=r"weight has shape \[3\]; \[180\] is required"):
+        EdgeTable(edges.source, edges.target, np.ones(3))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_graph_becomes_tables_and_again_a_graph(sparse: bool) -> None:
     graph = random_graph(sparse=sparse, unlabeled=3)

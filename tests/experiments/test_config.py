@@ -11,9 +11,13 @@ import pytest
 from ergnn.config import PROTOCOLS, LearnerConfig
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.experiments.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, check_settings, read_config
+from ergnn.experiments.keys import member_config, member_key
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
 from ergnn.registry import REQUIRED
+
+KEY_WITHOUT_SCENARIO = "7f4da2916943a63369ac41b8aa12d36e92ab0b81e17964cbfcc00bdda18d0adb"
+"""The key of the first run of ``RunConfig()`` in stores that were written before there were scenarios."""
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
@@ -68,10 +72,10 @@ def test_a_learner_configuration_can_be_passed_as_an_object() -> None:
 
 def test_every_option_of_a_method_is_a_setting() -> None:
     for method in METHODS:
+        run = RunConfig(method=method, head=METHODS.get(method).supported_heads[-1])
         for option in METHODS.options(method):
             if option.default is not REQUIRED:
-                config = RunConfig(method=method, **{option.name: option.default}).resolved()
-                assert config == RunConfig(method=method).resolved()
+                assert run.with_settings(**{option.name: option.default}).resolved() == run.resolved()
     with pytest.raises(InputError, match="method 'finetune' has no option 'per_class'; its options: none"):
         RunConfig(method="finetune", per_class=7).resolved()
     with pytest.raises(InputError, match=r"method 'ewc' has no option 'per_class'; its options: .*lam"):
@@ -80,7 +84,9 @@ def test_every_option_of_a_method_is_a_setting() -> None:
 
 def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
     config = RunConfig().resolved().flat()
-    assert {name for name, value in config.items() if value is None} <= {"classes_per_task", "batch_size", "fanout"}
+    assert {name for name, value in config.items() if value is None} <= {
+        *("scenario", "classes_per_task", "batch_size", "fanout")
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
         ({"selector": "nope"}, "unknown selector 'nope'"),
         ({"head": "nope"}, "unknown head 'nope'; choose one of: growing, per-task, shared"),
         ({"edges": "nope"}, "unknown edges 'nope'; choose one of: all, own, seen"),
-        ({"split": "nope"}, "unknown split 'nope'; choose one of: auto, public, seeded"),
+        ({"split": "nope"}, "unknown split 'nope'; choose one of: 0.6.0.2.0.2, 20.30.rest, auto, public, seeded"),
         ({"denominator": "nope"}, "unknown denominator 'nope'; choose one of: M, M-1"),
     ],
 )
@@ -146,3 +152,35 @@ def test_integers_are_accepted_as_floats_but_not_vice_versa() -> None:
 def test_an_unknown_key_is_named_with_its_source_and_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"run.toml: unknown key 'per-clas'; choose among: .*per_class, "):
         check_settings({"per-clas": 1}, "run.toml")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_scenario_overrides_the_protocol_and_explicit_settings_override_both(protocol: str) -> None:
+    def settings(**given: Any) -> tuple[str, str, str, str]:
+        config = RunConfig(protocol=protocol, **given).resolved()
+        assert config.resolved() == config
+        order, leftover = config.class_order, config.leftover
+        assert order is not None
+        assert leftover is not None
+        return config.learner.head, order, leftover, config.edges or ""
+
+    edges = PROTOCOLS[protocol]["edges"]
+    assert settings(scenario="task") == ("per-task", "natural", "context", edges)
+    assert settings(scenario="class") == ("growing", "seeded", "last", edges)
+    assert settings(scenario="class", orders=3) == ("growing", "shuffled", "last", edges)
+    given = {"head": "shared", "class_order": "natural", "leftover": "drop", "edges": "seen"}
+    assert settings(scenario="class", **given) == ("shared", "natural", "drop", "seen")
+    assert RunConfig(protocol=protocol).with_settings(scenario="class").resolved().learner.head == "growing"
+
+
+def test_a_scenario_is_a_setting_of_the_run_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('scenario = "class"\n')
+    assert RunConfig(**read_config(tmp_path / "run.toml")) == RunConfig(scenario="class")
+    with pytest.raises(UnknownNameError, match="scenario 'nope'; choose one of: blurred, class, domain, task, time"):
+        RunConfig(scenario="nope").check()
+
+
+def test_runs_without_a_scenario_keep_their_keys() -> None:
+    assert "scenario" not in member_config(RunConfig().resolved())
+    assert member_key(RunConfig().resolved(), 0, 0) == KEY_WITHOUT_SCENARIO
+    assert member_key(RunConfig(scenario="task").resolved(), 0, 0) != KEY_WITHOUT_SCENARIO

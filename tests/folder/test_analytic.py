@@ -18,6 +18,7 @@ from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FolderError, writing
 from ergnn.folder.graph import LocalGraph, read_subgraph
+from ergnn.folder.row_cache import RowCache
 from ergnn.learner import Learner
 from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
 
@@ -105,8 +106,16 @@ def observe(folder: LearnerFolder, whole: Whole, rng: np.random.Generator, count
     whole.label |= dict(zip(wrong, given, strict=True))
 
 
+OPTIONS: list[dict[str, object]] = [
+    {},
+    {"feature_map": "hops"},
+    {"feature_map": "ppr", "sketch": 5, "lam": 0.1},
+    {"map_options": {"max_edges": 30}},  # which the graph exceeds after a few updates
+]
+
+
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("options", [{}, {"feature_map": "hops"}, {"feature_map": "ppr", "sketch": 5, "lam": 0.1}])
+@pytest.mark.parametrize("options", OPTIONS)
 def test_predictions_after_each_change_equal_learning_at_once(
     directed: bool, options: dict[str, object], tmp_path: Path
 ) -> None:
@@ -137,24 +146,80 @@ def test_predictions_after_each_change_equal_learning_at_once(
     assert len(folder.evaluate(task_known=True)) == len(folder.evaluate())
 
 
+def chain(
+    folder: LearnerFolder, whole: Whole, rng: np.random.Generator, first: int, size: int, *far: str
+) -> dict[str, Any]:
+    """Observe a chain of labeled nodes that goes on, with edges to other nodes if they are named."""
+    ids = [f"v{first + i}" for i in range(size)]
+    labels: list[str | None] = [str(rng.choice(CLASSES)) for _ in ids]
+    pairs = [(f"v{i}", f"v{i - 1}") for i in range(max(first, 1), first + size) if i > first or f"v{i - 1}" in whole.x]
+    pairs += [(ids[-1], name) for name in far]
+    x = x_of(size, first)
+    whole.x |= dict(zip(ids, x, strict=True))
+    whole.label |= dict(zip(ids, map(str, labels), strict=True))
+    whole.split |= dict.fromkeys(ids, "train")
+    whole.link(pairs)
+    return folder.observe(nodes_of(ids, labels, x, split=np.array(["train"] * size, object)), edges_of(*pairs))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_that_are_updated_give_what_learning_at_once_gives(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("folder.row_cache", "analytic.ridge"):
+        monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 10)
+    known, load = [], RowCache.load_grams
+    monkeypatch.setattr(RowCache, "load_grams", lambda *given: known.append(load(*given)) or known[-1])
+    options = {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3, "keep": 2}
+    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
+    whole, rng, count = Whole(), np.random.default_rng(seed), 60
+    chain(folder, whole, rng, 0, count)
+    for change in rng.permutation(["grow", "grow", "relabel", "edge", "edge", "forget", "rollback", "new class"]):
+        others = [str(name) for name in rng.choice(list(whole.x), 3, replace=False)]
+        known.clear()
+        if change == "grow":
+            chain(folder, whole, rng, count, 4, others[0])
+            count += 4
+        elif change == "edge":
+            folder.observe(edges=edges_of((others[0], others[1])))
+            whole.link([(others[0], others[1])])
+        elif change == "forget":
+            folder.forget(others)
+            whole.remove(others)
+        elif change == "rollback":  # from a version that is not the newest
+            folder.observe(edges=edges_of((others[0], others[1])))
+            folder.rollback()
+        else:
+            label = "violet" if change == "new class" else "red"
+            folder.observe(nodes_of(others, [label] * 3))
+            whole.label |= dict.fromkeys(others, label)
+        check(folder, whole)
+        assert len(known) == 1
+        assert tables(folder)["gram"]
+        if change in ("forget", "relabel", "new class"):
+            assert known[0] is None
+        chain(folder, whole, rng, count, 3)
+        count += 3
+        check(folder, whole)
+    chain(folder, whole, rng, count, 3)
+    check(folder, whole)
+    assert known[-1] is not None
+    assert not folder.check()
+    with writing(folder.root) as connection:
+        connection.execute("UPDATE gram SET data = zeroblob(length(data))")
+    with pytest.raises(FolderError, match="row of the table gram does not match its checksum"):
+        folder.observe(edges=edges_of(("v60", "v62")))
+
+
 def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -> None:
     options = {"feature_map": "hops", "map_options": {"num_hops": 2}, "keep": 20}
     folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
     whole, rng, count = Whole(), np.random.default_rng(4), 0
 
     def grow(size: int, *far: str) -> dict[str, Any]:
-        """A chain that goes on, with edges to other nodes if they are named."""
         nonlocal count
-        ids = [f"v{count + i}" for i in range(size)]
-        labels: list[str | None] = [str(rng.choice(CLASSES)) for _ in ids]
-        pairs = [(f"v{i}", f"v{i - 1}") for i in range(max(count, 1), count + size)]
-        pairs += [(ids[-1], name) for name in far]
-        x, count = x_of(size, count), count + size
-        whole.x |= dict(zip(ids, x, strict=True))
-        whole.label |= dict(zip(ids, map(str, labels), strict=True))
-        whole.split |= dict.fromkeys(ids, "train")
-        whole.link(pairs)
-        return folder.observe(nodes_of(ids, labels, x, split=np.array(["train"] * size, object)), edges_of(*pairs))
+        count += size
+        return chain(folder, whole, rng, count - size, size, *far)
 
     assert grow(60)["touched"] == 60
     assert not tables(folder)["phi"]
@@ -226,7 +291,7 @@ def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     before = probabilities(folder, list(whole.x))
     pairs = [("v0", "v7"), ("v3", "v9")]
     with monkeypatch.context() as patch:
-        patch.setattr("ergnn.folder.analytic_learner.fit_ridge", interrupt)
+        patch.setattr("ergnn.folder.plan.fit_ridge", interrupt)
         with pytest.raises(KeyboardInterrupt):
             folder.observe(edges=edges_of(*pairs))
     np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)

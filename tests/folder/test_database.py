@@ -85,7 +85,7 @@ class TestGraph:
 def test_the_file_says_what_it_is(folder: LearnerFolder) -> None:
     connection = sqlite3.connect(folder.root / FILE)
     found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")}
-    assert found == {"application_id": APPLICATION_ID, "user_version": 2}
+    assert found == {"application_id": APPLICATION_ID, "user_version": 3}
     assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
@@ -163,7 +163,7 @@ def test_migrations_run_once_and_all_or_nothing(tmp_path: Path, monkeypatch: pyt
     assert LearnerFolder(root).check() == []
     assert len(probabilities(folder)) == len(IDS)
     monkeypatch.setattr(database, "migrations", lambda: first)
-    with pytest.raises(FolderError, match=r"has schema 3; .* up to 2.*newer ergnn"):
+    with pytest.raises(FolderError, match=r"has schema 4; .* up to 3.*newer ergnn"):
         LearnerFolder(root)
 
 

@@ -10,9 +10,11 @@ import torch
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.graph import read_subgraph
 from ergnn.learner import Learner
+from ergnn.methods import METHODS
 from folder.growing import QUICK, make_updates, quick
 
 
@@ -54,7 +56,23 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s.learner.backbone)
+FITTING = (
+    *("finetune", "er-ace", "logit-adjusted", "gem", "agem", "continualgnn", "lwf", "ewc", "online-ewc", "mas", "si"),
+    "twp",
+)
+SMALL = {"backbone": "gcn", "backbone_options": {"hidden": 4}, "epochs": 4, "seed": 1, "eval_samples": 200}
+SETTINGS += [Settings.from_settings({**SMALL, "method": method}) for method in FITTING]
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS} - {*FITTING, "analytic", "replay"}))
+def test_methods_that_need_more_than_a_folder_stores_are_refused(tmp_path: Path, method: str) -> None:
+    settings = Settings.from_settings({"method": method})
+    with pytest.raises(InputError, match=f"method '{method}' does not (work in a folder: it|support head 'growing')"):
+        LearnerFolder.create(tmp_path / "learner", settings)
+    assert not (tmp_path / "learner").exists()
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s.learner.method} {s.learner.backbone}")
 def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settings, tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "learner", settings)
     learner, whole = Learner(settings.config), None
@@ -70,7 +88,8 @@ def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settin
         stored = snapshot.learner.learner.state_dict()
         for name, value in learner.state_dict()["model"].items():
             assert torch.equal(stored["model"][name], value), name
-        assert torch.equal(snapshot.learner.buffer.nodes, learner.method.buffer.nodes)
+        if learner.method.buffer is not None:
+            assert torch.equal(snapshot.learner.buffer.nodes, learner.method.buffer.nodes)
         everybody = torch.arange(graph.num_nodes)
         expected = learner.predict_proba(everybody, graph=graph).numpy()
         columns = learner.classes().numpy()
@@ -78,7 +97,7 @@ def test_learns_the_same_bits_as_with_the_whole_graph_in_memory(settings: Settin
         for chunk in (7, 1000):
             found = np.concatenate([p for _, _, p in folder.predict(ids, chunk=chunk)])
             np.testing.assert_allclose(found[:, columns], expected, rtol=2e-5, atol=1e-7)
-    assert record["touched"] < 300  # of 450 nodes: a part, as was promised
+    assert record["touched"] < 350  # of 450 nodes: a part, as was promised
 
 
 def test_degrees_at_the_rim_are_those_of_the_whole_graph(tmp_path: Path) -> None:

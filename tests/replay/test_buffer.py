@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from ergnn.data import Graph, TaskStream
 from ergnn.errors import InputError, UnknownNameError
@@ -233,6 +234,20 @@ def test_eviction_does_not_depend_on_age():
         young.append(sum(part.task >= 100 for part in buffer.experiences))
     assert len(young) == 20
     assert abs(sum(young) / 20 - 10) < 2.5, "standard error 0.5"
+
+
+def test_every_arrival_is_equally_likely_to_stay():
+    """A chi-square test of the arrivals that 200 reservoirs of 5 keep out of 20: all have the same probability."""
+    graph = random_graph(n=4000, f=2, classes=1, p_edge=0.0)
+    kept = torch.zeros(20)
+    for start in range(0, 4000, 20):
+        buffer = ExperienceBuffer()
+        for task in range(20):
+            buffer.add(graph, task, torch.tensor([start + task]), torch.zeros(1))
+            buffer.trim(budget_nodes=5)
+        kept[[part.task for part in buffer.experiences]] += 1
+    assert kept.sum() == 1000
+    assert chisquare(kept.numpy()).pvalue > 0.01
 
 
 @pytest.mark.parametrize("replay", REPLAYS)

@@ -96,7 +96,8 @@ def test_table_matches_the_store(page: str, store: Path) -> None:
 def test_unreliable_results_are_marked(page: str, rows: list[Row]) -> None:
     leaky = [row for row in rows if row.is_leaky]
     assert [row.config["selector_options"] for row in leaky] == [{"target": "test"}]
-    assert {mark for row in rows for mark, _ in row.badges} == {"LEAKY", "QUICK", "FEW"}
+    assert {mark for row in rows for mark, _ in row.badges} == {"LEAKY", "OWN EDGES", "QUICK", "FEW"}
+    assert all((("OWN EDGES" in dict(row.badges)) == (row.runs[0].edges == "own")) for row in rows)
     assert re.search(r'ER-GAT · IM \(target=test\)<abbr class="badge leaky"', page)
     assert "IM LEAKY" in page  # in figures, beside its line
     assert "2 epochs per task instead of 200" in page

@@ -128,13 +128,11 @@ def fit_ridge(
     if not lambdas or min(lambdas) <= 0:
         raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
     counts = torch.ones_like(labels, dtype=torch.float64) if counts is None else counts.double()
-    classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
+    classes, column = torch.unique(labels, return_inverse=True)
     w = class_weights(labels, counts)
     y = torch.nn.functional.one_hot(column, classes.numel()).double()
     count = labels.numel()
-    chosen = torch.arange(count, device=labels.device)
-    if count > LOO_ROWS:
-        chosen = torch.linspace(0, count - 1, LOO_ROWS, device=labels.device, dtype=torch.float64).long()
+    chosen = loo_rows(count).to(labels.device)
     system: _System
     if rows.size(0) <= rows.size(1):
         system = _Dual(rows, y, w, chosen)
@@ -145,25 +143,64 @@ def fit_ridge(
             moments = Moments()
         moments.update(torch.arange(count, device=labels.device) if ids is None else ids, rows, labels, counts)
         system = _Primal(rows, y, w, chosen, moments)
-    informative = (size > 1)[column[chosen]]
+    return _best_solution(system, labels, w, chosen, lambdas)
+
+
+def fit_sums(
+    rows: Tensor, labels: Tensor, gram: Tensor, sums: Tensor, lambdas: Sequence[float] = LAMBDAS
+) -> RidgeSolution:
+    """Solve for the head of :func:`fit_ridge` from sums over rows, for more rows than columns.
+
+    Args:
+        rows: φ of the rows in :func:`loo_rows` only.
+        labels: of all rows, ``[n]``.
+        gram: ``Σ n_c^-½ φφᵀ`` over all rows.
+        sums: ``Σ φ`` over the rows of each class, ``[classes, width]``, classes ascending.
+        lambdas: candidates for λ.
+    """
+    moments = Moments()
+    moments.classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
+    moments.sizes, moments.sums, moments.gram = size.double(), sums, gram
+    w, chosen = class_weights(labels, torch.ones_like(labels, dtype=torch.float64)), loo_rows(labels.numel())
+    chosen = chosen.to(labels.device)
+    y = torch.nn.functional.one_hot(column[chosen], size.numel()).double()
+    system = _Primal(rows, y, w[chosen], torch.arange(chosen.numel(), device=labels.device), moments)
+    return _best_solution(system, labels, w, chosen, lambdas)
+
+
+def loo_rows(count: int) -> Tensor:
+    """Return places of the rows whose leave-one-out errors are computed: at most :data:`LOO_ROWS`, evenly spaced."""
+    if count <= LOO_ROWS:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, LOO_ROWS, dtype=torch.float64).long()
+
+
+def _best_solution(
+    system: _System, labels: Tensor, w: Tensor, chosen: Tensor, lambdas: Sequence[float]
+) -> RidgeSolution:
+    """Choose λ and then τ by the leave-one-out scores of a system."""
+    classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
+    column, w = column[chosen], w[chosen]
+    informative = (size > 1)[column]
     lam, error = float(DEFAULT_LAMBDA if len(lambdas) > 1 else lambdas[0]), None
     if bool(informative.any()):
-        share = torch.where(informative, w[chosen], 0.0)
-        share, own = share / share.sum(), y[chosen]
+        share = torch.where(informative, w, 0.0)
+        share, own = share / share.sum(), torch.nn.functional.one_hot(column, classes.numel())
 
         def loo_error(i: int) -> float:
             return float((system.left_out(lambdas[i]) - own).square_().sum(1) @ share)
 
-        places = range(len(lambdas))
-        if isinstance(system, _Primal) and rows.size(1) > GRID_WIDTH:
-            best, error = descend(loo_error, len(lambdas), min(places, key=lambda i: abs(lambdas[i] - lam)))
+        if isinstance(system, _Primal) and system.gram.size(0) > GRID_WIDTH:
+            best, error = descend(
+                loo_error, len(lambdas), min(range(len(lambdas)), key=lambda i: abs(lambdas[i] - lam))
+            )
         else:
-            errors = [loo_error(i) for i in places]
+            errors = [loo_error(i) for i in range(len(lambdas))]
             best = least(errors)
             error = errors[best]
         lam = float(lambdas[best])
     loo = system.left_out(lam)
-    temperature = best_temperature(loo[informative], column[chosen][informative], w[chosen][informative])
+    temperature = best_temperature(loo[informative], column[informative], w[informative])
     return RidgeSolution(system.weight(lam), classes, lam, temperature, loo, error)
 
 
@@ -230,7 +267,11 @@ class _Dual(_System):
 
 
 class _Primal(_System):
-    """``PᵀP + λI = LLᵀ``, for more rows than columns; ``h_i = ‖L⁻¹ p_i‖²``."""
+    """``PᵀP + λI = LLᵀ``, for more rows than columns; ``h_i = ‖L⁻¹ p_i‖²``.
+
+    Of up to :data:`GRID_WIDTH` columns, leave-one-out scores use ``PᵀP = U diag(s) Uᵀ`` instead, which serves all λ:
+    ``h = (P U)² (s + λ)⁻¹``. (On a GPU, where eigenvalues take longer than all factorizations, they do not.)
+    """
 
     def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor, moments: Moments) -> None:
         super().__init__(rows, y, w, chosen)
@@ -238,14 +279,23 @@ class _Primal(_System):
         self.gram = moments.gram * scale
         self.cross = (moments.sums * (scale * moments.sizes.rsqrt())[:, None]).T
         self._lam, self._factor = 0.0, self.gram
+        self._spectral = rows.device.type == "cpu" and rows.size(1) <= GRID_WIDTH
+        if self._spectral:
+            s, u = torch.linalg.eigh(self.gram)
+            self._s, self._v, self._ut = s.clamp_(min=0), self.p @ u, u.T @ self.cross
+            self._squared = self._v.square()
 
     def weight(self, lam: float) -> Tensor:
         return torch.cholesky_solve(self.cross, self._decomposed(lam))
 
     def left_out(self, lam: float) -> Tensor:
-        leverage = torch.linalg.solve_triangular(self._decomposed(lam), self.p.T, upper=False).square_().sum(0)
-        residual = (self.t - self.p @ self.weight(lam)) / (1 - leverage)[:, None]
-        return (self.t - residual) / self.root
+        if self._spectral:
+            inverse = (self._s + lam).reciprocal()
+            leverage, fit = self._squared @ inverse, self._v @ (inverse[:, None] * self._ut)
+        else:
+            leverage = torch.linalg.solve_triangular(self._decomposed(lam), self.p.T, upper=False).square_().sum(0)
+            fit = self.p @ self.weight(lam)
+        return (self.t - (self.t - fit) / (1 - leverage)[:, None]) / self.root
 
     def _decomposed(self, lam: float) -> Tensor:
         if lam != self._lam:

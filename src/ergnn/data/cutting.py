@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ergnn.config import EDGES
 from ergnn.data import splits
+from ergnn.data.assignment import assigned_stream, periods
 from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
-from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.named_graph import to_graph
-from ergnn.data.stream import Task, TaskStream, edge_views
+from ergnn.data.stream import TaskStream
 from ergnn.errors import InputError, UnknownNameError
 
 WAYS = ("class", "time", "domain")
@@ -81,57 +79,8 @@ def cut(
             metric=metric,
         )
     task_of_node = _periods(nodes, num_tasks, boundaries) if by == "time" else _domains(nodes, num_tasks, order)
-    return _stream(graph, task_of_node, fractions, seed, inter_task_edges, metric)
-
-
-def _stream(
-    graph: Graph,
-    task_of_node: np.ndarray,
-    fractions: tuple[float, float, float],
-    seed: int,
-    inter_task_edges: str,
-    metric: str,
-) -> TaskStream:
-    """Create a task for each number in ``task_of_node``; −1 is context."""
-    home = torch.from_numpy(task_of_node)
-    parts = [_part(graph, (home == i).nonzero().flatten(), fractions, seed, i) for i in range(int(home.max()) + 1)]
-    labeled = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    for i, (_, classes) in enumerate(parts):
-        labeled |= (home == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
-    bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
-    views = edge_views(bare, home, torch.zeros_like(labeled), len(parts), inter_task_edges)
-    tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(parts)]
-    return TaskStream(tasks, name=graph.name, metric=metric)
-
-
-def _part(
-    graph: Graph, nodes: Tensor, fractions: tuple[float, float, float], seed: int, task: int
-) -> tuple[Split, tuple[int, ...]]:
-    """Return the split of a task's nodes, and its classes: those with training nodes."""
-    public = graph.public_split
-    if public is not None:
-        mine = [ids[torch.isin(ids, nodes)] for ids in (public.train, public.val, public.test)]
-        classes = graph.y[mine[0]].unique()
-    else:
-        found, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
-        classes = found[torch.tensor([_enough(int(c), fractions) for c in counts], dtype=torch.bool)]
-    if not classes.numel():
-        raise InputError(
-            f"{graph.name}: task {task + 1} has {nodes.numel():,} nodes, "
-            f"{int((graph.y[nodes] != UNLABELED).sum()):,} with a label; no class has enough of them for training, "
-            "validation and test"
-        )
-    chosen = tuple(classes.tolist())
-    if public is not None:
-        return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in mine)), chosen
-    train, val, test = fractions
-    return splits.fractions(graph.y, train=train, val=val, test=test, seed=seed, classes=chosen, nodes=nodes), chosen
-
-
-def _enough(count: int, fractions: tuple[float, float, float]) -> bool:
-    """Whether ``count`` nodes give every part at least one (as :func:`splits.fractions` rounds)."""
-    ends = np.round(count * np.cumsum([0.0, *fractions])).astype(int)
-    return all(last > first for first, last, wanted in zip(ends, ends[1:], fractions, strict=False) if wanted > 0)
+    sizes = splits.Sizes(*map(float, fractions))
+    return assigned_stream(graph, torch.from_numpy(task_of_node), sizes, seed, inter_task_edges, metric)
 
 
 def _periods(nodes: NodeTable, num_tasks: int | None, boundaries: Sequence[float | str] | None) -> np.ndarray:
@@ -139,24 +88,8 @@ def _periods(nodes: NodeTable, num_tasks: int | None, boundaries: Sequence[float
         raise InputError("by is 'time', but the nodes have no column 'time'")
     if (num_tasks is None) == (boundaries is None):
         raise InputError("by is 'time'; give num_tasks or boundaries, and not both")
-    known = ~np.isnan(nodes.time.astype(np.float64))
-    if boundaries is not None:
-        starts = np.array([_moment(value) for value in boundaries], dtype=np.float64)
-        if not len(starts) or (np.diff(starts) <= 0).any():
-            raise InputError(f"boundaries are {list(boundaries)}; one or more that rise are needed")
-    else:
-        assert num_tasks is not None
-        times = np.sort(nodes.time[known])
-        if not 1 <= num_tasks <= len(times):
-            raise InputError(f"num_tasks is {num_tasks}; {len(times):,} nodes with a time make 1 to {len(times):,}")
-        starts = times[[len(times) * i // num_tasks for i in range(1, num_tasks)]]
-        if len(np.unique([times[0], *starts])) < num_tasks:
-            raise InputError(
-                f"num_tasks is {num_tasks}; too many nodes have the same time for tasks of as many nodes each, give "
-                "boundaries or fewer tasks"
-            )
-    task = np.searchsorted(starts, nodes.time, side="right")
-    return np.where(known, task, -1)
+    starts = None if boundaries is None else [_moment(value) for value in boundaries]
+    return periods(nodes.time, num_tasks, starts)
 
 
 def _moment(value: float | str) -> float:

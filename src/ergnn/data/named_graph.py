@@ -34,7 +34,7 @@ def to_graph(
 ) -> NamedGraph:
     """Convert tables to a graph; nodes keep their order, and sparse features stay sparse.
 
-    Edges have no weights. Duplicate edges count once, and self-loops are dropped, since layers add their own.
+    Duplicate edges count once, with their largest weight, and self-loops are dropped, since layers add their own.
 
     Args:
         nodes: the nodes.
@@ -53,18 +53,19 @@ def to_graph(
                 f"node {truncate(nodes.ids[row])} has label {truncate(label)}; classes are {listed(names)}"
             )
     y = torch.tensor([number[label] for label in nodes.labels], dtype=torch.long)
-    edge_index, split = _edge_index(nodes, edges, undirected, name), None
+    (edge_index, weight), split = _edge_index(nodes, edges, undirected, name), None
     if nodes.split is not None:  # a node without a label is in no part
         labeled = (y != UNLABELED).numpy()
         split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labeled)) for part in SPLITS))
-    graph = Graph(features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None)
+    graph = Graph(
+        features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None, edge_weight=weight
+    )
     return NamedGraph(graph.validate(), nodes.ids, names)
 
 
 def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     """Convert a graph to tables: nodes are numbered from 0, labels are names or numbers of classes, and the public
     split is the column ``split``."""
-    graph.require_unweighted("a table of edges")
     ids = numbered(graph.num_nodes)
     names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
     split = None
@@ -79,7 +80,8 @@ def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
         features = graph.x.numpy()
     labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
     source, target = (Coded(ids, end) for end in graph.edge_index.numpy())
-    return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target)
+    weight = None if graph.edge_weight is None else graph.edge_weight.numpy()
+    return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target, weight)
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
@@ -104,9 +106,9 @@ def features_tensor(nodes: NodeTable) -> Tensor:
     )
 
 
-def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> Tensor:
+def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> tuple[Tensor, Tensor | None]:
     if edges is None or not len(edges):
-        return torch.empty(2, 0, dtype=torch.long)
+        return torch.empty(2, 0, dtype=torch.long), None
     place = {node: i for i, node in enumerate(nodes.ids)}
     ends = [np.array([place.get(word, -1) for word in end.words], np.int64)[end.codes] for end in edges.ends]
     for what, index, column in zip(("source", "target"), ends, edges.ends, strict=True):
@@ -115,8 +117,13 @@ def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, nam
                 f"{name}: edge {row + 1} names {what} {truncate(column.words[column.codes[row]])}, which is no node; "
                 f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
             )
-    source, target = (end[ends[0] != ends[1]] for end in ends)
+    keep = ends[0] != ends[1]
+    source, target = (end[keep] for end in ends)
     if undirected:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])
-    code = np.unique(source * len(place) + target)
-    return torch.from_numpy(np.stack([code // len(place), code % len(place)]))
+    codes, weight = source * len(place) + target, None
+    code = np.unique(codes)
+    if edges.weight is not None:
+        weight = torch.full((len(code),), -torch.inf)
+        np.maximum.at(weight.numpy(), np.searchsorted(code, codes), np.tile(edges.weight[keep], 1 + undirected))
+    return torch.from_numpy(np.stack([code // len(place), code % len(place)])), weight

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from ergnn.data import splits
+from ergnn.data.assignment import assigned_stream, blurred_stream
 from ergnn.data.datasets import DATASETS, load_graph
-from ergnn.data.datasets.base import PublicSplitUnavailable, StreamDataset
-from ergnn.data.stream import TaskStream
+from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
+from ergnn.data.stream import TaskStream, ordered
 from ergnn.errors import InputError
 
 
@@ -35,6 +40,7 @@ def make_stream(
     normalize: bool | None = None,
     root: str | Path | None = None,
     dataset_options: dict[str, Any] | None = None,
+    scenario: str | None = None,
 ) -> PresetStream:
     """Create the task stream of a data set.
 
@@ -42,45 +48,82 @@ def make_stream(
         dataset: name of a data set (see ``ergnn datasets``).
         split: ``auto`` (the public split, or a seeded one with a note if it is unavailable), ``public`` (an error if
             unavailable), ``seeded`` (for Planetoid's graphs 20 training nodes per class, 500 validation and 1,000 test
-            nodes; for others 20 training and 30 validation nodes per class, the rest for testing), or fractions of each
-            class such as ``0.1/0.1/0.8``, also drawn with ``split_seed``. For a custom split, pass the graph of
-            :func:`load_graph` to :meth:`TaskStream.from_classes`.
+            nodes; for others 20 training and 30 validation nodes per class, the rest for testing), fractions of each
+            class such as ``0.1/0.1/0.8``, or nodes per class such as ``20/30/rest`` or ``20/30/100``, also drawn with
+            ``split_seed``. For a custom split, pass the graph of :func:`load_graph` to
+            :meth:`TaskStream.from_classes`. If tasks are domains or periods, the classes of each task are split; by
+            default 60, 20 and 20 %.
         split_seed: seed of the split.
-        class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`.
+        class_order, order_seed, edges, leftover, num_tasks: see :meth:`TaskStream.from_classes`. If tasks are domains,
+            ``class_order`` is the order of the domains.
         classes_per_task: by default that of the data set (Cora and Citeseer 2, Reddit 5).
         normalize: divide features by their row sum; by default only bags of words.
         root: folder with the raw files, by default ``ERGNN_DATA``.
         dataset_options: options of the data set, e.g. ``train=500`` images per task for ``permuted-mnist``.
+        scenario: one that the data set supports; only ``blurred`` changes the stream
+            (:func:`ergnn.data.assignment.class_shares`).
     """
     spec = DATASETS.create(dataset, **(dataset_options or {}))
+    check_scenario(spec, scenario)
+    sizes, folder = splits.parse_sizes(split), None if root is None else Path(root)
     if isinstance(spec, StreamDataset):
         if class_order != "natural" or classes_per_task is not None or normalize is not None:
             raise InputError(
                 "class_order, classes_per_task and normalize apply to graphs split into tasks by class; the tasks of "
                 f"{spec.name} are not"
             )
-        if split == "public" or "/" in split:
+        if split == "public" or sizes is not None:
             raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
-        stream, notes = spec.stream(split_seed, num_tasks, None if root is None else Path(root))
+        stream, notes = spec.stream(split_seed, num_tasks, folder)
         return PresetStream(stream, "seeded", notes)
-    shares = splits.parse_fractions(split)
-    wanted = split if shares is None else "seeded"
-    graph, used, note = load_graph(dataset, split=wanted, root=root, dataset_options=dataset_options)
-    drawn = spec.seeded_split(graph, split_seed) if used == "seeded" and shares is None else None
-    if shares is not None:
-        train, val, test = shares
-        used, drawn = split, splits.fractions(graph.y, train=train, val=val, test=test, seed=split_seed)
+    if isinstance(spec, PartedDataset):
+        if classes_per_task is not None:
+            raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
+        graph, used, note = spec.load("public" if split == "public" else "seeded", folder), "seeded", ""
+    else:
+        wanted = split if sizes is None else "seeded"
+        graph, used, note = load_graph(dataset, split=wanted, root=root, dataset_options=dataset_options)
+    used = used if sizes is None else split
+    drawn = graph.public_split if used == "public" else spec.seeded_split(graph, split_seed) if sizes is None else None
     if spec.bag_of_words if normalize is None else normalize:
         graph = graph.row_normalized()
-    stream = TaskStream.from_classes(
-        graph,
-        classes_per_task=spec.classes_per_task if classes_per_task is None else classes_per_task,
-        num_tasks=num_tasks,
-        class_order=class_order,
-        order_seed=order_seed,
-        split="public" if drawn is None else drawn,
-        edges=edges,
-        leftover=leftover,
-        metric=spec.metric,
-    )
+    if isinstance(spec, PartedDataset):
+        tasks = _tasks_of_parts(spec, class_order, order_seed, num_tasks)[spec.parts()]
+        graph = replace(graph, public_split=drawn)
+        stream = assigned_stream(graph, tasks, sizes or spec.sizes, split_seed, edges, spec.metric)
+        return PresetStream(stream, used, ())
+    by_class: dict[str, Any] = {
+        "classes_per_task": spec.classes_per_task if classes_per_task is None else classes_per_task,
+        "num_tasks": num_tasks,
+        "class_order": class_order,
+        "order_seed": order_seed,
+        "split": drawn or (sizes.draw(graph.y, split_seed) if sizes else "public"),
+        "edges": edges,
+        "metric": spec.metric,
+    }
+    if scenario == "blurred":
+        stream = blurred_stream(graph, **by_class, seed=order_seed * 1_000_003 + split_seed)
+    else:
+        stream = TaskStream.from_classes(graph, **by_class, leftover=leftover)
     return PresetStream(stream, used, (note,) if note else ())
+
+
+def check_scenario(spec: Dataset | type[Dataset], scenario: str | None) -> None:
+    """Raise an error if a data set does not support a scenario."""
+    if scenario is not None and scenario not in spec.scenarios:
+        raise InputError(
+            f"{spec.name} does not support scenario {scenario!r}; choose one of: {', '.join(spec.scenarios)}"
+        )
+
+
+def _tasks_of_parts(spec: PartedDataset, order: str | Sequence[int], seed: int, num_tasks: int | None) -> Tensor:
+    """Return the task of each part, -1 for those after the first ``num_tasks``."""
+    if "domain" not in spec.scenarios and order != "natural":
+        raise InputError(f"class_order is {order!r}; the tasks of {spec.name} are in the order of time, use 'natural'")
+    most = spec.num_tasks
+    wanted = most if num_tasks is None else num_tasks
+    if not 1 <= wanted <= most:
+        raise InputError(f"{spec.name}: num_tasks is {num_tasks}; it must be 1 to {most}")
+    given = spec.shuffled_order(seed) if order == "shuffled" else order
+    places = torch.tensor(ordered(spec.name, most, given, seed, "domain")).argsort()
+    return torch.where(places < wanted, places, -1)

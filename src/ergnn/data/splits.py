@@ -7,7 +7,8 @@ one class do not depend on the sizes of the other classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -77,10 +78,7 @@ def per_class(
 
     The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation".
     """
-    _at_least("train", train, 1)
-    _at_least("val", val, 0)
-    if test is not None:
-        _at_least("test", test, 1)
+    _check_counts(train, val, test)
     generator = torch.Generator().manual_seed(seed)
     allowed = _candidates(y, nodes)
     parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
@@ -115,13 +113,7 @@ def fractions(
 
     Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node.
     """
-    for key, value in (("train", train), ("val", val), ("test", test)):
-        if not 0 <= value <= 1:
-            raise InputError(f"the {key} fraction is {value}; a fraction is between 0 and 1")
-    if train + val + test > 1 + 1e-9:
-        raise InputError(
-            f"the fractions {train}, {val} and {test} add up to {train + val + test:g}; at most 1 is allowed"
-        )
+    _check_fractions(train, val, test)
     generator = torch.Generator().manual_seed(seed)
     allowed = _candidates(y, nodes)
     chosen = _classes(y, classes)
@@ -165,15 +157,55 @@ def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
     return _split(*parts), "60 % of each class for training, 20 % for validation, 20 % for test"
 
 
-def parse_fractions(text: str) -> tuple[float, float, float] | None:
-    """Parse ``train/val/test`` fractions such as ``0.1/0.1/0.8`` for :func:`fractions`; None for any other text."""
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the parts of a split: fractions of each class, or numbers of nodes per class (``test=None``: the rest).
+
+    >>> parse_sizes("0.6/0.2/0.2")
+    Sizes(train=0.6, val=0.2, test=0.2)
+    >>> parse_sizes("20/30/rest")
+    Sizes(train=20, val=30, test=None)
+    """
+
+    train: float
+    val: float
+    test: float | None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.train, int):
+            _check_counts(self.train, self.val, self.test)
+        else:
+            _check_fractions(self.train, self.val, self.test or 0.0)
+
+    def draw(self, y: Tensor, seed: int, classes: Sequence[int] | None = None, nodes: Tensor | None = None) -> Split:
+        """Draw a split with :func:`fractions` or :func:`per_class`."""
+        draw: Any = per_class if isinstance(self.train, int) else fractions
+        parts: Any = {"train": self.train, "val": self.val, "test": self.test}
+        return cast(Split, draw(y, **parts, seed=seed, classes=classes, nodes=nodes))
+
+    def fit(self, count: int) -> bool:
+        """Return whether a class of ``count`` nodes has enough for every part (as :meth:`draw` rounds)."""
+        if isinstance(self.train, int):
+            return count >= self.train + self.val + (1 if self.test is None else self.test)
+        ends, shares = [0], (self.train, self.val, self.test or 0.0)
+        ends += [round(count * end) for end in (shares[0], shares[0] + shares[1], sum(shares))]
+        return all(last > first for first, last, wanted in zip(ends, ends[1:], shares, strict=False) if wanted > 0)
+
+
+def parse_sizes(text: str) -> Sizes | None:
+    """Parse ``train/val/test`` as fractions (0.6/0.2/0.2) or nodes per class (20/30/rest); None for any other text."""
     if "/" not in text:
         return None
+    kind = float if "." in text else int
     try:
-        train, val, test = (float(part) for part in text.split("/"))
+        train, val, test = text.split("/")
+        parts = kind(train), kind(val), None if test == "rest" and kind is int else kind(test)
     except ValueError:
-        raise InputError(f"split is {text!r}; use three fractions, train/val/test, e.g. 0.1/0.1/0.8") from None
-    return train, val, test
+        raise InputError(
+            f"split is {text!r}; use train/val/test: fractions such as 0.6/0.2/0.2, or nodes per class such as "
+            "20/30/rest or 20/30/100"
+        ) from None
+    return Sizes(*parts)
 
 
 def given(train: Any, val: Any, test: Any, *, num_nodes: int) -> Split:
@@ -242,6 +274,23 @@ def _split(train: list[Tensor], val: list[Tensor], test: list[Tensor]) -> Split:
     return Split(*(torch.cat([empty, *part]).sort().values for part in (train, val, test)))
 
 
-def _at_least(option: str, value: int, least: int) -> None:
+def _check_fractions(train: float, val: float, test: float) -> None:
+    for key, value in (("train", train), ("val", val), ("test", test)):
+        if not 0 <= value <= 1:
+            raise InputError(f"the {key} fraction is {value}; a fraction is between 0 and 1")
+    if train + val + test > 1 + 1e-9:
+        raise InputError(
+            f"the fractions {train}, {val} and {test} add up to {train + val + test:g}; at most 1 is allowed"
+        )
+
+
+def _check_counts(train: float, val: float, test: float | None) -> None:
+    _at_least("train", train, 1)
+    _at_least("val", val, 0)
+    if test is not None:
+        _at_least("test", test, 1)
+
+
+def _at_least(option: str, value: float, least: int) -> None:
     if value < least:
         raise InputError(f"{option} is {value}; at least {least} is needed")

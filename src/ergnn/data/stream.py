@@ -133,8 +133,8 @@ class TaskStream(Sequence[Task]):
         _choice("edges", edges, EDGES)
         _choice("leftover", leftover, LEFTOVERS)
         num_classes = len(graph.class_names) if graph.class_names else graph.num_classes
-        order = _class_order(graph, num_classes, class_order, order_seed)
-        groups = _groups(graph, order, classes_per_task, num_tasks, leftover)
+        order = ordered(graph.name, num_classes, class_order, order_seed)
+        groups = class_groups(graph.name, order, classes_per_task, num_tasks, leftover)
         parts, notes = _resolve_split(graph, split, split_seed)
 
         task_of_class = torch.full((num_classes + 1,), -1)  # the last entry is label -1: no task
@@ -240,39 +240,40 @@ def _with_edges(graph: Graph, keep: Tensor) -> Graph:
     return replace(graph, edge_index=graph.edge_index[:, keep], edge_weight=weight)
 
 
-def _class_order(graph: Graph, num_classes: int, order: str | Sequence[int], seed: int) -> list[int]:
+def ordered(name: str, count: int, order: str | Sequence[int], seed: int, what: str = "class") -> list[int]:
+    """Return an order of classes (or domains): natural, shuffled by seed, or a given list of all of them."""
     if isinstance(order, str):
-        _choice("class_order", order, CLASS_ORDERS, " or a list with every class once")
+        _choice("class_order", order, CLASS_ORDERS, f" or a list with every {what} once")
         if order == "natural":
-            return list(range(num_classes))
-        return [int(c) for c in torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))]
+            return list(range(count))
+        return [int(c) for c in torch.randperm(count, generator=torch.Generator().manual_seed(seed))]
     given = [int(c) for c in order]
+    plural = "classes" if what == "class" else f"{what}s"
     for c in given:
-        if not 0 <= c < num_classes:
-            raise InputError(f"{graph.name}: class_order contains class {c}; classes are 0 to {num_classes - 1}")
+        if not 0 <= c < count:
+            raise InputError(f"{name}: class_order contains {what} {c}; {plural} are 0 to {count - 1}")
         if given.count(c) > 1:
-            raise InputError(f"{graph.name}: class_order contains class {c} more than once")
-    missing = sorted(set(range(num_classes)) - set(given))
+            raise InputError(f"{name}: class_order contains {what} {c} more than once")
+    missing = sorted(set(range(count)) - set(given))
     if missing:
-        raise InputError(
-            f"{graph.name}: class_order lacks class {missing[0]}; it must contain all {num_classes} classes once"
-        )
+        raise InputError(f"{name}: class_order lacks {what} {missing[0]}; it must contain all {count} {plural} once")
     return given
 
 
-def _groups(
-    graph: Graph, order: list[int], classes_per_task: int, num_tasks: int | None, leftover: str
+def class_groups(
+    name: str, order: list[int], classes_per_task: int, num_tasks: int | None, leftover: str = "context"
 ) -> list[tuple[int, ...]]:
+    """Return the classes of each task."""
     if not 1 <= classes_per_task <= len(order):
         raise InputError(
-            f"{graph.name}: classes_per_task is {classes_per_task}; 1 to {len(order)} are possible, "
+            f"{name}: classes_per_task is {classes_per_task}; 1 to {len(order)} are possible, "
             f"as the graph has {len(order)} classes"
         )
     most = len(order) // classes_per_task
     wanted = most if num_tasks is None else num_tasks
     if not 1 <= wanted <= most:
         raise InputError(
-            f"{graph.name}: num_tasks is {wanted}; {len(order)} classes make 1 to {most} tasks of {classes_per_task}"
+            f"{name}: num_tasks is {wanted}; {len(order)} classes make 1 to {most} tasks of {classes_per_task}"
         )
     groups = [tuple(order[i * classes_per_task : (i + 1) * classes_per_task]) for i in range(wanted)]
     if leftover == "last" and wanted == most:

@@ -86,7 +86,7 @@ def cells(experiment: Experiment, options: Options) -> list[Cell]:
         if protocol not in PROTOCOLS:
             raise UnknownNameError("protocol", protocol, PROTOCOLS)
         for dataset in datasets_of(experiment, options):
-            splits: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+            splits: dict[str | None, tuple[str, str, tuple[str, ...]]] = {}
             for row in _rows(experiment, options):
                 found.append(_cell(experiment, row, dataset, protocol, options, splits))
     return found
@@ -98,7 +98,7 @@ def _cell(
     dataset: str,
     protocol: str,
     options: Options,
-    splits: dict[str, tuple[str, str, tuple[str, ...]]],
+    splits: dict[str | None, tuple[str, str, tuple[str, ...]]],
 ) -> Cell:
     settings = {**experiment.common, **experiment.by_dataset.get(dataset, {}), **row.settings}
     settings |= _members(experiment, protocol, dataset, options)

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ergnn.config import EDGES, LEFTOVERS, PROTOCOLS, LearnerConfig, check_choice
+from ergnn.config import EDGES, LEFTOVERS, PROTOCOLS, SCENARIOS, STREAM_DEFAULTS, LearnerConfig, check_choice
 from ergnn.errors import InputError
 
 WALK_CLASSIFIER: dict[str, Any] = {
@@ -35,20 +35,25 @@ class RunConfig:
     """All settings that determine the results of a run: a stream, its seeds, and a :class:`LearnerConfig`.
 
     Settings of the learner are passed as arguments: ``RunConfig("cora", backbone="gcn", per_class=5, epochs=100)``.
-    Missing ones default to the protocol, then to :class:`LearnerConfig` and the method's constructor.
+    Missing ones default to the scenario, then to the protocol, to :class:`LearnerConfig` and the method's constructor.
 
     Args:
         dataset: name of a data set (see ``ergnn datasets``).
+        scenario: preset of head, class_order, leftover and edges: task (the task of a node is known at test time), or
+            class, domain, time or blurred (all classes so far compete); by default none, or the data set's only one.
         protocol: preset of edges, head and weight_decay: clean or paper.
         seeds: number of seeds, counted from first_seed.
         first_seed: first seed.
-        split: auto (public if available, otherwise seeded), public, seeded (drawn for each seed), or fractions of each
-            class for training, validation and test, e.g. 0.1/0.1/0.8 (drawn for each seed).
-        class_order: natural, shuffled (by order number), seeded (shuffled for each seed), or a list of all classes,
-            e.g. 3,1,0,2.
+        split: auto (the default: public if available, otherwise seeded), public, seeded (drawn for each seed), or
+            fractions of each class for training, validation and test, e.g. 0.6/0.2/0.2, or nodes per class, e.g.
+            20/30/rest or 20/30/100 (drawn for each seed).
+        class_order: natural (the default), shuffled (by order number), seeded (shuffled for each seed), or a list of
+            all classes, e.g. 3,1,0,2; by default the scenario's. If tasks are domains, it is the order of the domains.
         orders: number of shuffled class orders, crossed with the seeds.
-        edges: edges visible while a task is learned: all, seen or own; by default the protocol's.
-        leftover: what to do with classes that do not fill a task: context, drop or last (add them to the last task).
+        edges: edges visible while a task is learned: all, seen or own (which reveals label information if tasks are
+            split by class); by default those of scenario or protocol.
+        leftover: what to do with classes that do not fill a task: context (the default), drop or last (add them to
+            the last task); by default the scenario's.
         classes_per_task: classes per task; by default the data set's.
         input: input of the network: features, or embeddings of random walks on the graph so far: deepwalk or node2vec.
         denominator: denominator of the forgetting mean, M-1 or M.
@@ -58,14 +63,15 @@ class RunConfig:
     """
 
     dataset: str = "cora"
+    scenario: str | None = None
     protocol: str = "clean"
     seeds: int = 10
     first_seed: int = 0
-    split: str = "auto"
-    class_order: str = "natural"
+    split: str | None = None
+    class_order: str | None = None
     orders: int = 1
     edges: str | None = None
-    leftover: str = "context"
+    leftover: str | None = None
     classes_per_task: int | None = None
     input: str = "features"
     denominator: str = "M-1"
@@ -83,24 +89,48 @@ class RunConfig:
 
     @property
     def learner(self) -> LearnerConfig:
-        """The learner's configuration; explicit settings override the protocol, which overrides the defaults."""
+        """The learner's configuration: explicit settings, then those of scenario and protocol, then the defaults."""
         given = {k: v for k, v in self.settings.items() if (k, v) != ("backbone", "auto")}
+        given = {k: v for k, v in self._scenario_settings.items() if k == "head"} | given
         if self.input != "features" and str(given.get("backbone", "mlp")).lower() == "mlp":
             options = {**WALK_CLASSIFIER["backbone_options"], **(given.get("backbone_options") or {})}
             given = {**WALK_CLASSIFIER, **given, "backbone_options": options}
         return LearnerConfig.from_protocol(self.protocol, **given)
 
+    @property
+    def _scenario_settings(self) -> dict[str, Any]:
+        return SCENARIOS.get(self.scenario or "", {})
+
+    @property
+    def stream_settings(self) -> dict[str, Any]:
+        """The settings ``split``, ``class_order``, ``leftover`` and ``edges`` in effect.
+
+        Several class orders are shuffled by number, so they replace the order ``seeded`` of a scenario.
+        """
+        preset = {**STREAM_DEFAULTS, "edges": PROTOCOLS[self.protocol]["edges"], **self._scenario_settings}
+        if self.orders > 1 and preset["class_order"] == "seeded":
+            preset["class_order"] = "shuffled"
+        return {name: getattr(self, name) or preset[name] for name in ("split", "class_order", "leftover", "edges")}
+
     def resolved(self) -> RunConfig:
         """Return the same run with full names, all defaults filled in, and all values checked."""
         learner = self.check()
         from ergnn.data.datasets import DATASETS
-        from ergnn.data.splits import parse_fractions
-        from ergnn.resolve import make_method, resolve
+        from ergnn.data.presets import check_scenario
+        from ergnn.data.splits import parse_sizes
+        from ergnn.methods import METHODS
+        from ergnn.resolve import default_options, make_method, resolve
         from ergnn.walks import walk_settings
 
-        full = resolve(learner)
+        dataset = DATASETS.get(self.dataset)
+        if self.scenario is None and "task" not in dataset.scenarios:
+            return replace(self, scenario=dataset.scenarios[0]).resolved()
+        check_scenario(dataset, self.scenario)
+        options = default_options(METHODS.resolve(learner.method)) if isinstance(learner.method, str) else {}
+        preset = {k: v for k, v in self._scenario_settings.items() if k in options.keys() - self.settings.keys()}
+        full = resolve(learner.with_settings(preset))
         method = make_method(full)  # checks its options
-        parse_fractions(self.split)  # checks the fractions
+        parse_sizes(self.stream_settings["split"])  # checks the numbers
         if not method.trains and learner.backbone not in ("auto", method.backbone):
             raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; omit backbone")
         if self.input != "features":
@@ -108,7 +138,7 @@ class RunConfig:
         return replace(
             self,
             dataset=DATASETS.resolve(self.dataset),
-            edges=self.edges or PROTOCOLS[self.protocol]["edges"],
+            **self.stream_settings,
             settings=full.settings(),
         )
 
@@ -123,27 +153,33 @@ class RunConfig:
 
     def check(self) -> LearnerConfig:
         """Check everything that can be checked without loading data; return the learner's configuration."""
-        learner = self.learner
-        for name, choices in (
-            ("leftover", LEFTOVERS),
-            ("input", INPUTS),
-            ("denominator", DENOMINATORS),
-            ("edges", (*EDGES, None)),
-        ):
-            if getattr(self, name) not in choices:
-                check_choice(name, getattr(self, name), tuple(choice for choice in choices if choice))
-        if "/" not in self.split:  # fractions are parsed later, with the data
-            check_choice("split", self.split, SPLITS)
+        if self.scenario is not None:
+            check_choice("scenario", self.scenario, tuple(SCENARIOS))
+        learner = self.learner  # checks the protocol
         for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise InputError(f"{name} is {value!r}; it must be {least} or more")
         if self.first_seed + self.seeds > 2**31:
             raise InputError(f"first_seed is {self.first_seed}; seeds must be 0 to {2**31 - 1}")
-        if self.orders > 1 and self.class_order != "shuffled":
+        stream = self.stream_settings
+        for name, value, choices in (
+            ("leftover", stream["leftover"], LEFTOVERS),
+            ("edges", stream["edges"], EDGES),
+            ("input", self.input, INPUTS),
+            ("denominator", self.denominator, DENOMINATORS),
+        ):
+            check_choice(name, value, choices)
+        if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data
+            check_choice("split", stream["split"], (*SPLITS, "0.6/0.2/0.2", "20/30/rest"))
+        usual = self._scenario_settings.get("leftover", STREAM_DEFAULTS["leftover"])
+        if self.scenario in ("domain", "time", "blurred") and stream["leftover"] != usual:
             raise InputError(
-                f"orders is {self.orders}, but class_order is {self.class_order!r}; several orders need 'shuffled'"
+                f"leftover is {self.leftover!r}, which has no effect in scenario {self.scenario!r}; omit it"
             )
+        order = stream["class_order"]
+        if self.orders > 1 and order != "shuffled":
+            raise InputError(f"orders is {self.orders}, but class_order is {order!r}; several orders need 'shuffled'")
         if self.input == "features" and self.input_options:
             raise InputError("input_options are options of random walks, but input is 'features'")
         self.parsed_class_order()
@@ -151,13 +187,14 @@ class RunConfig:
 
     def parsed_class_order(self) -> str | list[int]:
         """Return ``class_order`` as expected by :meth:`TaskStream.from_classes`."""
-        if self.class_order in ("natural", "shuffled", "seeded"):
-            return "natural" if self.class_order == "natural" else "shuffled"
+        order = self.stream_settings["class_order"]
+        if order in ("natural", "shuffled", "seeded"):
+            return "natural" if order == "natural" else "shuffled"
         try:
-            return [int(c) for c in self.class_order.split(",")]
+            return [int(c) for c in order.split(",")]
         except ValueError:
             raise InputError(
-                f"class_order is {self.class_order!r}; choose natural, shuffled, seeded, or class numbers as in 3,1,0,2"
+                f"class_order is {order!r}; choose natural, shuffled, seeded, or class numbers as in 3,1,0,2"
             ) from None
 
 

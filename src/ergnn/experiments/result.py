@@ -51,7 +51,8 @@ class RunResult:
         peak_memory_mb: peak memory of the process (or the GPU).
         denominator: denominator of the forgetting mean.
         input: input of the network: ``features``, ``deepwalk`` or ``node2vec``.
-        protocol, edges, class_order: None for a custom stream.
+        scenario, protocol, edges, class_order: None for a custom stream.
+        reveals_labels: whether the visible edges tell classes apart.
         orders: number of class orders.
         paper: the published result of the same configuration, if any.
     """
@@ -63,9 +64,11 @@ class RunResult:
     peak_memory_mb: float
     denominator: Literal["M-1", "M"] = "M-1"
     input: str = "features"
+    scenario: str | None = None
     protocol: str | None = None
     edges: str | None = None
     class_order: str | None = None
+    reveals_labels: bool = False
     orders: int = 1
     paper: PaperResult | None = None
 
@@ -144,6 +147,7 @@ class RunResult:
             "selector_options": options.pop("selector_options", None) or {},
             "per_class": options.pop("per_class", None),
             "method_options": options,
+            "scenario": self.scenario,
             "protocol": self.protocol,
             "split": first.split,
             "head": learner.head,
@@ -181,6 +185,7 @@ class RunResult:
             "select_seconds": sum(record["select_seconds"] for record in history),
             "peak_memory_mb": self.peak_memory_mb,
             "leaky": self.leaky,
+            "reveals_labels": self.reveals_labels,
             "notes": self.notes,
             "paper": self.paper,
         }

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ergnn.callbacks import EpochCallback
-from ergnn.config import LearnerConfig
-from ergnn.data import PresetStream, TaskStream, make_stream
+from ergnn.config import LearnerConfig, reveals_labels
+from ergnn.data import DATASETS, PresetStream, TaskStream, make_stream
 from ergnn.errors import InputError
 from ergnn.evaluation import check_stream, evaluate_streams
 from ergnn.experiments.config import DENOMINATORS, RunConfig
@@ -31,7 +32,7 @@ Progress = Callable[[int], None]
 def members_of(config: RunConfig) -> list[tuple[int, int]]:
     """Return the seed and class order of every member of a run."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
-    if config.class_order == "seeded":
+    if config.stream_settings["class_order"] == "seeded":
         return [(seed, seed) for seed in seeds]
     return [(seed, order) for order in range(config.orders) for seed in seeds]
 
@@ -51,16 +52,15 @@ def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[Pr
 
 
 def make_config_stream(config: RunConfig, split_seed: int, order: int) -> PresetStream:
+    settings: dict[str, Any] = {**config.stream_settings, "class_order": config.parsed_class_order()}
     return make_stream(
         config.dataset,
-        split=config.split,
+        **settings,
         split_seed=split_seed,
-        class_order=config.parsed_class_order(),
         order_seed=order,
-        edges=config.edges or "all",
-        leftover=config.leftover,
         classes_per_task=config.classes_per_task,
         dataset_options=dict(config.dataset_options),
+        scenario=config.scenario,
     )
 
 
@@ -219,8 +219,10 @@ def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float,
         memory_mb,
         denominator=config.denominator,  # type: ignore[arg-type]
         input=config.input,
+        scenario=config.scenario,
         protocol=config.protocol,
         edges=config.edges,
+        reveals_labels=DATASETS.get(config.dataset).edges > 0 and reveals_labels(config.edges, config.scenario),
         class_order=config.class_order,
         orders=config.orders,
         paper=published,

@@ -11,11 +11,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, RidgeSolution, fit_ridge
+from ergnn.analytic import FEATURE_MAPS, FeatureMap, Features, Inputs, NormalizedAdjacency, RidgeSolution
 from ergnn.analytic.state import choose
 from ergnn.errors import InputError
 from ergnn.folder.database import FolderError
 from ergnn.folder.graph import Array, LocalGraph, StoredGraph, read_subgraph
+from ergnn.folder.plan import make_plan
 from ergnn.folder.row_cache import RowCache
 from ergnn.folder.settings import Settings
 from ergnn.folder.state import load_tensors
@@ -67,10 +68,11 @@ class AnalyticLearner:
         buffer = ExperienceBuffer()
         if self._graph is not None:
             nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
-            for update in updates.unique():
-                mine = updates == update
-                score = torch.full((int(mine.sum()),), torch.nan)
-                buffer.experiences.append(Experience(int(update), nodes[mine], labels[mine], score))
+            (found, counts), order = updates.unique(return_counts=True), torch.argsort(updates, stable=True)
+            parts = (part[order].split(counts.tolist()) for part in (nodes, labels))
+            for update, mine, classes in zip(found.tolist(), *parts, strict=True):
+                score = torch.full((mine.numel(),), torch.nan)
+                buffer.experiences.append(Experience(update, mine, classes, score))
         return buffer
 
     def classes(self) -> list[int]:
@@ -95,7 +97,7 @@ class AnalyticLearner:
 
         Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
         """
-        graph, maps = snapshot.graph, self.method.maps
+        graph, maps = snapshot.graph, self.method.maps_of(snapshot.graph.version.edges)
         train, labels, _ = graph.split("train")
         self._graph, self._cache, self.solution = graph, None, None
         if not len(train):
@@ -105,22 +107,20 @@ class AnalyticLearner:
         dtype = working_dtype(graph.num_nodes, graph.num_features)
         cache = RowCache(graph, nodes, self._version, f"{self.sketch} {dtype}", self.settings.directed, maps)
         width = self.sketch or graph.num_features
-        loaded = [cache.load(each, each.num_blocks * width + 1, dtype) for each in maps]
-        roots = nodes[~np.logical_and.reduce([known for known, _ in loaded])]
-        local, features = self._features(graph, roots, max(each.num_hops for each in maps))
-        held_out = ~np.isin(nodes, train)
-        place = np.where(held_out, len(train) + np.cumsum(held_out) - 1, np.cumsum(~held_out) - 1)  # training first
-        target, scored, solutions = torch.from_numpy(labels).to(self.device), [], []
-        for each, (known, old) in zip(features, loaded, strict=True):
-            new = each.rows(local.places(nodes[~known]).to(self.device))
-            cache.put(each.feature_map, ~known, new)
-            rows = torch.empty(len(nodes), each.width, dtype=dtype, device=self.device)
-            for mask, part in ((known, old), (~known, new)):
-                rows[torch.from_numpy(place[mask]).to(self.device)] = part.to(self.device)
-            solutions.append(fit_ridge(rows[: len(train)], target, lambdas=self.method.lambdas))
-            scored.append(rows[len(train) :].clone())
-        self.chosen, self.solution = choose(solutions)
-        self._cache, self._scored = cache, (nodes[held_out], scored[self.chosen])
+        label = np.full(len(nodes), -1)
+        label[np.isin(nodes, train)] = labels
+        plans = [make_plan(cache, each, each.num_blocks * width + 1, dtype, label) for each in maps]
+        roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
+        local, features = self._features(graph, roots, maps)
+        scored, solutions = [], []
+        for each, plan in zip(features, plans, strict=True):
+            new = each.rows(local.places(nodes[plan.compute]).to(self.device))
+            solution, rows = plan.solve(new, self.method.lambdas)
+            solutions.append(solution)
+            scored.append(rows)
+        best, self.solution = choose(solutions)
+        self.chosen = self.method.maps.index(maps[best])
+        self._cache, self._scored = cache, (nodes[label < 0], scored[best])
         return len(local.nodes)
 
     def probabilities(
@@ -138,18 +138,20 @@ class AnalyticLearner:
         known, rows = self._scored
         if graph is self._graph and np.isin(nodes, known).all():
             return rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)].double() @ weight
-        local, all_features = self._features(graph, nodes, self.method.maps[self.chosen].num_hops)
-        features, places = all_features[self.chosen], local.places(nodes).to(self.device)
+        local, (features,) = self._features(graph, nodes, (self.method.maps[self.chosen],))
+        places = local.places(nodes).to(self.device)
         if len(nodes) < features.inputs.width:
             return features.rows(places).double() @ weight
         return features.scores(weight)[places]
 
-    def _features(self, graph: StoredGraph, nodes: Array, num_hops: int) -> tuple[LocalGraph, list[Features]]:
+    def _features(
+        self, graph: StoredGraph, nodes: Array, maps: Sequence[FeatureMap]
+    ) -> tuple[LocalGraph, list[Features]]:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
-        local = read_subgraph(graph, nodes, num_hops, self.settings.limits)
+        local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
         operator, inputs = NormalizedAdjacency(part), Inputs(part, self.sketch, dtype)
-        return local, [Features(each, operator, inputs) for each in self.method.maps]
+        return local, [Features(each, operator, inputs) for each in maps]
 
     def state(self) -> dict[str, Any]:
         """What is not stored as tensors, as JSON."""

@@ -22,7 +22,9 @@ from ergnn.folder.settings import Settings
 from ergnn.folder.state import load_tensors, pack, read_experiences, remembered_rows, unpack
 from ergnn.folder.versions import Version, get_blob, put_blob
 from ergnn.learner import Learner
-from ergnn.methods import LearnerView
+from ergnn.methods import LearnerView, Method
+from ergnn.methods.base import overrides
+from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.training import TaskProgress
@@ -32,8 +34,22 @@ if TYPE_CHECKING:
 
 CHUNK = 2048
 """Nodes that are scored at a time."""
-NETWORK_METHODS = ("replay", "gem", "agem", "finetune", "ewc")
-"""Methods that train a network, and whose state holds no node numbers but those of the buffer."""
+
+
+def check_method(method: Method, name: str) -> None:
+    """Raise an error if a method needs more than a folder stores: a network, tensors, and numbers of nodes."""
+    stores_values = isinstance(method, MemoryMethod) and any(
+        getattr(type(method), hook) is not getattr(MemoryMethod, hook) for hook in ("values_to_store", "graph_to_store")
+    )
+    reasons = {
+        "it trains no network": not method.trains,
+        "its predictions are not the outputs of a network": overrides(method, "logits") or overrides(method, "scores"),
+        "it stores nodes outside the buffer": overrides(method, "remap_nodes"),
+        "it stores features that forgetting cannot remove": not method.can_forget,
+        "its buffer stores more than nodes": stores_values,
+    }
+    for reason in (reason for reason, applies in reasons.items() if applies):
+        raise InputError(f"method {name!r} does not work in a folder: {reason}; use e.g. analytic, replay or finetune")
 
 
 class Checkpoints(Callback):
@@ -86,8 +102,9 @@ class NetworkLearner:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.learner = Learner(settings.config)
-        self.num_hops = self._num_hops()
         method = self.learner.method
+        check_method(method, str(settings.learner.method))
+        self.num_hops = self._num_hops()
         if method.buffer is not None and method.buffer.replay != "live":
             raise InputError(f"replay is {method.buffer.replay!r}; in a folder, whose graph stays, it must be 'live'")
         self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
@@ -106,9 +123,9 @@ class NetworkLearner:
 
     @property
     def reach(self) -> int:
-        """How far training sees: the network, or a selector that averages over more hops."""
+        """How far training sees: the network and the method, or a selector that averages over more hops."""
         selector = getattr(self.learner.method, "selector", None)
-        return max(self.num_hops, int(getattr(selector, "hops", 0)))
+        return max(self.num_hops + self.learner.method.extra_hops, int(getattr(selector, "hops", 0)))
 
     def classes(self) -> list[int]:
         """The classes that were learned."""
@@ -194,8 +211,8 @@ class NetworkLearner:
         del state["model"], state["method"]
         for entry in state["history"]:
             entry["train_seconds"] = entry["select_seconds"] = 0.0
-        packed: dict[str, Any] = pack({**state, "method": self._method_state()}, {})
-        return packed
+        packed: dict[str, Any] = pack(state, {})
+        return {**packed, "method": pack(self._method_state(), {})}  # names of tensors as in `write`
 
     def write(self, connection: sqlite3.Connection, version: int) -> None:
         """Store weights, the method's tensors and what is remembered with an existing version."""

@@ -13,7 +13,9 @@ from ergnn.data.formats.limits import Limits
 from ergnn.errors import InputError
 from ergnn.folder.database import insert, reading_values, select, to_json
 
-METHOD_DEFAULTS: dict[str, dict[str, Any]] = {"replay": {"per_class": 50, "scarce": "keep"}}
+METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
+    name: {"per_class": 50, "scarce": "keep"} for name in ("replay", "er-ace", "logit-adjusted", "continualgnn")
+}
 """Options of a method whose defaults differ in a folder."""
 
 

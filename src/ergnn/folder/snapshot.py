@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from ergnn.data.formats.limits import truncate
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.errors import InputError
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
 from ergnn.folder.analytic_learner import AnalyticLearner
 from ergnn.folder.database import VISIBLE, FolderError, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import Array, StoredGraph
-from ergnn.folder.network_learner import NETWORK_METHODS, Checkpoints, NetworkLearner
+from ergnn.folder.network_learner import Checkpoints, NetworkLearner
 from ergnn.folder.settings import Settings, read_settings
 from ergnn.folder.versions import Version
+from ergnn.methods import METHODS
 
 FolderLearner = NetworkLearner | AnalyticLearner
 
@@ -98,9 +99,7 @@ class Snapshot:
 
 def make_learner(settings: Settings) -> FolderLearner:
     """A learner that has learned nothing yet, by the kind of its method."""
-    method, known = settings.learner.method, ("analytic", *NETWORK_METHODS)
-    if method not in known:
-        raise UnknownNameError("method", method, known)
+    method = METHODS.resolve(str(settings.learner.method))
     try:
         return AnalyticLearner(settings) if method == "analytic" else NetworkLearner(settings)
     except TypeError as error:

@@ -133,6 +133,11 @@ def _edges(graph: StoredGraph, directed: bool, ids: list[str], table: EdgeTable 
     """New edges as ``[2, m]`` node numbers: both ways unless directed, none twice, none that exists already."""
     if table is None or not len(table):
         return np.empty((2, 0), np.int64)
+    if table.weight is not None:
+        raise InputError(
+            "the edges have weights, which a folder does not use; to treat all edges alike, leave the column out with "
+            "--ignore-column weight, in Python Columns(ignore=['weight'])"
+        )
     number = {name: graph.next_node + i for i, name in enumerate(ids)}
     others = sorted({*table.source, *table.target} - number.keys())
     found = graph.find(others)

@@ -11,8 +11,8 @@ from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
-from ergnn.methods.gem import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
-from ergnn.methods.memory import check_at_least
+from ergnn.methods.episodic import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
+from ergnn.methods.memory import Scarce, check_at_least
 from ergnn.replay.buffer import ReplayMode
 from ergnn.step_hooks import StepHook
 
@@ -83,9 +83,10 @@ class AGEM(EpisodicMemory):
         choose: Choose = "random",
         replay: ReplayMode = "live",
         hops: int = 2,
+        scarce: Scarce = "error",
     ) -> None:
         check_at_least(1, sample=sample)
-        super().__init__(per_class, choose, replay, hops)
+        super().__init__(per_class, choose, replay, hops, scarce)
         self.sample = sample
 
     def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:

@@ -85,7 +85,8 @@ class Analytic(Method):
             raise InputError(f"per_class is {per_class}; at least 1 centroid per class is needed")
         if sketch is not None and sketch != "auto" and (isinstance(sketch, str) or sketch < 1):
             raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
-        self._candidates = self.maps = FEATURE_MAPS.create(feature_map, **(map_options or {})).candidates()
+        self._map = FEATURE_MAPS.create(feature_map, **(map_options or {}))
+        self._candidates = self.maps = self._map.candidates()
         self.lam, self.memory, self.per_class, self.sketch = lam, memory, per_class, sketch
         self.trains = self.from_scratch = self.student = student
         self.reads_edge_weights = not student
@@ -229,17 +230,23 @@ class Analytic(Method):
 
     def _solve(self, graph: Graph) -> None:
         """Solve the head for each feature map and choose the best."""
-        found = self.state.solve([self._features_of(graph, each) for each in self.maps], self.lambdas)
+        maps = self.maps if self.state.kept else self.maps_of(graph.num_edges)
+        found = self.state.solve([self._features_of(graph, each) for each in maps], self.lambdas)
         self._scores, self.solution = WeakKeyDictionary(), None
         if found is not None:
-            self._chosen, best = found
+            self._chosen, best = self.maps.index(maps[found[0]]), found[1]
             self.solution = replace(best, loo=best.loo[:0])
+
+    def maps_of(self, num_edges: int) -> tuple[FeatureMap, ...]:
+        """Return the maps to compare in a graph with this many edges."""
+        return self._map.candidates(num_edges)
 
     def _keep(self, graph: Graph, nodes: Tensor, labels: Tensor, seed: int) -> None:
         """Store rows of φ, or their centroids, instead of ids, and solve the head."""
         kept = self.state.kept
         if self._graph is None and not kept:
             self._sketched = self.sketch_size(graph.num_features, nodes.numel())
+            self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
         if self.memory == "centroids" and not kept:  # choose one map for all tasks: only its centroids are stored
             best, _ = choose([fit_ridge(self._features_of(graph, each).rows(nodes), labels) for each in self.maps])
             self.maps = self.maps[best : best + 1]

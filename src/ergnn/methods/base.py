@@ -77,6 +77,8 @@ class Method(ABC):
         reads_edge_weights: whether edge weights are used; if not, graphs with edge weights are refused.
         backbone: name of the default backbone.
         supported_heads: the kinds of heads that the method works with.
+        can_forget: whether :meth:`forget_nodes` removes everything that is stored of a node except statistics.
+        extra_hops: how many hops around a training node are read beyond those that the network reads.
         buffer: the experience buffer of methods that remember nodes.
     """
 
@@ -86,6 +88,8 @@ class Method(ABC):
     reads_edge_weights: bool = False
     backbone: str = "gat"
     supported_heads: tuple[str, ...] = HEADS
+    can_forget: bool = True
+    extra_hops: int = 0
     buffer: ExperienceBuffer | None = None
 
     @property

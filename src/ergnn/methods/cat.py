@@ -58,8 +58,7 @@ class CaT(Method):
         condense_lr: learning rate of the synthetic features.
     """
 
-    backbone = "gcn"
-    from_scratch = True
+    backbone, from_scratch, can_forget = "gcn", True, False
 
     def __init__(
         self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.05

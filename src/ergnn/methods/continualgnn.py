@@ -36,6 +36,8 @@ class ContinualGNN(MemoryMethod):
         lam: λ, weight of the penalty; 0 is replay alone.
     """
 
+    extra_hops = 1
+
     def __init__(
         self,
         per_class: int = 1,

@@ -27,6 +27,12 @@ def check_at_least(least: float, **options: float | None) -> None:
             raise InputError(f"{name} is {value}; it must be {least:g} or more")
 
 
+def check_scarce(task: Task, per_class: int, scarce: Scarce) -> None:
+    """Raise an error if a class has fewer than e training nodes, unless all of them may be kept."""
+    hint = "; scarce='keep' (--scarce keep) remembers all nodes of such a class"
+    check_per_class(task, 1 if scarce == "keep" else per_class, hint)
+
+
 class MemoryMethod(Method):
     """Base class of methods that store e nodes per class of every task in a buffer.
 
@@ -72,8 +78,7 @@ class MemoryMethod(Method):
         return self.selector.leaky
 
     def check(self, task: Task) -> None:
-        hint = "; scarce='keep' (--scarce keep) remembers all nodes of such a class"
-        check_per_class(task, 1 if self.scarce == "keep" else self.per_class, hint)
+        check_scarce(task, self.per_class, self.scarce)
         self.buffer.check(task)
 
     def parts(self, learner: LearnerView, task: Task) -> list[Examples]:

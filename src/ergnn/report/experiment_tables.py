@@ -13,7 +13,7 @@ from ergnn.experiments.statistics import ALPHA, PairedTest, paired_tests
 from ergnn.experiments.store import RunStore
 from ergnn.report.result_tables import result_table, with_interval
 from ergnn.report.rows import Row
-from ergnn.report.table import LEAKY, NOTHING, Table
+from ergnn.report.table import LEAKY, NOTHING, OWN_EDGES, Table
 
 LOWER, HIGHER = ("†", "‡"), ("§", "¶")
 """Marks of a metric that is significantly below or above the first and second baseline."""
@@ -212,12 +212,18 @@ def _notes(rows: Sequence[Filled]) -> list[str]:
         "shuffled": f"{config.orders} shuffled class orders",
         "seeded": "each with its own class order",
         "natural": "the natural class order",
-    }.get(config.class_order, f"class order {config.class_order}")
-    where = "tasks drawn by seed" if config.dataset in TABLE_4.datasets else f"{orders}; {first.split} split"
+    }.get(str(config.class_order), f"class order {config.class_order}")
+    where = (
+        "tasks drawn by seed"
+        if config.dataset in TABLE_4.datasets
+        else f"{orders}; {first.split} split; {config.edges} edges"
+    )
     notes = [f"Mean ± 95 % interval over {config.seeds} seed(s), {where}."]
     notes += list(dict.fromkeys(note for cell, row in done for note in (*cell.notes, *row.runs[0].notes)))
     if any(row.is_leaky for _, row in done):
         notes.append(f"leaky: {LEAKY}.")
+    if any(row.reveals_labels for _, row in done):
+        notes.append(f"{OWN_EDGES}.")
     return notes + [f"{f.cell.row.label} is unavailable: {f.reason}" for f in rows if f.reason]
 
 

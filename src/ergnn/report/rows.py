@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ergnn import metrics
+from ergnn.config import reveals_labels
 from ergnn.data.datasets.mnist import DIGITS
 from ergnn.errors import ErgnnError
 from ergnn.experiments.cells import command_of
@@ -77,6 +78,11 @@ class Row:
     @property
     def is_leaky(self) -> bool:
         return any(run.leaky for run in self.runs)
+
+    @property
+    def reveals_labels(self) -> bool:
+        """Whether the visible edges tell classes apart."""
+        return not self.is_image and reveals_labels(self.runs[0].edges, self.config.get("scenario"))
 
     @property
     def is_bound(self) -> bool:
@@ -183,6 +189,8 @@ class Row:
         marks = []
         if self.is_leaky:
             marks.append(("LEAKY", "the selector used test labels"))
+        if self.reveals_labels:
+            marks.append(("OWN EDGES", "edges between tasks are left out, which reveals label information"))
         usual, tasks = DEFAULTS["epochs"], self.matrix.num_tasks
         epochs = self.config.get("epochs", usual)
         if epochs < usual and not self.is_image:
@@ -200,7 +208,7 @@ class Row:
         """The shortest ``ergnn run …`` command that reproduces this row."""
         seeds, orders = {run.seed for run in self.runs}, {run.order for run in self.runs}
         first, last = min(seeds), max(seeds)
-        count = 1 if self.minimal.get("class_order") == "seeded" else max(orders) + 1
+        count = 1 if self.config.get("class_order") == "seeded" else max(orders) + 1
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=count))
 
     def by_member(self, name: str) -> dict[tuple[int, int], float]:

@@ -13,6 +13,9 @@ OF_THE_ROW = (
     *("backbone_options", "method_options", "input_options"),
 )
 
+SHOWN = ("scenario", "protocol", "edges", "split", "class_order")
+"""Settings that every label shows."""
+
 
 @dataclass
 class Setting:
@@ -54,10 +57,13 @@ def settings_of(rows: Sequence[Row]) -> list[Setting]:
 
 def _label(row: Row) -> str:
     """Format protocol, split and class order, then the settings that the protocol does not determine."""
-    given = row.minimal
+    given, scenario = row.minimal, row.config.get("scenario")
     order = row.config.get("class_order", "natural")
+    edges = [] if row.is_image else [f"{row.runs[0].edges} edges{' (reveal labels)' * row.reveals_labels}"]
     parts = [
+        *([f"scenario {scenario}"] if scenario else []),
         f"{row.runs[0].protocol} protocol",
+        *edges,
         f"{' and '.join(sorted({run.split for run in row.runs}))} split",
         "shuffled class orders" if order in ("shuffled", "seeded") else f"{order} class order",
     ]
@@ -65,6 +71,6 @@ def _label(row: Row) -> str:
         f"{name.replace('_', ' ')} "
         + (", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
         for name, value in given.items()
-        if value is not None and name in DEFAULTS and name not in (*OF_THE_ROW, "protocol", "split", "class_order")
+        if value is not None and name in DEFAULTS and name not in (*OF_THE_ROW, *SHOWN)
     ]
     return " · ".join(parts)

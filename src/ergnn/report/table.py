@@ -12,6 +12,7 @@ from ergnn.errors import InputError
 
 FORMATS = ("text", "markdown", "latex")
 LEAKY = "LEAKY (selector used test labels)"
+OWN_EDGES = "OWN EDGES (edges between tasks are left out, which reveals label information)"
 NOTHING = "–"
 """Placeholder for a missing number."""
 

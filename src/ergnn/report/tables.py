@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ergnn.errors import InputError
-from ergnn.report.table import LEAKY, NOTHING, Table, percent
+from ergnn.report.table import LEAKY, NOTHING, OWN_EDGES, Table, percent
 
 __all__ = ["Table", "accuracy_table", "measure_table", "percent", "run_table"]
 
@@ -110,13 +110,15 @@ def _heading(result: Mapping[str, Any]) -> str:
         what += f" · {result['selector']}, {_count(result['per_class'], 'node')} per class"
     seeds = result["seeds"]
     how = [
+        *([f"scenario {result['scenario']}"] if result.get("scenario") else []),
         f"protocol {result['protocol']}",
         f"{result['split']} split",
         f"{result['head']} head",
-        f"{result['edges']} edges",
+        f"{result['edges'] or 'no'} edges",
         _count(seeds if isinstance(seeds, int) else len(seeds), "seed"),
     ]
-    return "\n".join([what, *textwrap.wrap(" · ".join(how), WIDTH), *([LEAKY] if result["leaky"] else [])])
+    marks = [*([LEAKY] if result["leaky"] else []), *([OWN_EDGES] if result.get("reveals_labels") else [])]
+    return "\n".join([what, *textwrap.wrap(" · ".join(how), WIDTH), *marks])
 
 
 def _tasks(tasks: Sequence[Sequence[object]]) -> str:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from ergnn.data import Task, TaskStream
+from ergnn.data.assignment import assigned_stream
 from ergnn.engine.objective import make_objective
 from ergnn.learner import Learner
 from ergnn.methods import LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS
 from ergnn.replay import ExperienceBuffer
-from ergnn.testing.examples import EPOCHS, example_stream, scrambled
+from ergnn.testing.examples import EPOCHS, example_graph, example_stream, scrambled
 from ergnn.testing.rules import Subject, rule, run
 from ergnn.testing.watching import random_state, require, same, saved_and_loaded, unchanged
 
@@ -121,6 +122,40 @@ def _method_heads(subject: Subject) -> None:
                 score = learner.evaluate(task)
                 require(0.0 <= score <= 1.0, f"With head {head!r} {task.name} scores {score}.")
             json.dumps(learner.history)
+
+
+@rule("predicts each node on its own: other nodes in the same call do not matter, nor does their order", "method")
+def _method_per_node(subject: Subject) -> None:
+    stream = example_stream()
+    for head in _method(subject).supported_heads:
+        learner = _learned(subject, stream, head)
+        for task in stream:
+            of = None if head == "growing" else task.id
+            nodes = task.test if of is not None else torch.cat([each.test for each in stream])
+            together = learner.predict_proba(nodes, of)
+            alone = torch.cat([learner.predict_proba(part, of) for part in nodes.split(1)])
+            back = learner.predict_proba(nodes.flip(0), of).flip(0)
+            for other, what in ((alone, "alone"), (back, "in another order")):
+                gap = float((together - other).abs().max())
+                require(
+                    gap < 1e-4, f"With head {head!r}, a node predicted {what} has other probabilities (by {gap:g})."
+                )
+
+
+@rule("learns tasks whose classes come again, if it supports a growing head", "method")
+def _method_classes_again(subject: Subject) -> None:
+    if "growing" not in _method(subject).supported_heads:
+        return
+    graph = example_graph(per_class=45)
+    home = torch.maximum(torch.arange(graph.num_nodes) % 3, graph.y // 2)  # two new classes per task, which then stay
+    learner = _learned(subject, stream := assigned_stream(graph, home), "growing")
+    classes = learner.classes().tolist()
+    require(
+        sorted(classes) == sorted(set(stream.classes)), f"Its classes are {classes}; the stream's {stream.classes}."
+    )
+    for task in stream:
+        score = learner.evaluate(task)
+        require(0.0 <= score <= 1.0, f"{task.name} scores {score}.")
 
 
 @rule("gives the same bits for the same seed, and does not touch global random generators", "method")

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch_geometric.data import Data
 
 from ergnn.data.formats import (
+    Columns,
     EdgeTable,
     NodeTable,
     from_networkx,
@@ -92,12 +93,15 @@ def test_nodes(kind: str, table: NodeTable, layout: str | None, tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", KINDS)
 @QUICK
-@given(pairs=st.lists(st.tuples(WORD, WORD), max_size=6))
-def test_edges(kind: str, pairs: list[tuple[str, str]], tmp_path: Path) -> None:
-    path = tmp_path / f"edges.{kind}"
-    write_edges(EdgeTable(source=[a for a, _ in pairs], target=[b for _, b in pairs]), path)
+@given(rows=st.lists(st.tuples(WORD, WORD, FINITE | st.just(1.0)), max_size=6))
+def test_edges(kind: str, rows: list[tuple[str, str, float]], tmp_path: Path) -> None:
+    path, (source, target, weight) = tmp_path / f"edges.{kind}", zip(*rows, strict=True) if rows else ((), (), ())
+    write_edges(EdgeTable(source, target, weight), path)
     found = read_edges(path)
-    assert list(zip(found.source, found.target, strict=True)) == pairs
+    assert list(zip(found.source, found.target, strict=True)) == [row[:2] for row in rows]
+    np.testing.assert_array_equal(np.ones(len(rows)) if found.weight is None else found.weight, weight)
+    assert (found.weight is None) == (set(weight) <= {1.0})
+    assert read_edges(path, columns=Columns(ignore=["weight"])).weight is None
 
 
 @QUICK
@@ -145,6 +149,7 @@ def test_npz(save: Any, arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
     np.testing.assert_array_equal(dense(nodes), features.toarray())
     mine = [(int(a), int(b)) for a, b in zip(edges.source, edges.target, strict=True)]
     assert mine == list(zip(*adjacency.nonzero(), strict=True))
+    np.testing.assert_array_equal(edges.weight if len(edges) else [], adjacency.data.astype(np.float32))
 
 
 def test_npz_with_dense_attributes_and_text_labels(tmp_path: Path) -> None:
@@ -184,6 +189,7 @@ def test_tensors(kind: str, tmp_path: Path) -> None:
     tensors: dict[str, Any] = {
         "x": x,
         "edge_index": torch.tensor([[0, 1, 4], [1, 2, 0]]),
+        "edge_weight": torch.tensor([[2.0], [0.0], [0.5]]),  # as a column, or flat
         "y": torch.tensor([0, -1, 2, 1, 1]),
         "train_mask": torch.tensor([1, 0, 0, 0, 1]).bool(),
         "test_mask": torch.tensor([0, 0, 1, 0, 0]).bool(),
@@ -205,6 +211,9 @@ def test_tensors(kind: str, tmp_path: Path) -> None:
     assert nodes.time.tolist() == [3, 1, 4, 1, 5]
     np.testing.assert_array_equal(dense(nodes), x.numpy())
     assert (edges.source.tolist(), edges.target.tolist()) == (["0", "1", "4"], ["1", "2", "0"])
+    assert edges.weight is not None
+    assert edges.weight.tolist() == [2, 0, 0.5]
+    assert read_graph(path, columns=Columns(ignore=["weight"]))[1].weight is None
 
 
 def networkx_graph() -> networkx.Graph:
@@ -212,7 +221,7 @@ def networkx_graph() -> networkx.Graph:
     graph.add_node("a b", label="x", feature_0=1, feature_1=0.5, time=3, split="train")
     graph.add_node("ü<&>", feature_0=0, feature_1=-2.25, time=4)
     graph.add_node("z", label="y", feature_0=7, feature_1=0, time=5)
-    graph.add_edge("a b", "z")
+    graph.add_edge("a b", "z", weight=2.5)
     graph.add_edge("z", "ü<&>")
     return graph
 
@@ -223,13 +232,15 @@ def check_networkx(nodes: NodeTable, edges: EdgeTable) -> None:
     assert nodes.time.tolist() == [3, 4, 5]
     assert nodes.split.tolist() == ["train", None, None]
     assert nodes.features.tolist() == [[1, 0.5], [0, -2.25], [7, 0]]
-    found = {frozenset(edge) for edge in zip(edges.source, edges.target, strict=True)}
-    assert found == {frozenset(("a b", "z")), frozenset(("z", "ü<&>"))}
+    assert edges.weight is not None
+    found = {frozenset(ends): w for *ends, w in zip(edges.source, edges.target, edges.weight, strict=True)}
+    assert found == {frozenset(("a b", "z")): 2.5, frozenset(("z", "ü<&>")): 1}
 
 
 def test_networkx_and_its_files(tmp_path: Path) -> None:
     graph = networkx_graph()
     check_networkx(*from_networkx(graph))
+    assert from_networkx(graph, columns=Columns(ignore=["weight"]))[1].weight is None
     networkx.write_graphml(graph, tmp_path / "graph.graphml")
     check_networkx(*read_graph(tmp_path / "graph.graphml"))
     (tmp_path / "graph.json").write_text(json.dumps(networkx.node_link_data(graph)), encoding="utf-8")
@@ -269,3 +280,4 @@ def test_graphml_defaults(tmp_path: Path) -> None:
     assert nodes.labels.tolist() == ["plain", "rare"]
     assert nodes.features.tolist() == [[2], [3]]
     assert len(edges) == 1
+    assert edges.weight is None

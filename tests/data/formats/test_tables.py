@@ -79,7 +79,8 @@ def test_a_table_of_nodes_that_cannot_be_read(text: str, tmp_path: Path) -> None
 EDGES = {
     "source,to\na,b\n": "no column 'target'; columns are 'source', 'to'; name it with --target-column",
     "source,target\na,\n": "row 1: target is missing",
-    "source,target,Weight\na,b,2\n": "column 'Weight': edge weights are not read from tables; leave it out with",
+    "source,target,Weight\na,b,x\n": "row 1, column 'Weight': 'x' is not a number",
+    "source,target,weight,Edge_Weight\na,b,1,2\n": "columns 'weight', 'Edge_Weight' could all be the weight",
 }
 
 
@@ -190,11 +191,13 @@ def test_a_number_of_features_can_be_required(tmp_path: Path) -> None:
         read_nodes(path, num_features=4)
 
 
-def test_a_column_of_edge_weights_can_be_left_out(tmp_path: Path) -> None:
+def test_a_column_of_edge_weights_is_read_or_left_out(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
-    path.write_text("source,target,weight,year\na,b,2,1999\n")
-    edges = read_edges(path, columns=Columns(ignore=["weight"]))
-    assert (edges.source.tolist(), edges.target.tolist()) == (["a"], ["b"])
+    path.write_text("source,target,Edge_Weight,year\na,b,2,1999\n")
+    weights = [read_edges(path, columns=c).weight for c in (Columns(), Columns(weight="year"))]
+    assert [w.tolist() for w in weights if w is not None] == [[2], [1999]]
+    edges = read_edges(path, columns=Columns(ignore=["Edge_Weight"]))
+    assert (edges.source.tolist(), edges.target.tolist(), edges.weight) == (["a"], ["b"], None)
     path.write_text("source,weight\na,b\n")  # by name, any column may be the target
     assert read_edges(path, columns=Columns(target="weight")).target.tolist() == ["b"]
 

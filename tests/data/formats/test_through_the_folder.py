@@ -83,3 +83,9 @@ def test_an_index_of_pandas_is_no_feature(kind: str, folder: LearnerFolder, tmp_
     assert nodes.feature_names == tuple(NAMES)
     folder.observe(nodes, None)
     assert folder.inspect()["graph"]["nodes"] == 27
+
+
+def test_edge_weights_are_refused(folder: LearnerFolder) -> None:
+    edges = read_edges(pd.DataFrame({"source": [1, 2], "target": [5, 6], "weight": [1, 2]}))
+    with pytest.raises(InputError, match=r"the edges have weights, .* --ignore-column weight"):
+        folder.observe(None, edges)

@@ -15,22 +15,28 @@ from ergnn.errors import InputError
 class Auto(FeatureMap):
     """Chooses among maps by exact leave-one-out error, each time the head is solved.
 
+    In large graphs a map of many hops is slow to compute, and each new edge changes it for most nodes.
+
     Args:
         maps: names of the candidate maps, separated by commas; if errors are equal, the first is chosen.
+        max_edges: graphs with more directed edges have one candidate only, the map with the fewest hops.
     """
 
     name = "auto"
 
-    def __init__(self, maps: str = "ppr,hops") -> None:
+    def __init__(self, maps: str = "ppr,hops", max_edges: int = 2_000_000) -> None:
         names = [FEATURE_MAPS.resolve(name.strip()) for name in maps.split(",")]
         if "auto" in names or len(set(names)) < len(names):
             raise InputError(f"maps is {maps!r}; list each map once, without 'auto'")
+        if max_edges < 0:
+            raise InputError(f"max_edges is {max_edges}; it must be 0 or more")
+        self.max_edges = max_edges
         self._maps: tuple[FeatureMap, ...] = tuple(FEATURE_MAPS.create(name) for name in names)
         self.num_blocks = sum(each.num_blocks for each in self._maps)
         self.num_hops = max(each.num_hops for each in self._maps)
 
-    def candidates(self) -> tuple[FeatureMap, ...]:
-        return self._maps
+    def candidates(self, num_edges: int = 0) -> tuple[FeatureMap, ...]:
+        return self._maps if num_edges <= self.max_edges else (min(self._maps, key=lambda each: each.num_hops),)
 
     def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
         """Yield the blocks of all candidates."""

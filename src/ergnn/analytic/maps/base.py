@@ -35,6 +35,6 @@ class FeatureMap(ABC):
     def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:
         """Yield ``p_k(S) x`` for each k, so that only one is in memory at a time; ``x`` is ``[nodes, columns]``."""
 
-    def candidates(self) -> tuple[FeatureMap, ...]:
-        """Return the maps to compare by leave-one-out error; by default only this one."""
+    def candidates(self, num_edges: int = 0) -> tuple[FeatureMap, ...]:
+        """Return the maps to compare by leave-one-out error in a graph of this size; by default only this one."""
         return (self,)

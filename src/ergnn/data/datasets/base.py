@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data import splits
+from ergnn.data.assignment import SIZES, assigned_stream
 from ergnn.data.graph import UNLABELED, Graph, Split
 from ergnn.data.stream import TaskStream
 from ergnn.errors import InputError
@@ -43,6 +46,8 @@ class Dataset(ABC):
         bag_of_words: whether features are word counts, which are row-normalized by default.
         public_split: whether a split was published with the data.
         classes_per_task, metric: defaults of the preset stream.
+        scenarios: the scenarios of :data:`ergnn.config.SCENARIOS` that the data set supports; a run without a scenario
+            is the first of them, unless it is ``task``.
     """
 
     name: ClassVar[str]
@@ -56,6 +61,7 @@ class Dataset(ABC):
     public_split: ClassVar[bool] = False
     classes_per_task: ClassVar[int] = 2
     metric: ClassVar[str] = "accuracy"
+    scenarios: ClassVar[tuple[str, ...]] = ("task", "class", "blurred")
 
     @abstractmethod
     def load(self, split: str, root: Path | None = None) -> Graph:
@@ -95,9 +101,50 @@ class Dataset(ABC):
 class StreamDataset(Dataset):
     """A data set that builds its own stream, instead of one graph split into tasks by class."""
 
+    scenarios = ("task", "domain")
+
     @abstractmethod
     def stream(self, seed: int, num_tasks: int | None = None, root: Path | None = None) -> tuple[TaskStream, Notes]:
         """Create the stream of a seed, and notes for the results; ``num_tasks`` defaults to :attr:`num_tasks`."""
+
+
+class PartedDataset(Dataset):
+    """A graph whose tasks are its parts, domains or periods of time, instead of groups of classes.
+
+    Attributes:
+        sizes: sizes of the seeded split, for every class of every part.
+    """
+
+    scenarios = ("domain",)
+    sizes: ClassVar[splits.Sizes] = SIZES
+
+    @abstractmethod
+    def parts(self) -> Tensor:
+        """Return the part of each node of the graph that was loaded, from 0."""
+
+    def shuffled_order(self, seed: int) -> list[int]:
+        """Return an order of the parts by seed."""
+        return torch.randperm(self.num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def seeded_split(self, graph: Graph, seed: int) -> Split:
+        """Draw 60 % of every class of every part for training, 20 % for validation and 20 % for testing."""
+        tasks = list(assigned_stream(graph, self.parts(), self.sizes, seed))
+        return Split(*(torch.cat([getattr(task, part) for task in tasks]) for part in ("train", "val", "test")))
+
+
+def join_graphs(graphs: Sequence[Graph], name: str, class_names: tuple[str, ...], distinct: bool = False) -> Graph:
+    """Return the disjoint union of graphs; with ``distinct``, the classes of each follow those of the one before."""
+    nodes = accumulate((graph.num_nodes for graph in graphs), initial=0)
+    classes = accumulate((distinct * graph.num_classes for graph in graphs), initial=0)
+    sparse = all(graph.is_sparse for graph in graphs)
+    x = torch.cat([graph.x.to_sparse_coo() if sparse else graph.dense_x() for graph in graphs])
+    return Graph(
+        x.to_sparse_csr() if sparse else x,
+        torch.cat([graph.edge_index + first for graph, first in zip(graphs, nodes, strict=False)], dim=1),
+        torch.cat([graph.y + first * (graph.y >= 0) for graph, first in zip(graphs, classes, strict=False)]),
+        name=name,
+        class_names=class_names,
+    )
 
 
 def with_compact_x(graph: Graph) -> Graph:

@@ -193,10 +193,7 @@ class PermutedMNIST(StreamDataset):
         raw = storage.find(self.folder, self.raw_files, root)
         if raw is None:
             return "missing; uses scikit-learn's digits instead"
-        base = storage.data_root(root)
-        if base is None or not raw.is_relative_to(base):
-            return "in the cache"
-        return f"in {storage.DATA_VARIABLE}" if root is None else f"in {root}"
+        return storage.location(raw, root)
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Return the images that the first task of a stream samples, and all test images."""

@@ -52,10 +52,7 @@ class PygDataset(Dataset):
             if self.large_download:
                 return f"missing ({self.large_download})"
             return "downloaded on first use" if storage.downloads_allowed() else "missing (--download)"
-        base = storage.data_root(root)
-        if base is None or not raw.is_relative_to(base):
-            return "in the cache"
-        return f"in {storage.DATA_VARIABLE}" if root is None else f"in {root}"
+        return storage.location(raw, root)
 
     def _read(self, raw: Path) -> Graph:
         """Let PyG process a link to the raw files: it writes next to them, and the root may be read-only."""

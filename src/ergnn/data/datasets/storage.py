@@ -57,12 +57,22 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
 
 
-def find(folder: str, files: tuple[str, ...], root: Path | None) -> Path | None:
+def find(folder: str, files: tuple[str, ...], root: Path | None, below: str = "raw") -> Path | None:
     """Search the data root, then the cache, for a ``<folder>/raw`` with all files; return that ``raw``."""
     for base in (data_root(root), cache_root()):
-        if base is not None and all((base / folder / "raw" / file).is_file() for file in files):
-            return base / folder / "raw"
+        if base is not None and all((base / folder / below / file).is_file() for file in files):
+            return base / folder / below
     return None
+
+
+def location(found: Path | None, root: Path | None) -> str:
+    """Describe the location of files for ``ergnn datasets``."""
+    base = data_root(root)
+    if found is None:
+        return "missing"
+    if base is None or not found.is_relative_to(base):
+        return "in the cache"
+    return f"in {DATA_VARIABLE}" if root is None else f"in {root}"
 
 
 def probe(url: str) -> None:

@@ -25,14 +25,14 @@ ARRAYS_RATIO = (32, 50)
 """Compressed arrays may expand to 32 MB or 50 times the file size; real graphs expand 3 to 6 times."""
 LONGEST_HEADER = 4096
 MASKS = tuple(f"{part}_mask" for part in SPLITS)
-KNOWN = ("x", "edge_index", "y", "time", *MASKS)
-KINDS = {"edge_index": "iu", "y": "biufU", **dict.fromkeys(MASKS, "b"), "x": "biuf"}
+KNOWN = ("x", "edge_index", "edge_weight", "y", "time", *MASKS)
+KINDS = {"edge_index": "iu", "edge_weight": "biuf", "y": "biufU", **dict.fromkeys(MASKS, "b"), "x": "biuf"}
 Arrays = dict[str, Any]
 
 
 def read_npz(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """Read a CSR adjacency matrix (``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``), features in CSR form
-    (``attr_…``) or dense (``attr_matrix``), and ``labels`` (negative: no label)."""
+    """Read a CSR matrix of edge weights (``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``), features in CSR
+    form (``attr_…``) or dense (``attr_matrix``), and ``labels`` (negative: no label)."""
     found = _load_npz(path, limits)
     if "adj_shape" not in found:
         raise FormatError(f"{path}: no array 'adj_shape'; found are {listed(sorted(found)) or 'none'}")
@@ -40,7 +40,7 @@ def read_npz(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
     if adjacency.shape[0] != adjacency.shape[1]:
         raise FormatError(f"{path}, array 'adj_shape': {list(adjacency.shape)}; an adjacency matrix is square")
     source = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
-    arrays: Arrays = {"edge_index": np.stack([source, adjacency.indices])}
+    arrays: Arrays = {"edge_index": np.stack([source, adjacency.indices]), "edge_weight": adjacency.data}
     if "labels" in found:
         arrays["y"] = found["labels"]
     if "attr_matrix" in found or "attr_shape" in found:
@@ -93,8 +93,8 @@ def _csr(arrays: Arrays, matrix: str, limits: Limits, path: Path) -> scipy.spars
 
 
 def read_safetensors(path: Path, limits: Limits) -> tuple[NodeTable, EdgeTable]:
-    """Read ``x`` ``[n, f]`` and ``edge_index`` ``[2, m]``; optional are ``y`` (negative: no label), ``train_mask``,
-    ``val_mask``, ``test_mask`` and ``time``, each ``[n]``."""
+    """Read ``x`` ``[n, f]`` and ``edge_index`` ``[2, m]``; optional are ``edge_weight`` ``[m]`` and ``y`` (negative: no
+    label), ``train_mask``, ``val_mask``, ``test_mask`` and ``time``, each ``[n]``."""
     from safetensors import safe_open
 
     file_size(path, limits)
@@ -146,15 +146,16 @@ def _from_tensors(tensors: dict[str, Tensor], limits: Limits, path: Path) -> tup
 def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTable, EdgeTable]:
     """Check arrays named as in PyG, and convert them to tables."""
     m = arrays["edge_index"].shape[-1] if arrays["edge_index"].ndim else 0
-    x, y = arrays.get("x"), arrays.get("y")
+    x = arrays.get("x")
     limits.check("nodes", n, path)
     limits.check("edges", m, path)
-    if y is not None and y.ndim == 2 and y.shape[1] == 1:
-        arrays["y"] = y = y[:, 0]
+    for name in ("y", "edge_weight"):
+        if name in arrays and arrays[name].ndim == 2 and arrays[name].shape[1] == 1:
+            arrays[name] = arrays[name][:, 0]
     if x is not None:
         limits.check("features", x.shape[-1], path)
         limits.check_bytes(4 * (x.nnz if scipy.sparse.issparse(x) else x.size), path, "features take")
-    shapes = {"edge_index": (2, m), "x": (n, 0 if x is None else x.shape[-1])}
+    shapes = {"edge_index": (2, m), "edge_weight": (m,), "x": (n, 0 if x is None else x.shape[-1])}
     for name, array in arrays.items():
         shape, kinds = shapes.get(name, (n,)), KINDS.get(name, "iuf")
         if array.shape != shape or array.dtype.kind not in kinds or (name != "x" and scipy.sparse.issparse(array)):
@@ -164,7 +165,7 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
             )
     for bad in arrays["edge_index"][(arrays["edge_index"] < 0) | (arrays["edge_index"] >= n)]:
         raise FormatError(f"{path}, 'edge_index': an edge names node {bad}; nodes are 0 to {n - 1}")
-    ids, split = numbered(n), None
+    ids, split, y = numbered(n), None, arrays.get("y")
     for part, mask in zip(SPLITS, MASKS, strict=True):
         split = np.full(n, None) if split is None and mask in arrays else split
         if split is not None and mask in arrays:
@@ -174,4 +175,4 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
     labels = y if y is None or y.dtype.kind in "bU" else [None if label < 0 else label for label in y.tolist()]
     nodes = NodeTable(ids, labels, arrays.get("time"), split, features=x, place=lambda row: f"{path}, node {row}")
     source, target = (Coded(ids, end) for end in arrays["edge_index"])
-    return nodes, EdgeTable(source, target)
+    return nodes, EdgeTable(source, target, arrays.get("edge_weight"))

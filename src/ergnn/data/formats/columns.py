@@ -12,7 +12,7 @@ from ergnn.errors import FormatError
 
 TEXTS = ("id", "label", "split", "domain", "source", "target")
 NODE_ROLES = ("id", "label", "split", "domain", "time")
-EDGE_ROLES = ("source", "target")
+EDGE_ROLES = ("source", "target", "weight")
 REQUIRED = ("id", "source", "target")
 FEATURES = "features"
 PREFIX = "feature_"
@@ -39,6 +39,7 @@ class Columns:
         domain: domains of nodes; default: ``domain``.
         source: ids of the nodes that edges leave; default: ``source``.
         target: ids of the nodes that edges enter; default: ``target``.
+        weight: weights of edges, 0 or more; default: ``weight``, ``weights`` or ``edge_weight``.
         keep_na_labels: keep ``NaN``, ``nan``, ``NA``, ``<NA>``, ``null`` and ``None`` as labels, not as "no label".
     """
 
@@ -51,6 +52,7 @@ class Columns:
     domain: str | None = None
     source: str | None = None
     target: str | None = None
+    weight: str | None = None
     keep_na_labels: bool = False
 
 
@@ -86,16 +88,15 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
     out: dict[str, str] = {}
     for role in roles:
         given = getattr(columns, role)
-        fits = [key == given if given else key.lower() == role and key not in columns.ignore for key in keys]
-        found = [name for name, fit in zip(names, fits, strict=True) if fit]
+        allowed = ("weight", "weights", "edge_weight") if role == "weight" else (role,)
+        fits = [key == given if given else key.lower() in allowed and key not in columns.ignore for key in keys]
+        found = [name for name, fit in zip(names, fits, strict=True) if fit and (given or name not in out.values())]
         if len(found) > 1:
             raise FormatError(f"{where}: columns {listed(found)} could all be the {role}; {_hint(role)}")
         if found:
             out[role] = found[0]
         elif given or role in REQUIRED:
             raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; {_hint(role)}")
-    if roles == EDGE_ROLES:
-        _refuse_weights([n for n in names if n not in out.values() and n.strip() not in columns.ignore], where)
     return Found(out)
 
 
@@ -155,13 +156,3 @@ def _present(names: Sequence[str]) -> str:
     if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
         text += ": values are separated by commas in .csv files and by tabs in .tsv files"
     return text
-
-
-def _refuse_weights(names: Sequence[str], where: object) -> None:
-    """Refuse columns of an edge table that look like edge weights, which would be ignored."""
-    for name in names:
-        if name.strip().lower() in ("weight", "weights", "edge_weight"):
-            raise FormatError(
-                f"{where}: column {truncate(name)}: edge weights are not read from tables; leave it out with "
-                f"--ignore-column {name.strip()}, in Python Columns(ignore=[…]), to treat all edges alike"
-            )

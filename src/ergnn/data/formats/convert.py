@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ergnn.data.formats.boundary import wrap_errors
-from ergnn.data.formats.columns import EDGE_ROLES, Columns, Found, find_columns, find_node_columns
+from ergnn.data.formats.columns import EDGE_ROLES, TEXTS, Columns, Found, find_columns, find_node_columns
 from ergnn.data.formats.limits import Limits, truncate
 from ergnn.data.formats.tables import Coded, EdgeTable, NodeTable, canonical
-from ergnn.data.formats.values import read_features, times, words
+from ergnn.data.formats.values import numbers, read_features, times, words
 from ergnn.errors import FormatError, InputError
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ class Source:
 
     def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
         """Read the table as edges; there may be none."""
-        _, texts = self._read(find_columns(self.names, EDGE_ROLES, columns, self.where), "edges", limits)
-        return EdgeTable(**texts, place=self._place)
+        found = find_columns(self.names, EDGE_ROLES, columns, self.where)
+        table, texts = self._read(found, "edges", limits)
+        weight = numbers(table[name], name, self.where) if (name := found.roles.get("weight")) else None
+        return EdgeTable(**texts, weight=weight, place=self._place)
 
     def _place(self, row: int) -> str:
         return f"{self.where}, row {row + 1}"
@@ -66,7 +68,7 @@ class Source:
         table = self.read(found)
         limits.check(what, table.num_rows, self.where)
         limits.check_bytes(table.nbytes, self.where)
-        texts = {role: words(table[n], n, self.where) for role, n in found.roles.items() if role != "time"}
+        texts = {role: words(table[n], n, self.where) for role, n in found.roles.items() if role in TEXTS}
         for role, coded in texts.items():
             _check_exact(table[found.roles[role]].type, coded, f"{self.where}, column {truncate(found.roles[role])}")
         return table, texts

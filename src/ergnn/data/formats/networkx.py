@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ergnn.data.formats.boundary import wrap_errors
-from ergnn.data.formats.columns import Columns
+from ergnn.data.formats.columns import EDGE_ROLES, Columns
 from ergnn.data.formats.convert import Source, column_of, frame_source
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import EdgeTable, NodeTable
@@ -28,7 +28,8 @@ def from_networkx(
 ) -> tuple[NodeTable, EdgeTable]:
     """Convert a NetworkX graph (directed or undirected, also a multigraph) to tables.
 
-    Node attributes are the columns of the node table. Ids become text, which must be unique.
+    Node attributes are the columns of the node table, and the edge attribute ``weight`` that of the edge table (by
+    default 1). Ids become text, which must be unique.
     """
     if not (hasattr(graph, "nodes") and hasattr(graph, "edges")):
         raise InputError(f"{source}: a {type(graph).__name__} is not a NetworkX graph")
@@ -38,8 +39,9 @@ def from_networkx(
     rows = [{**missing, **data, key: node} for node, data in graph.nodes(data=True)]
     names = dict.fromkeys([key, *(name for row in rows for name in row)])
     nodes = _source({str(name): [row.get(name) for row in rows] for name in names}, source)
-    ends = list(graph.edges())
-    edges = _source({"source": [edge[0] for edge in ends], "target": [edge[1] for edge in ends]}, source)
+    roles = [role for role in EDGE_ROLES if role != "weight" or role not in columns.ignore]
+    found = list(graph.edges(data=columns.weight or "weight", default=1))
+    edges = _source({role: [edge[i] for edge in found] for i, role in enumerate(roles)}, source)
     return nodes.nodes(columns, limits), edges.edges(Columns(), limits)
 
 

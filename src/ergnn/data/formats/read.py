@@ -60,12 +60,14 @@ def read_graph(
     Args:
         path: ``.npz`` in the layout of gnn-benchmark; ``.safetensors`` or ``.pt`` with tensors named as in PyG;
             ``.graphml`` or ``.json`` (node-link data) as NetworkX writes them, each also as ``.gz``.
-        columns: names of attributes in GraphML and JSON, where they differ from the defaults.
+        columns: names of attributes in GraphML and JSON; in every format, ``ignore=["weight"]`` drops edge weights.
         limits: maximum sizes; default: :class:`Limits`.
     """
     file, limits = Path(path), limits or Limits()
     if file.suffix.lower() in ARRAYS:
-        return ARRAYS[file.suffix.lower()](file, limits)
+        nodes, edges = ARRAYS[file.suffix.lower()](file, limits)
+        ignored = columns is not None and "weight" in columns.ignore
+        return nodes, EdgeTable(edges.ends[0], edges.ends[1]) if ignored else edges
     if suffix(file) in NETWORKX:
         return NETWORKX[suffix(file)](file, limits, columns)
     raise FormatError(f"{file}: not a known graph file; names end in {', '.join((*ARRAYS, *NETWORKX))}")

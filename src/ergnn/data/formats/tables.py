@@ -106,18 +106,22 @@ class EdgeTable:
     Args:
         source: ids.
         target: ids.
+        weight: one number per edge. Default: all are 1.
         place: names the origin of a row in messages.
 
     Attributes:
         ends: sources and targets, each dictionary-encoded.
+        weight: weights as ``float32``; ``None`` if all are 1.
     """
 
-    def __init__(self, source: Column, target: Column, place: Place | None = None) -> None:
+    def __init__(self, source: Column, target: Column, weight: Column = None, place: Place | None = None) -> None:
         columns = {"source": source, "target": target}
         self.ends = tuple(_encode(values, what, place or _row, required=True) for what, values in columns.items())
-        m, given = (len(end.codes) for end in self.ends)
-        if given != m:
-            raise FormatError(f"target has shape [{given}]; [{m}] is required")
+        weights = np.ones(len(self), np.float32) if weight is None else np.asarray(weight, np.float32)
+        for name, given in {"target": self.ends[1].codes, "weight": weights}.items():
+            if given.shape != (len(self),):
+                raise FormatError(f"{name} has shape {list(given.shape)}; [{len(self)}] is required")
+        self.weight = None if (weights == 1).all() else weights
 
     @cached_property
     def source(self) -> np.ndarray:

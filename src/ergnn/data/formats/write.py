@@ -42,7 +42,8 @@ def write_nodes(nodes: NodeTable, path: str | PathLike[str], *, features: str | 
 
 def write_edges(edges: EdgeTable, path: str | PathLike[str]) -> None:
     """Write edges to a ``.csv``, ``.tsv`` (each also ``.gz``) or ``.parquet`` file."""
-    _write({"source": edges.source, "target": edges.target}, Path(path))
+    weight = {} if edges.weight is None else {"weight": edges.weight}
+    _write({"source": edges.source, "target": edges.target, **weight}, Path(path))
 
 
 def _features(nodes: NodeTable, layout: str) -> dict[str, Any]:

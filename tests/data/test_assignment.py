@@ -1,0 +1,219 @@
+"""Streams in which classes come again: blurred, by domain and by time; the data sets made for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from ergnn.data import DATASETS, UNLABELED, make_stream, splits
+from ergnn.data.assignment import ANYTIME, SPREAD, assigned_stream, blurred_stream, class_shares
+from ergnn.data.datasets.base import join_graphs
+from ergnn.data.datasets.citation_domains import CitationDomains, reduced
+from ergnn.data.datasets.twitch import Twitch
+from ergnn.data.splits import Sizes, parse_sizes
+from ergnn.errors import InputError
+from graphs import random_graph
+
+
+def test_class_shares_are_the_formula() -> None:
+    shares = class_shares(7, 3)
+    for r in range(7):
+        center = (r + 0.5) * 3 / 7 - 0.5
+        bell = [np.exp(-((t - center) ** 2) / (2 * SPREAD**2)) for t in range(3)]
+        wanted = [(1 - ANYTIME) * value / sum(bell) + ANYTIME / 3 for value in bell]
+        np.testing.assert_allclose(shares[r].numpy(), wanted)
+    assert torch.equal(shares.argmax(1), torch.tensor([0, 0, 1, 1, 1, 2, 2]))
+
+
+def test_every_node_of_a_blurred_stream_is_in_one_task_and_shares_are_as_drawn() -> None:
+    graph = random_graph(n=3000, f=2, classes=6, p_edge=0.0, unlabeled=60)
+    split = splits.fractions(graph.y, train=0.6, val=0.2, test=0.2)
+    order = [5, 3, 1, 0, 2, 4]
+    stream = blurred_stream(graph, split=split, class_order=order, seed=3)
+    assert len(stream) == 3
+    for part in ("train", "val", "test"):
+        nodes = torch.cat([getattr(task, part) for task in stream])
+        assert torch.equal(nodes.sort().values, getattr(split, part).sort().values)
+    shares = class_shares(6, 3)
+    for place, c in enumerate(order):
+        found = np.array([int((graph.y[task.train] == c).sum()) for task in stream])
+        assert chisquare(found, shares[place].numpy() * found.sum()).pvalue > 0.001
+    again = blurred_stream(graph, split=split, class_order=order, seed=3)
+    other = blurred_stream(graph, split=split, class_order=order, seed=4)
+    assert torch.equal(stream[0].train, again[0].train)
+    assert not torch.equal(stream[0].train, other[0].train)
+
+
+def test_test_nodes_follow_the_training_nodes_of_their_class() -> None:
+    stream = make_stream("cora", scenario="blurred", split="20/30/rest", class_order="shuffled", order_seed=2).stream
+    for task in stream:
+        classes = set(task.graph.y[task.train].tolist())
+        assert classes == set(task.classes)
+        assert set(task.graph.y[task.test].tolist()) <= classes
+    counts = [sum(c in task.classes for task in stream) for c in range(7)]
+    assert max(counts) > 1, "classes come again"
+    assert sum(task.train.numel() for task in stream) == 7 * 20
+
+
+@pytest.mark.parametrize("edges", ["all", "seen", "own"])
+def test_edges_of_assigned_tasks(edges: str) -> None:
+    graph = random_graph(n=90, classes=3, p_edge=0.1)
+    home = torch.arange(90) % 3
+    stream = assigned_stream(graph, home, edges=edges)
+    for i, task in enumerate(stream):
+        assert task.classes == (0, 1, 2)
+        ends = home[graph.edge_index]
+        wanted = {
+            "all": torch.ones_like(ends[0], dtype=torch.bool),
+            "seen": ends.max(0).values <= i,
+            "own": ends[0] == ends[1],
+        }
+        assert torch.equal(task.graph.edge_index, graph.edge_index[:, wanted[edges]])
+
+
+def test_graphs_are_joined_with_common_or_distinct_classes() -> None:
+    a, b = random_graph(n=20, classes=2, seed=0), random_graph(n=30, classes=3, seed=1, unlabeled=2)
+    joined = join_graphs([a, b], "both", ("0", "1", "2"))
+    assert torch.equal(joined.dense_x(), torch.cat([a.dense_x(), b.dense_x()]))
+    assert torch.equal(joined.edge_index, torch.cat([a.edge_index, b.edge_index + 20], dim=1))
+    assert torch.equal(joined.y, torch.cat([a.y, b.y]))
+    distinct = join_graphs([a, b], "both", tuple("01234"), distinct=True)
+    assert torch.equal(distinct.y[20:], torch.where(b.y == UNLABELED, UNLABELED, b.y + 2))
+
+
+def test_reduced_features_have_the_products_of_a_truncated_svd() -> None:
+    x = torch.randn(60, 20, generator=torch.Generator().manual_seed(0)) @ torch.diag(0.3 ** torch.arange(20.0))
+    u, s, _ = np.linalg.svd(x.numpy())
+    wanted = (u[:, :5] * s[:5]) @ (u[:, :5] * s[:5]).T
+    state = torch.random.get_rng_state()
+    found = reduced(x, 5)
+    assert torch.equal(state, torch.random.get_rng_state())
+    np.testing.assert_allclose((found @ found.T).numpy(), wanted, atol=1e-3)
+    assert torch.equal(found, reduced(x, 5))
+    wide = reduced(x, 32)
+    assert wide.shape == (60, 32)
+    np.testing.assert_allclose((wide @ wide.T).numpy(), (x @ x.T).numpy(), atol=1e-3)
+    assert not wide[:, 20:].any()
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("0.6/0.2/0.2", Sizes(0.6, 0.2, 0.2)),
+        ("20/30/rest", Sizes(20, 30, None)),
+        ("100/50/100", Sizes(100, 50, 100)),
+        ("seeded", None),
+    ],
+)
+def test_sizes_are_fractions_or_nodes_per_class(text: str, sizes: Sizes | None) -> None:
+    assert parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "0.6/0.2",
+            "split is '0.6/0.2'; use train/val/test: fractions such as 0.6/0.2/0.2, or nodes per class such as",
+        ),
+        ("0.6/0.2/rest", "split is '0.6/0.2/rest'; use train/val/test"),
+        ("a/b/c", "split is 'a/b/c'; use train/val/test"),
+        ("0/30/rest", "train is 0; at least 1 is needed"),
+        ("0.9/0.2/0.2", "add up to 1.3; at most 1 is allowed"),
+    ],
+)
+def test_wrong_sizes_are_named(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_sizes(text)
+
+
+@pytest.mark.parametrize("sizes", [Sizes(0.6, 0.2, 0.2), Sizes(0.5, 0.0, 0.1), Sizes(3, 2, None), Sizes(3, 2, 4)])
+def test_a_class_fits_if_it_can_be_drawn(sizes: Sizes) -> None:
+    for count in range(1, 12):
+        y = torch.zeros(count, dtype=torch.long)
+        try:
+            sizes.draw(y, 0)
+            drawn = True
+        except InputError:
+            drawn = False
+        assert sizes.fit(count) == drawn, count
+
+
+@pytest.mark.parametrize("split", ["20/30/rest", "30/10/20", "0.6/0.2/0.2", "seeded"])
+def test_splits_by_size_on_a_graph(split: str) -> None:
+    stream, used, _ = make_stream("citeseer", split=split)
+    assert used == split
+    train = [[int((task.graph.y[task.train] == c).sum()) for c in task.classes] for task in stream]
+    if split == "30/10/20":
+        assert train == [[30, 30]] * 3
+        assert [task.test.numel() for task in stream] == [40] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("cora", {"scenario": "time"}, "cora does not support scenario 'time'; choose one of: task, class, blurred"),
+        ("twitch", {"scenario": "class"}, "twitch does not support scenario 'class'; choose one of: domain"),
+    ],
+)
+def test_unsupported_scenarios_are_refused_before_loading(name: str, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_stream(name, root=Path("nowhere"), **settings)  # type: ignore[arg-type]
+
+
+def test_orders_of_citation_domains_are_rotations() -> None:
+    spec = CitationDomains()
+    assert [spec.shuffled_order(seed) for seed in range(5)] == [
+        [0, 1, 2, 3],
+        [1, 2, 3, 0],
+        [2, 3, 0, 1],
+        [3, 0, 1, 2],
+        [0, 1, 2, 3],
+    ]
+    assert sorted(Twitch().shuffled_order(1)) == list(range(6))
+    assert spec.parts().bincount().tolist() == [3_327, 19_717, 18_333, 17_716]
+
+
+def test_twitch_is_six_graphs_with_the_same_classes(data_root: Path) -> None:
+    stream, split, _ = make_stream("twitch", root=data_root, class_order=[5, 4, 3, 2, 1, 0])
+    assert split == "seeded"
+    assert [task.classes for task in stream] == [(0, 1)] * 6
+    parts = DATASETS.create("twitch").parts()
+    for i, task in enumerate(stream):
+        nodes = torch.cat([task.train, task.val, task.test])
+        assert set(parts[nodes].tolist()) == {5 - i}
+        assert nodes.numel() == int((parts == 5 - i).sum())
+    edges = parts[stream[0].graph.edge_index]
+    assert torch.equal(edges[0], edges[1]), "there are no edges between languages"
+
+
+def test_pubmed_years_are_periods_in_order(data_root: Path) -> None:
+    with np.load(data_root / "pubmed_temporal" / "pubmed_temporal.npz") as file:
+        year = torch.from_numpy(file["node_time"].astype(np.int64))
+    stream = make_stream("pubmed-years", root=data_root, edges="seen", dataset_options={"tasks": 4}).stream
+    last = -1
+    for task in stream:
+        years = year[torch.cat([task.train, task.val, task.test])]
+        assert int(years.min()) > last
+        last = int(years.max())
+        assert int(year[task.graph.edge_index].max()) == last, "later papers have no edges yet"
+    assert [task.classes for task in stream] == [(0, 1, 2)] * 4
+    with pytest.raises(
+        InputError, match="class_order is 'shuffled'; the tasks of pubmed-years are in the order of time"
+    ):
+        make_stream("pubmed-years", root=data_root, class_order="shuffled")
+    with pytest.raises(InputError, match="pubmed-years: tasks is 0; it must be 1 to 20"):
+        DATASETS.create("pubmed-years", tasks=0)
+
+
+@pytest.mark.slow
+def test_citation_domains_have_distinct_classes_and_a_common_width(data_root: Path) -> None:
+    settings = {"class_order": "shuffled", "order_seed": 1, "dataset_options": {"width": 64}}
+    stream = make_stream("citation-domains", root=data_root, **settings).stream  # type: ignore[arg-type]
+    assert [len(task.classes) for task in stream] == [3, 15, 4, 6]
+    assert len(set(stream.classes)) == 28
+    assert stream.num_features == 64
