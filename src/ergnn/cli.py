@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ergnn import __version__
 from ergnn.commands import (
+    compare,
     evaluate,
     export,
     forget,
@@ -26,7 +27,7 @@ from ergnn.commands import (
 from ergnn.errors import ErgnnError
 
 COMMANDS = (
-    *(run, lists, reproduce, runs, report),
+    *(run, lists, reproduce, compare, runs, report),
     *(init, observe, predict, evaluate, inspect, forget, export, rollback, serve),
 )
 

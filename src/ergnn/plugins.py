@@ -10,6 +10,9 @@ from pathlib import Path
 from ergnn import signatures
 from ergnn.errors import InputError
 
+imported: list[str] = []
+"""Plug-ins imported so far, for other processes to import."""
+
 
 def import_plugin(name: str) -> None:
     """Import a plug-in once, and add the options of its methods to the command line.
@@ -27,6 +30,8 @@ def import_plugin(name: str) -> None:
         raise InputError(f"--import {name}: {error}") from None
     except (Exception, SystemExit) as error:  # third-party code can raise anything
         raise InputError(f"--import {name}: cannot be imported ({type(error).__name__}: {error})") from None
+    if name not in imported:
+        imported.append(name)
 
 
 def _import_file(path: Path) -> None:

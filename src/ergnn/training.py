@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.optimizers import make_optimizer
 from ergnn.engine.prefetch import prefetched
+from ergnn.engine.recording import record, side_stream
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
@@ -231,7 +232,7 @@ def train_in_phases(
         and training.batch_size is None
         and training.epochs - start >= GRAPH_FROM
     ):
-        epochs, side = range(start, training.epochs), _stream(device, stream)
+        epochs, side = range(start, training.epochs), side_stream(device, stream)
         yield from graphed_epochs(rounds, params, optimizer, epochs, seeds, task, on_epoch, side)
         _finish(objective, params, training)
         return
@@ -321,12 +322,6 @@ def _finish(objective: Objective, params: ParamDict, training: Training) -> None
     objective.write_back(params)
 
 
-@cache
-def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
-    """Return a GPU stream; each has a workspace for matrix products, so that they are used again."""
-    return torch.cuda.Stream(device)
-
-
 def graphed_epochs(
     rounds: Sequence[Objective],
     params: ParamDict,
@@ -339,8 +334,8 @@ def graphed_epochs(
 ) -> Iterator[None]:
     """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed, in the stream ``side``.
 
-    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording requires a few
-    warm-up steps; parameters and the optimizer's state are restored afterwards.
+    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording takes a step;
+    parameters and the optimizer's state are restored afterwards.
     """
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
@@ -361,19 +356,10 @@ def graphed_epochs(
         for value, state in optimizer.state.items()
     }
     main = torch.cuda.current_stream(device)
-    side.wait_stream(main)
-    with torch.cuda.stream(side):
-        for objective in rounds:
-            for _ in range(2):
-                step(objective)
-    main.wait_stream(side)
     graphs = []
     for objective in rounds:
-        graph = torch.cuda.CUDAGraph()
         optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph, stream=side):
-            step(objective)
-        graphs.append(graph)
+        graphs.append(record(partial(step, objective), side)[0])
     with torch.no_grad():
         for name, value in params.items():
             value.copy_(start[name])

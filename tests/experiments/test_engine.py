@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_units_computed_twice_are_stored_once(tmp_path: Path) -> None:
         assert sorted((run.method, run.seed) for run in store.runs()) == [
             *(("finetune", 0), ("finetune", 1), ("replay", 0), ("replay", 1))
         ]
+
+
+def test_processes_can_be_kept_for_the_next_call(tmp_path: Path) -> None:
+    engine, seen = LocalEngine(2, keep=True), []
+    try:
+        for name in ("a", "b"):
+            assert reproduce([FEW], tmp_path / name, OPTIONS, engine=engine).failed == []
+            seen.append({worker.pid for worker in multiprocessing.active_children()})
+        assert len(seen[0]) == 2
+        assert seen[0] == seen[1]
+    finally:
+        for worker in multiprocessing.active_children():
+            worker.terminate()
 
 
 def test_results_on_other_data_are_rejected(tmp_path: Path) -> None:

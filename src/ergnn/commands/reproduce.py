@@ -9,14 +9,15 @@ import sys
 import time
 from typing import Any
 
-CHOICES = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-incremental", "all")
+PUBLISHED = ("begin", "gsip", "hop-ral", "lgl", "graphkeeper")
+CHOICES = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-incremental", *PUBLISHED, "all")
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce",
         allow_abbrev=False,
-        help="run the paper's tables and figures, and a class-incremental table",
+        help="run the paper's tables and figures, a class-incremental table, and tables published by others",
     )
     parser.set_defaults(command=reproduce_command, on_interrupt=lambda args: "the same command with --resume continues")
     parser.add_argument(
@@ -36,6 +37,11 @@ def add(commands: Any) -> None:
         "--split", metavar="auto|public|seeded", help="split to use (default: auto; seeded with several class orders)"
     )
     parser.add_argument("--quick", action="store_true", help="use few seeds and epochs, for a test run of minutes")
+    add_engine_options(parser)
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of commands that run many configurations into a store."""
     parser.add_argument("--resume", action="store_true", help="skip runs that are already in the store")
     parser.add_argument(
         "--device", metavar="NAME", default="cpu", help="device to compute on, e.g. cpu, cuda or cuda:1 (default: cpu)"
@@ -70,21 +76,14 @@ def add(commands: Any) -> None:
 
 def reproduce_command(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
-    import torch
-
-    from ergnn.distributed import launched
     from ergnn.errors import InputError
     from ergnn.experiments.cells import Options
-    from ergnn.experiments.engine import make_engine
     from ergnn.experiments.reproduce import experiments_named, reproduce
     from ergnn.report.reproduced import write_results
 
     for name in ("seeds", "class_orders"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be 1 or more")
-    if launched():
-        raise InputError("torchrun supports only `ergnn run`; use --engine ray to run a grid on several machines")
-    torch.set_num_threads(1)
     named = None if args.datasets is None else [name.strip() for name in args.datasets.split(",") if name.strip()]
     options = Options(
         args.seeds,
@@ -96,13 +95,8 @@ def reproduce_command(args: argparse.Namespace) -> int:
         quick=args.quick,
         device=args.device,
     )
-    jobs = args.jobs
-    if jobs is None and args.engine == "local":
-        jobs = min(os.cpu_count() or 1, 8)
-    engine = make_engine(
-        args.engine, jobs=jobs, address=args.address, task_cpus=args.task_cpus, task_gpus=args.task_gpus
-    )
-    lines = _Lines(enabled=not args.quiet)
+    engine = engine_of(args)
+    lines = Lines(enabled=not args.quiet)
     experiments = experiments_named(args.result)
     done = reproduce(
         experiments,
@@ -120,8 +114,26 @@ def reproduce_command(args: argparse.Namespace) -> int:
     where = f"{args.out}: {runs}results.json, tables as .txt, .md and .tex"
     print(f"\n{where}{', report.html' if written.html else ''}")
     for outcome in done.failed:
-        print(f"ergnn: {_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
+        print(f"ergnn: {unit_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
     return 1 if done.failed else 0
+
+
+def engine_of(args: argparse.Namespace, keep: bool = False) -> Any:
+    """Return the engine of the options of :func:`add_engine_options`; ``keep`` its processes between calls."""
+    import torch
+
+    from ergnn.distributed import launched
+    from ergnn.errors import InputError
+    from ergnn.experiments.engine import make_engine
+
+    if launched():
+        raise InputError("torchrun supports only `ergnn run`; use --engine ray to run a grid on several machines")
+    torch.set_num_threads(1)
+    jobs = args.jobs
+    if jobs is None and args.engine == "local":
+        jobs = min(os.cpu_count() or 1, 8)
+    ray = {"address": args.address, "task_cpus": args.task_cpus, "task_gpus": args.task_gpus}
+    return make_engine(args.engine, jobs=jobs, **ray, keep=keep)
 
 
 def _command(args: argparse.Namespace) -> str:
@@ -135,32 +147,33 @@ def _command(args: argparse.Namespace) -> str:
     return shlex.join([*words, *(["--quick"] if args.quick else [])])
 
 
-def _name(config: Any) -> str:
+def unit_name(config: Any) -> str:
     from ergnn.resolve import options_in_effect
 
     options = options_in_effect(config.learner)
     kind = f" {options['selector']}, e = {options['per_class']}" if "selector" in options else ""
-    return f"{config.dataset} · {config.protocol} · {config.learner.backbone} · {config.learner.method}{kind}"
+    stream = config.protocol if config.scenario is None else f"{config.scenario} · edges {config.edges}"
+    return f"{config.dataset} · {stream} · {config.learner.backbone} · {config.learner.method}{kind}"
 
 
-class _Lines:
+class Lines:
     """Prints one line per finished batch to standard error, with the remaining time."""
 
     def __init__(self, enabled: bool) -> None:
         self.enabled, self.total, self.finished = enabled, 0, 0
         self.start = time.monotonic()
 
-    def plan(self, units: int) -> None:
-        self.total, self.start = units, time.monotonic()
-        self._say(f"{units} batches of runs to do" if units else "all runs are already in the store")
+    def plan(self, units: int, what: str = "runs") -> None:
+        self.total, self.finished, self.start = units, 0, time.monotonic()
+        self.say(f"{units} batches of {what} to do" if units else f"all {what} are already in the store")
 
     def done(self, outcome: Any) -> None:
         self.finished += 1
         left = (time.monotonic() - self.start) / self.finished * (self.total - self.finished)
-        what = f"{_name(outcome.unit.config)} · {len(outcome.unit.members)} runs · {outcome.seconds:.1f} s"
+        what = f"{unit_name(outcome.unit.config)} · {len(outcome.unit.members)} runs · {outcome.seconds:.1f} s"
         failed = f" · FAILED: {outcome.error}" if outcome.error else ""
-        self._say(f"[{self.finished}/{self.total}, {left / 60:.0f} min left] {what}{failed}")
+        self.say(f"[{self.finished}/{self.total}, {left / 60:.0f} min left] {what}{failed}")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         if self.enabled:
             print(text, file=sys.stderr, flush=True)

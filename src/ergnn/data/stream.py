@@ -181,6 +181,12 @@ class TaskStream(Sequence[Task]):
         """Global class ids in the order of the stream."""
         return tuple(c for task in self for c in task.classes)
 
+    def first(self, count: int) -> TaskStream:
+        """Return the stream of the first tasks; all tasks if there are fewer."""
+        shorter = copy(self)
+        shorter._tasks = self._tasks[:count]
+        return shorter
+
     def to(self, device: torch.device | str) -> TaskStream:
         """Move the stream to a device; graphs and tensors shared by tasks stay shared."""
         tensors: dict[int, Tensor] = {}

@@ -98,10 +98,10 @@ class FieldObjective(Objective):
     def fields(self) -> list[Field]:
         """One field for all models; on large graphs, one field per model."""
         made = []
+        large = any(adjacency_of(part.graph).is_large for part in self.examples)
         pairs = zip(self.examples, self._local_heads.split([len(part) for part in self.examples]), strict=True)
         for _, run in groupby(pairs, lambda pair: id(pair[0].graph)):  # one set of operations per graph
             parts = list(run)
-            large = adjacency_of(parts[0][0].graph).is_large
             made += [self._field([part]) for part in parts] if large else [self._field(parts)]
         return made if any(field.linked for field in made) else [join_fields(made)]
 
@@ -137,7 +137,7 @@ class FieldObjective(Objective):
         return other
 
     def prepare(self) -> None:
-        assert self.fields
+        self.linked = self.field.linked
 
     def parameters(self) -> ParamDict:
         return stack_parameters(self._layers())

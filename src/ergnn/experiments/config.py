@@ -26,8 +26,9 @@ either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
 INPUTS = ("features", "deepwalk", "node2vec")
-SPLITS = ("auto", "public", "seeded")
+SPLITS = ("auto", "public", "seeded", "validation")
 DENOMINATORS = ("M-1", "M")
+SCORES = ("test", "val")
 
 
 @dataclass(frozen=True, init=False)
@@ -46,7 +47,8 @@ class RunConfig:
         first_seed: first seed.
         split: auto (the default: public if available, otherwise seeded), public, seeded (drawn for each seed), or
             fractions of each class for training, validation and test, e.g. 0.6/0.2/0.2, or nodes per class, e.g.
-            20/30/rest or 20/30/100 (drawn for each seed).
+            20/30/rest or 20/30/100 (drawn for each seed); validation: training and test nodes of the public split are
+            learned, its validation nodes scored.
         class_order: natural (the default), shuffled (by order number), seeded (shuffled for each seed), or a list of
             all classes, e.g. 3,1,0,2; by default the scenario's. If tasks are domains, it is the order of the domains.
         orders: number of shuffled class orders, crossed with the seeds.
@@ -57,6 +59,8 @@ class RunConfig:
         classes_per_task: classes per task; by default the data set's.
         input: input of the network: features, or embeddings of random walks on the graph so far: deepwalk or node2vec.
         denominator: denominator of the forgetting mean, M-1 or M.
+        first_tasks: learn only the first N tasks of the stream; by default all.
+        score: nodes to score on: test, or val to choose settings.
         dataset_options: options of the data set, e.g. tasks=10 for permuted-mnist.
         input_options: options of the random walks, e.g. walks=80.
         settings: settings of the learner by name, as returned by :meth:`LearnerConfig.settings`.
@@ -75,6 +79,8 @@ class RunConfig:
     classes_per_task: int | None = None
     input: str = "features"
     denominator: str = "M-1"
+    first_tasks: int | None = None
+    score: str = "test"
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     input_options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -156,8 +162,10 @@ class RunConfig:
         if self.scenario is not None:
             check_choice("scenario", self.scenario, tuple(SCENARIOS))
         learner = self.learner  # checks the protocol
-        for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0)):
+        for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0), ("first_tasks", 1)):
             value = getattr(self, name)
+            if value is None and name == "first_tasks":
+                continue
             if not isinstance(value, int) or value < least:
                 raise InputError(f"{name} is {value!r}; it must be {least} or more")
         if self.first_seed + self.seeds > 2**31:
@@ -168,6 +176,7 @@ class RunConfig:
             ("edges", stream["edges"], EDGES),
             ("input", self.input, INPUTS),
             ("denominator", self.denominator, DENOMINATORS),
+            ("score", self.score, SCORES),
         ):
             check_choice(name, value, choices)
         if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data

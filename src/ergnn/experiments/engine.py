@@ -38,6 +38,7 @@ def make_engine(
     address: str | None = None,
     task_cpus: float | None = None,
     task_gpus: float | None = None,
+    keep: bool = False,
 ) -> Engine:
     """Create an engine by name (see :class:`LocalEngine`, :class:`RayEngine`); options of the other are an error."""
     if name not in ENGINES:
@@ -47,7 +48,7 @@ def make_engine(
     for option, value in (("address", address), ("task_cpus", task_cpus), ("task_gpus", task_gpus)):
         if value is not None:
             raise InputError(f"{option} is {value!r}; it is an option of the engine ray; this engine is local")
-    return LocalEngine(1 if jobs is None else jobs)
+    return LocalEngine(1 if jobs is None else jobs, keep)
 
 
 def run_units(

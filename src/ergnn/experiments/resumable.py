@@ -92,7 +92,7 @@ class Checkpointer:
         for i in range(len(rows), len(stream)):
             counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
             learner.observe(stream[i], callbacks=counter)
-            rows.append(self._synchronized(stream[i].name, learner, scores_so_far(learner, stream)))
+            rows.append(self._synchronized(stream[i].name, learner, scores_so_far(learner, stream, self.config.score)))
             if path is not None and (self.ranks is None or self.ranks.is_first):
                 _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
         return AccuracyMatrix(rows, stream.metric)

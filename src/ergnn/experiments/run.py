@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[Pr
 
 def make_config_stream(config: RunConfig, split_seed: int, order: int) -> PresetStream:
     settings: dict[str, Any] = {**config.stream_settings, "class_order": config.parsed_class_order()}
-    return make_stream(
+    preset = make_stream(
         config.dataset,
         **settings,
         split_seed=split_seed,
@@ -62,6 +63,7 @@ def make_config_stream(config: RunConfig, split_seed: int, order: int) -> Preset
         dataset_options=dict(config.dataset_options),
         scenario=config.scenario,
     )
+    return preset if config.first_tasks is None else preset._replace(stream=preset.stream.first(config.first_tasks))
 
 
 def make_learner(config: RunConfig, seed: int) -> Learner:
@@ -80,10 +82,11 @@ def learn_streams(
     learners: Sequence[Learner],
     streams: Sequence[TaskStream],
     progress: Progress | None = None,
+    split: str = "test",
 ) -> list[AccuracyMatrix]:
-    """Let all learners learn their streams, trained together."""
+    """Let all learners learn their streams, trained together; ``split`` are the nodes to score on."""
     counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
-    return evaluate_streams(learners, streams, callbacks=counter)
+    return evaluate_streams(learners, streams, split=split, callbacks=counter)
 
 
 def run_members(
@@ -91,11 +94,12 @@ def run_members(
     members: Sequence[tuple[int, int]] | None = None,
     progress: Progress | None = None,
     batch: int = 10,
-    learn: Learn = learn_streams,
+    learn: Learn | None = None,
 ) -> Iterator[list[SeedResult]]:
     """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``."""
     members = members_of(config) if members is None else members
     device = str(config.learner.device)
+    learn = learn or partial(learn_streams, split=config.score)
 
     def walked(preset: PresetStream, seed: int) -> TaskStream:
         return walk_stream(preset.stream, config.input, seed, **config.input_options).to(device)
@@ -150,7 +154,10 @@ def _seed_result(
         matrix=matrix,
         buffer_ids=buffer.nodes.tolist() if buffer else [],
         buffer_bytes=learner.method.nbytes,
-        history=learner.history,
+        history=[
+            {**record, "test_nodes": task.test.numel()}
+            for record, task in zip(learner.history, preset.stream, strict=True)
+        ],
         split=preset.split,
         notes=preset.notes,
         class_names=None if names is None else tuple(names),

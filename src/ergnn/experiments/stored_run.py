@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ergnn.experiments.result import SeedResult
-from ergnn.metrics import AccuracyMatrix
+from ergnn.metrics import AccuracyMatrix, micro_accuracy
 
 RENAMED = {"features": "input", "features_options": "input_options"}
 """Settings that version 0.1 stored under a different name."""
@@ -28,7 +28,8 @@ class StoredRun:
         class_names: names of all classes, by id, if known.
         matrix: scores after each task.
         buffer_ids: nodes in the buffer at the end, in order of insertion.
-        history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``.
+        history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``,
+            ``test_nodes``.
         machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
         finished_at: UTC, ISO 8601.
         data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
@@ -77,6 +78,13 @@ class StoredRun:
     @property
     def metric(self) -> str:
         return self.matrix.metric
+
+    @property
+    def micro_accuracy(self) -> float | None:
+        """Accuracy at the end over the test nodes of all tasks together; None if an old run lacks their number."""
+        if not all("test_nodes" in record for record in self.history):
+            return None
+        return micro_accuracy(self.matrix, [record["test_nodes"] for record in self.history])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by column name, ready for JSON."""

@@ -67,6 +67,8 @@ class Analytic(Method):
     """
 
     backbone = "gcn"
+    search = {"lam": (0.1, 1.0, 10.0)}
+    variants = {"centroids": {"memory": "centroids"}}
 
     def __init__(
         self,
@@ -116,6 +118,10 @@ class Analytic(Method):
         if self.lam is not None:
             return (self.lam,)
         return (DEFAULT_LAMBDA,) if self.memory == "centroids" else LAMBDAS
+
+    @property
+    def needs_earlier_graph(self) -> bool:
+        return self.memory == "nodes"
 
     @property
     def nbytes(self) -> int:

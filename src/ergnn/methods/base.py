@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +80,9 @@ class Method(ABC):
         can_forget: whether :meth:`forget_nodes` removes everything that is stored of a node except statistics.
         extra_hops: how many hops around a training node are read beyond those that the network reads.
         buffer: the experience buffer of methods that remember nodes.
+        search: values of options that ``ergnn compare`` tries, by name; without options that scale the memory.
+        variants: forms of the method that ``ergnn compare`` runs beside the default one: name → options; not inherited.
+        size_option: the option that scales the memory, if the method has it.
     """
 
     from_scratch: bool = False
@@ -91,6 +94,14 @@ class Method(ABC):
     can_forget: bool = True
     extra_hops: int = 0
     buffer: ExperienceBuffer | None = None
+    search: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    size_option: ClassVar[str] = "per_class"
+
+    @property
+    def needs_earlier_graph(self) -> bool:
+        """Whether the memory refers to nodes of earlier tasks, whose features and edges it does not contain."""
+        return self.buffer is not None and self.buffer.replay == "live"
 
     @property
     def nbytes(self) -> int:

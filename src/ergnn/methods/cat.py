@@ -59,6 +59,7 @@ class CaT(Method):
     """
 
     backbone, from_scratch, can_forget = "gcn", True, False
+    search = {"hops": (1, 2, 3), "condense_lr": (0.01, 0.05)}
 
     def __init__(
         self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.05

@@ -37,6 +37,7 @@ class ContinualGNN(MemoryMethod):
     """
 
     extra_hops = 1
+    search = {"lam": (0.3, 3.0, 30.0)}
 
     def __init__(
         self,

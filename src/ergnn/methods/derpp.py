@@ -32,6 +32,8 @@ class DERpp(MemoryMethod):
         beta: β, weight of the loss on stored labels.
     """
 
+    search = {"alpha": (0.1, 0.5, 1.0), "beta": (0.5, 1.0)}
+
     def __init__(
         self,
         selector: str | Selector = "mf*",

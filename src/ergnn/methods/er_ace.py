@@ -22,6 +22,7 @@ class ERACE(Replay):
     """
 
     supported_heads = ("growing",)
+    search = {"selector": ("mf*", "random", "herding")}
 
     def __init__(
         self,

@@ -39,6 +39,8 @@ class EWC(ImportanceMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
+    search = {"lam": (0.3, 3.0, 30.0, 300.0)}
+
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
         check_at_least(1, fisher_samples=fisher_samples)
         super().__init__(lam, decay=None)

@@ -21,8 +21,7 @@ from ergnn.step_hooks import StepHook
 def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Minimize ``½ vᵀPv + qᵀv`` over v ≥ 0 exactly, for a positive semi-definite P with q in its range.
 
-    Uses the active-set method of Lawson and Hanson on the normal equations (Bro and De Jong, 1997), which solves a
-    finite number of small linear systems. At the minimum, ``Pv + q ≥ 0``, and ``= 0`` where v > 0.
+    Active-set method (Bro and De Jong, 1997); at the minimum, ``Pv + q ≥ 0``, and ``= 0`` where v > 0.
     """
     v, free = np.zeros_like(q), np.zeros(len(q), dtype=bool)
     for _ in range(10 * len(q) + 10):
@@ -72,10 +71,9 @@ class GEMProjection(StepHook):
     """
 
     def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
-        self.objective, self.positions, self.margin, self.seed = objective, list(memories), margin, seed
+        self.objective, self.positions, self.margin, self.seed, self._step = objective, list(memories), margin, seed, 0
         self.sampled = isinstance(objective, SampledObjective)
         self.memories = [] if self.sampled else [objective.batch(positions) for positions in memories]
-        self._step = 0
         self._rows: Tensor | None = None
 
     def skip(self, steps: int) -> None:
@@ -102,6 +100,8 @@ class GEM(EpisodicMemory):
     Args:
         margin: γ, lower bound of the dual variables, 0 or more; the paper's experiments use 0.5.
     """
+
+    search = {"margin": (0.0, 0.5)}
 
     def __init__(
         self,

@@ -20,9 +20,15 @@ class Joint(Method):
     """Minimize the mean loss of all training nodes so far, from new parameters at every task."""
 
     from_scratch = True
+    needs_earlier_graph = True
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, Tensor]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Ids and labels of all training nodes so far."""
+        return sum(16 * nodes.numel() for _, nodes in self._seen)
 
     def check(self, task: Task) -> None:
         if task.own_graph:

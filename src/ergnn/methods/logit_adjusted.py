@@ -20,6 +20,7 @@ class LogitAdjusted(Replay):
     """
 
     supported_heads = ("growing",)
+    search = {"selector": ("mf*", "random", "herding")}
 
     def __init__(
         self,

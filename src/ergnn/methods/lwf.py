@@ -30,6 +30,8 @@ class LwF(Method):
         temperature: T, temperature of the softmax; the paper's experiments use 2.
     """
 
+    search = {"alpha": (0.1, 1.0, 10.0), "temperature": (1.0, 2.0)}
+
     def __init__(self, alpha: float = 1.0, temperature: float = 2.0) -> None:
         check_at_least(0, alpha=alpha)
         check_at_least(1e-3, temperature=temperature)

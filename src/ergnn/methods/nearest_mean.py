@@ -36,6 +36,7 @@ class NearestMean(Method):
 
     trains = False
     backbone = "sgc"
+    search = {"hops": (1, 2, 3), "distance": ("euclidean", "cosine")}
 
     def __init__(self, hops: int = 2, distance: Distance = "euclidean") -> None:
         if hops < 0:

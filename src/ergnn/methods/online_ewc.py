@@ -20,6 +20,8 @@ class OnlineEWC(EWC):
         fisher_samples: number of a task's training nodes, sampled by seed, to estimate F from; by default all.
     """
 
+    search = {"lam": (0.3, 3.0, 30.0, 300.0), "gamma": (0.5, 0.95)}
+
     def __init__(self, lam: float = 3.0, gamma: float = 0.95, fisher_samples: int | None = None) -> None:
         if not 0.0 <= gamma <= 1.0:
             raise InputError(f"gamma is {gamma}; it must be 0 to 1")

@@ -73,6 +73,8 @@ class PackNet(MaskMethod):
         retrain: fraction of a task's epochs that follow pruning (a third in the paper).
     """
 
+    search = {"prune": (0.5, 0.75), "retrain": (0.3, 0.5)}
+
     def __init__(self, prune: float = 0.75, retrain: float = 0.3) -> None:
         for name, value in (("prune", prune), ("retrain", retrain)):
             if not 0.0 < value < 1.0:

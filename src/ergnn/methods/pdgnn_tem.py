@@ -56,6 +56,7 @@ class PDGNN(MemoryMethod):
     """
 
     backbone = "mlp"
+    search = {"hops": (1, 2, 3)}
 
     def __init__(
         self,

@@ -74,6 +74,8 @@ class SI(ImportanceMethod):
         xi: ξ, which bounds the importance of parameters that hardly changed.
     """
 
+    search = {"lam": (0.1, 1.0, 10.0, 100.0)}
+
     def __init__(self, lam: float = 1.0, xi: float = 0.1) -> None:
         if not 0.0 < xi < float("inf"):
             raise InputError(f"xi is {xi}; it must be above 0")

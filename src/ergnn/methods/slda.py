@@ -38,6 +38,8 @@ class StreamingLDA(Method):
 
     trains = False
     backbone = "sgc"
+    search = {"hops": (1, 2, 3), "shrinkage": (0.1, 0.5, 0.9)}
+    size_option = "width"
 
     def __init__(self, hops: int = 2, width: int = 512, shrinkage: float = 0.9) -> None:
         check_at_least(0, hops=hops)

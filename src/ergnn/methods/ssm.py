@@ -56,6 +56,8 @@ class SSM(MemoryMethod):
         neighbors: maximum number of neighbors sampled per node and hop.
     """
 
+    search = {"neighbors": (3, 5, 10)}
+
     def __init__(
         self,
         selector: str | Selector = "random",

@@ -44,6 +44,7 @@ class TPP(Method):
 
     trains = False
     backbone = "gcn"
+    search = {"hops": (1, 2, 3)}
 
     def __init__(self, prompts: int = 3, hops: int = 2, width: int = 256) -> None:
         check_at_least(0, prompts=prompts, hops=hops)

@@ -31,9 +31,8 @@ def attention(conv: nn.Module, h: Tensor, edges: Tensor) -> tuple[Tensor, Tensor
         _, (index, alpha) = conv(h, edges, return_attention_weights=True)
         return index[1], alpha
     z = h @ conv.get_parameter(form_of(conv).projections[0]).T
-    source, target = edges
-    scores = F.leaky_relu((z[source] * z[target].tanh()).sum(1, keepdim=True), 0.2)
-    return target, softmax(scores, target, num_nodes=h.size(0))
+    scores = F.leaky_relu((z[edges[0]] * z[edges[1]].tanh()).sum(1, keepdim=True), 0.2)
+    return edges[1], softmax(scores, edges[1], num_nodes=h.size(0))
 
 
 def topology(model: Backbone, examples: Examples) -> Tensor:
@@ -85,14 +84,15 @@ class TWP(ImportanceMethod):
     The loss is ``L + Σ_k Σ_j I_kj (θ_j − θ*_kj)² + β ‖∇L‖₁`` with ``I = λ_l F + λ_t (∂T/∂θ)²`` after each task k: the
     Fisher information F as in EWC, and T, the mean squared norm of the attention coefficients of the training nodes,
     over all layers. In layers without attention, they are ``softmax_u LeakyReLU(z_uᵀ tanh(z_v))`` over the neighbors
-    u of v and v itself, with ``z = Wh``, as in the authors' code, where the last term is a constant without a gradient
-    (as with β = 0); here it is computed on all of the task's examples, without dropout.
+    u of v and v itself, with ``z = Wh``, as in the authors' code, where the last term is a constant (β = 0 here).
 
     Args:
-        lam_loss: λ_l, the weight of the importance for the loss.
-        lam_topology: λ_t, the weight of the importance for the topology, whose slopes are smaller.
-        beta: β, the weight of the norm of the gradient.
+        lam_loss: λ_l, weight of the importance for the loss.
+        lam_topology: λ_t, weight of the importance for the topology, whose slopes are smaller.
+        beta: β, weight of the norm of the gradient, computed on all examples of the task without dropout.
     """
+
+    search = {"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)}
 
     def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, beta: float = 0.0) -> None:
         check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology, beta=beta)

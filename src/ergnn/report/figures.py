@@ -143,7 +143,7 @@ def line_chart(
 ) -> str:
     """Draw lines with 95 % bars, each labeled at its right end."""
     (width, height), left, top, bottom = size, 46, 26, 42
-    right, inset = 24 + _room([one.label for one in series]), 10 + 2.2 * len(series)
+    right, inset = 24 + name_width([one.label for one in series]), 10 + 2.2 * len(series)
     y_ticks = value_ticks(series, y_limits)
     low, high = y_ticks[0], y_ticks[-1]
     first, last = (log(t) if log_x else t for t in (min(x_ticks), max(x_ticks)))
@@ -155,11 +155,11 @@ def line_chart(
     def sy(y: float) -> float:
         return top + (high - min(max(y, low), high)) / (high - low) * (height - top - bottom)
 
-    parts = [_text(left - 8, sy(t) + 4, f"{t:g}", "tick end") for t in y_ticks]
+    parts = [text(left - 8, sy(t) + 4, f"{t:g}", "tick end") for t in y_ticks]
     parts += [f'<path class="grid" d="M{left} {sy(t):.1f}H{width - right}"/>' for t in y_ticks]
-    parts += [_text(sx(t), height - bottom + 20, f"{t:g}", "tick mid") for t in x_ticks]
-    parts.append(_text((left + width - right) / 2, height - 4, x_name, "name mid"))
-    parts.append(_text(4, 13, y_name, "name"))
+    parts += [text(sx(t), height - bottom + 20, f"{t:g}", "tick mid") for t in x_ticks]
+    parts.append(text((left + width - right) / 2, height - 4, x_name, "name mid"))
+    parts.append(text(4, 13, y_name, "name"))
     near = min((sx(b) - sx(a) for a, b in pairwise(sorted(x_ticks))), default=60.0)
     dodge = min(4.0, 0.4 * near / len(series))  # bars at one x are drawn side by side
     ends = [one.points[-1] for one in series]
@@ -171,13 +171,13 @@ def line_chart(
         for x, y, p in places:
             if p.half is not None:
                 body.append(f'<path class="bar" d="M{x:.1f} {sy(p.y - p.half):.1f}V{sy(p.y + p.half):.1f}"/>')
-            body.append(_mark(x, y, 3.4, p.tip))
+            body.append(mark(x, y, 3.4, p.tip))
         if one.label:
             x = sx(end.x) + shift
             body.append(f'<path class="lead" d="M{x + 5:.1f} {sy(end.y):.1f}L{width - right + 8} {name_y:.1f}h4"/>')
-            body.append(_text(width - right + 15, name_y + 4, one.label, "label"))
+            body.append(text(width - right + 15, name_y + 4, one.label, "label"))
         parts.append(f'<g class="series {one.look}">{"".join(body)}</g>')
-    return _svg(width, height, label, "".join(parts))
+    return svg(width, height, label, "".join(parts))
 
 
 def heat_map(
@@ -198,15 +198,15 @@ def heat_map(
     """
     tasks = len(matrix)
     cell = (44 if tasks <= 5 else max(9, 240 // tasks)) if side is None else max(9, min(64, side // tasks))
-    left, top, size = 22 + _room(names), 16, cell * tasks
+    left, top, size = 22 + name_width(names), 16, cell * tasks
     every = 1 if cell >= 22 else ceil(22 / cell)
     short = bool(names) and all(7 * len(name) <= cell for name in names)
     parts = []
     for i in range(0, tasks, every):
         column_name = names[i] if short else str(i + 1)
         row_name = names[i] if short else f"{i + 1} {names[i]}" if names else str(i + 1)
-        parts.append(_text(left + (i + 0.5) * cell, top - 4, column_name, "tick mid"))
-        parts.append(_text(left - 6, top + (i + 0.5) * cell + 4, row_name, "tick end"))
+        parts.append(text(left + (i + 0.5) * cell, top - 4, column_name, "tick mid"))
+        parts.append(text(left - 6, top + (i + 0.5) * cell + 4, row_name, "tick end"))
     for i in range(tasks):
         for j in range(tasks):
             value = matrix[i, j]
@@ -220,14 +220,14 @@ def heat_map(
             )
             if cell >= 30:
                 kind = "value mid deep" if depth > 0.52 else "value mid"
-                parts.append(_text(x + cell / 2 - 0.5, y + cell / 2 + 4, f"{100 * value:.1f}", kind))
-    return _svg(left + size + 2, top + size + 2, label, "".join(parts), "heat")
+                parts.append(text(x + cell / 2 - 0.5, y + cell / 2 + 4, f"{100 * value:.1f}", kind))
+    return svg(left + size + 2, top + size + 2, label, "".join(parts), "heat")
 
 
 def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
     """Draw one line per row; each point shows its task number, so that the plot can be read without color."""
     step, width, top, bottom = 32, 560, 26, 22
-    left = 4 + _room([row.label for row in rows])
+    left = 4 + name_width([row.label for row in rows])
     x_ticks = loss_ticks(rows)
     low, high = x_ticks[0], x_ticks[-1]
     height = top + step * len(rows) + bottom
@@ -235,24 +235,24 @@ def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
     def sx(value: float) -> float:
         return left + 14 + (min(max(value, low), high) - low) / (high - low) * (width - left - 28)
 
-    parts = [_text(sx(t), height - 4, f"{t:g}", "tick mid") for t in x_ticks]
+    parts = [text(sx(t), height - 4, f"{t:g}", "tick mid") for t in x_ticks]
     parts += [f'<path class="grid" d="M{sx(t):.1f} {top}V{height - bottom}"/>' for t in x_ticks]
     parts.append(f'<path class="zero" d="M{sx(0):.1f} {top - 4}V{height - bottom}"/>')
-    parts.append(_text(4, 13, x_name, "name"))
+    parts.append(text(4, 13, x_name, "name"))
     for number, row in enumerate(rows):
         y = top + (number + 0.5) * step
         numbered = len(row.points) <= 9
-        body = [_text(left, y + 4, row.label, "label end")]
+        body = [text(left, y + 4, row.label, "label end")]
         body.append(f'<path class="rail" d="M{left + 14} {y}H{width - 14}"/>')
         for k, p in enumerate(row.points):
             x, own = sx(p.y), y + (14 * k / (len(row.points) - 1) - 7 if len(row.points) > 1 else 0)
             if p.half is not None and numbered:
                 body.append(f'<path class="bar" d="M{sx(p.y - p.half):.1f} {own:.1f}H{sx(p.y + p.half):.1f}"/>')
-            body.append(_mark(x, own, 7 if numbered else 3.4, p.tip))
+            body.append(mark(x, own, 7 if numbered else 3.4, p.tip))
             if numbered:
-                body.append(_text(x, own + 3.6, f"{p.x:g}", "number mid"))
+                body.append(text(x, own + 3.6, f"{p.x:g}", "number mid"))
         parts.append(f'<g class="series {row.look}">{"".join(body)}</g>')
-    return _svg(width, height, label, "".join(parts))
+    return svg(width, height, label, "".join(parts))
 
 
 def class_map(
@@ -268,7 +268,7 @@ def class_map(
         all_nodes, candidates: ``[n, 2]`` coordinates.
         chosen: name, style class, x, y and hover text of each choice.
     """
-    right, height, pad = 16 + _room([name for name, *_ in chosen]), 200, 8
+    right, height, pad = 16 + name_width([name for name, *_ in chosen]), 200, 8
     width = 220 + right
     both = np.concatenate([all_nodes, candidates])
     low, high = both.min(axis=0), both.max(axis=0)
@@ -285,12 +285,12 @@ def class_map(
     names = spread([float(y) for _, y in spots], 13, pad + 2, height - pad)
     for (name, look, _, _, tip), (x, y), name_y in zip(chosen, spots, names, strict=True):
         body = f'<path class="lead" d="M{x:.1f} {y:.1f}L{width - right + 4} {name_y:.1f}h5"/>'
-        body += _mark(float(x), float(y), 4.4, tip) + _text(width - right + 12, name_y + 4, name, "label")
+        body += mark(float(x), float(y), 4.4, tip) + text(width - right + 12, name_y + 4, name, "label")
         parts.append(f'<g class="series {look}">{body}</g>')
-    return _svg(width, height, label, "".join(parts))
+    return svg(width, height, label, "".join(parts))
 
 
-def _room(names: Sequence[str]) -> float:
+def name_width(names: Sequence[str]) -> float:
     """Estimate the width of the longest name; labels are 12 pixels high and semibold."""
     return 7.4 * max(map(len, names), default=0)
 
@@ -300,16 +300,16 @@ def _dots(points: NDArray[np.float64], kind: str) -> str:
     return f'<path class="{kind}" d="' + "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points) + '"/>'
 
 
-def _mark(x: float, y: float, radius: float, tip: str) -> str:
+def mark(x: float, y: float, radius: float, tip: str) -> str:
     return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius}" data-tip="{escape(tip)}"/>'
 
 
-def _text(x: float, y: float, text: str, kind: str) -> str:
-    text = escape(text.replace("-", "−") if text[:1] == "-" else text)
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{text}</text>'
+def text(x: float, y: float, words: str, kind: str) -> str:
+    words = escape(words.replace("-", "−") if words[:1] == "-" else words)
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{words}</text>'
 
 
-def _svg(width: float, height: float, label: str, body: str, kind: str = "") -> str:
+def svg(width: float, height: float, label: str, body: str, kind: str = "") -> str:
     return (
         f'<svg class="figure {kind}" role="img" tabindex="0" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" style="max-width:{width:g}px" aria-label="{escape(label)}">{body}</svg>'

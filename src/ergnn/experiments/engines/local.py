@@ -11,37 +11,48 @@ from typing import Any
 
 import torch
 
+from ergnn import plugins
 from ergnn.errors import InputError
 from ergnn.experiments.units import Computed, Unit, compute
 
 
 class LocalEngine:
-    """``jobs`` units at a time, in processes with one thread each; a single job runs in this process."""
+    """``jobs`` units at a time, in processes with one thread each; a single job runs in this process.
 
-    def __init__(self, jobs: int = 1) -> None:
+    Args:
+        jobs: number of units at a time.
+        keep: keep the processes for the next call, instead of ending them.
+    """
+
+    def __init__(self, jobs: int = 1, keep: bool = False) -> None:
         if jobs < 1:
             raise InputError(f"jobs is {jobs}; it must be 1 or more")
-        self.jobs = jobs
+        self.jobs, self.keep = jobs, keep
+        self._idle: list[tuple[Connection, Any]] = []
 
     def __call__(self, units: Sequence[Unit]) -> Generator[Computed, None, None]:
         if self.jobs == 1:
             for unit in units:
                 yield compute(unit)
         else:
-            yield from _in_processes(units, min(self.jobs, len(units)))
+            yield from _in_processes(units, min(self.jobs, len(units)), self._idle, self.keep)
 
 
-def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None, None]:
+def _in_processes(
+    units: Sequence[Unit], jobs: int, idle: list[tuple[Connection, Any]], keep: bool
+) -> Generator[Computed, None, None]:
     context = multiprocessing.get_context("spawn")
     waiting = list(reversed(units))
     running: dict[Connection, tuple[Any, Unit]] = {}
 
     def start_worker() -> None:
+        if idle:
+            return assign(*idle.pop())
         ours, theirs = context.Pipe()
-        worker = context.Process(target=_work, args=(theirs,), daemon=True)
+        worker = context.Process(target=_work, args=(theirs, list(plugins.imported)), daemon=True)
         worker.start()
         theirs.close()
-        assign(ours, worker)
+        return assign(ours, worker)
 
     def assign(connection: Connection, worker: Any) -> None:
         unit = waiting.pop()
@@ -66,6 +77,8 @@ def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None,
                 else:
                     if waiting:
                         assign(connection, worker)
+                    elif keep:
+                        idle.append((connection, worker))
                     else:
                         connection.close()
                         worker.join()
@@ -75,9 +88,11 @@ def _in_processes(units: Sequence[Unit], jobs: int) -> Generator[Computed, None,
             worker.terminate()
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, imported: Sequence[str]) -> None:
     """Worker process: receive units and send results until the connection is closed."""
     torch.set_num_threads(1)
+    for name in imported:
+        plugins.import_plugin(name)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
