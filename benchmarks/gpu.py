@@ -1,4 +1,5 @@
-"""Measure steps, Gauss-Newton products and a stream on a whole graph of Reddit's size on one GPU, compared with PyG.
+"""Measure steps, Gauss-Newton products and a stream on a whole graph of Reddit's size on one GPU, compared with PyG,
+and the time of the paper's table 2 (``--parts table2``, see ``benchmarks/table2.py``).
 
     python benchmarks/gpu.py --out benchmarks/h200-scale.json
 
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from benchmarks.table2 import table2
 from ergnn.curvature import gauss_newton_product
 from ergnn.data.datasets import load_graph
 from ergnn.data.graph import Graph
@@ -291,7 +293,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=232_965)
     parser.add_argument("--edges", type=int, help="number of directed edges (default: as many per node as in Reddit)")
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--parts", default="check,steps,products,profile,pyg,stream")
+    parser.add_argument("--parts", default="check,steps,products,profile,pyg,stream,table2")
     parser.add_argument("--backbones", default=",".join(BACKBONE_NAMES), help="backbones of the steps")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -309,6 +311,10 @@ def main() -> None:
         if args.out is not None:
             args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
+    if "table2" in parts:
+        note("table 2", table2("cuda"))
+    if parts == ["table2"]:
+        return
     start = time.perf_counter()
     graph = load_graph("reddit-like", dataset_options=options)[0]
     size = {"nodes": graph.num_nodes, "directed_edges": graph.num_edges, "features": graph.num_features}

@@ -17,7 +17,8 @@ from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.episodic import mean_gradient
 from ergnn.observing import begin
-from ergnn.training import MiniBatches, StepHook, TaskProgress, Training
+from ergnn.step_hooks import StepHook
+from ergnn.training import MiniBatches, TaskProgress, Training
 from graphs import random_graph
 
 BACKBONES = ["gat", "gcn", "sage", "gin", "sgc"]

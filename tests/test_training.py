@@ -16,7 +16,8 @@ from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
-from ergnn.training import MiniBatches, StepHook, Training, train
+from ergnn.step_hooks import StepHook
+from ergnn.training import MiniBatches, Training, train
 from graphs import random_graph
 from nn.cases import assert_near, labeled, model_of
 
@@ -304,7 +305,7 @@ def test_a_hook_is_called_before_and_after_every_step() -> None:
     model, examples = example_rows("gcn")
     slow = copy.deepcopy(model)
     training = Training(4, lr=0.2, weight_decay=0.0, optimizer="sgd")
-    train(make_objective([model], [examples]), training, [0], 0, hook=HalvedGradient())
+    train(make_objective([model], [examples]), training, [0], 0, hooks=[HalvedGradient()])
     train(make_objective([slow], [examples]), replace(training, lr=0.1), [0], 0)
     assert events == ["before", "after"] * 4
     assert_same_parameters(model, slow, 1e-9)

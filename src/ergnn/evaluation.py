@@ -11,11 +11,16 @@ import torch
 from numpy.typing import NDArray
 
 from ergnn.callbacks import Callback
-from ergnn.data.stream import TaskStream
+from ergnn.data.stream import Task, TaskStream
+from ergnn.engine.inference import prefers_layers
+from ergnn.engine.objective import can_be_stacked
+from ergnn.engine.outputs import logits_together
 from ergnn.engine.plain import PlainModel
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.errors import InputError, UnknownNameError
+from ergnn.learner import CHUNK, SCORES, SPLITS, Learner
+from ergnn.methods.base import overrides
 from ergnn.metrics import AccuracyMatrix
+from ergnn.nn.backbones import Backbone
 from ergnn.nn.heads import HeadPolicy
 from ergnn.observing import observe_together
 
@@ -56,8 +61,8 @@ def evaluate_streams(
     rows: list[list[list[float]]] = [[] for _ in learners]
     for i in range(len(streams[0])):
         observe_together(list(learners), [stream[i] for stream in streams], callbacks)
-        for learner, stream, own in zip(learners, streams, rows, strict=True):
-            own.append(scores_so_far(learner, stream, split))
+        for own, scores in zip(rows, scores_together(learners, streams, split), strict=True):
+            own.append(scores)
     return [AccuracyMatrix(own, stream.metric) for own, stream in zip(rows, streams, strict=True)]
 
 
@@ -83,9 +88,67 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
 
 def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> list[float]:
     """Return the latest row of the accuracy matrix: scores on the observed tasks, NaN for the others."""
-    done = learner.num_tasks
-    scores = [learner.evaluate(stream[j], split, stream.metric) for j in range(done)]
-    return scores + [float("nan")] * (len(stream) - done)
+    return scores_together([learner], [stream], split)[0]
+
+
+def scores_together(
+    learners: Sequence[Learner], streams: Sequence[TaskStream], split: str = "test"
+) -> list[list[float]]:
+    """Apply :func:`scores_so_far` to learners that have observed the same number of tasks, each of its own stream.
+
+    Learners that score the same nodes share their receptive field and, on a GPU, a forward pass.
+    """
+    done = learners[0].num_tasks
+    rows: list[list[float]] = [[] for _ in learners]
+    for j in range(done):
+        shared = _shared_scores(learners, streams, j, split)
+        for i, (row, learner, stream) in enumerate(zip(rows, learners, streams, strict=True)):
+            row.append(shared[i] if i in shared else learner.evaluate(stream[j], split, stream.metric))
+    return [row + [float("nan")] * (len(stream) - done) for row, stream in zip(rows, streams, strict=True)]
+
+
+def _shared_scores(
+    learners: Sequence[Learner], streams: Sequence[TaskStream], number: int, split: str
+) -> dict[int, float]:
+    """Return the scores on task ``number`` of learners (by index) that score the same nodes as another one."""
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
+    found: dict[int, float] = {}
+    groups: dict[Any, list[int]] = {}
+    for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
+        task = stream[number]
+        graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
+        here = graph is not None and graph.device == nodes.device == learner.device
+        if here and _scores_by_model(learner) and 0 < nodes.numel() <= CHUNK:
+            key = id(graph), id(task), learner.backbone, learner.heads.kind, tuple(learner.heads.classes)
+            groups.setdefault(key, []).append(i)
+    for group in groups.values():
+        lead, stream = learners[group[0]], streams[group[0]]
+        task = stream[number]
+        graph, nodes = task.graph if task.own_graph else lead.graph, getattr(task, split)
+        models = [model for i in group if (model := _model_of(learners[i], task)) is not None]
+        if graph is None or len(group) == 1 or not can_be_stacked(models) or prefers_layers(models[0], graph, nodes):
+            continue
+        heads = lead.heads.heads_of(task.id, nodes.numel(), nodes.device)
+        columns, classes = lead.heads.columns(task.id if lead.heads.kind != "growing" else None, nodes.device)
+        stacked = [model for model in models if isinstance(model, Backbone)]
+        logits = logits_together(stacked, graph, nodes, heads)
+        best = torch.stack([torch.softmax(own[:, columns], dim=1).argmax(1) for own in logits])
+        truth = task.graph.y[nodes].cpu()
+        for i, predicted in zip(group, classes[best].cpu(), strict=True):
+            found[i] = SCORES[stream.metric](predicted, truth)
+    return found
+
+
+def _scores_by_model(learner: Learner) -> bool:
+    """Return whether predictions compare the outputs of the learner's model."""
+    return learner.method.trains and not any(overrides(learner.method, name) for name in ("scores", "logits"))
+
+
+def _model_of(learner: Learner, task: Task) -> torch.nn.Module | None:
+    if learner.model is None or learner.heads.kind == "growing":
+        return learner.model
+    return learner.method.model_for(learner.model, task.id)
 
 
 @dataclass(frozen=True, eq=False)

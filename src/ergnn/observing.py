@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,14 +17,16 @@ from torch import Tensor, nn
 from ergnn.callbacks.base import Callback, CallbackList
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import Objective, can_be_stacked, make_objective
+from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, overrides
+from ergnn.methods.memory import choose_together
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.training import OnEpoch, TaskProgress, train
+from ergnn.step_hooks import StepHook
+from ergnn.training import OnEpoch, TaskProgress, train_in_phases
 
 
 class TrainableLearner(LearnerView, Protocol):
@@ -46,9 +48,10 @@ def observe_together(
 ) -> None:
     """Train several learners on one task each, side by side in stacked tensors if possible.
 
-    Learners with the same backbone, head, training settings and number of tasks are trained side by side; the others,
-    and those that use mini-batches, a penalty or a step hook, one after another. Seeds, tasks, selectors and buffers
-    are separate, and each result is the same as when training alone. If anything fails, all learners are restored.
+    Learners with the same backbone, head, training settings and number of tasks are trained side by side (those whose
+    method has a step hook, with learners of the same method); the others, and those that use mini-batches, one after
+    another. Seeds, tasks, selectors and buffers are separate, and each result is the same as when training alone. If
+    anything fails, all learners are restored.
 
     Args:
         callbacks: see :mod:`ergnn.callbacks`; the hooks are called for each learner.
@@ -87,6 +90,7 @@ def _observe(
     for i, learner in enumerate(learners):
         if not learner.method.trains:
             _finish(learner, *begun[i], 0.0, callbacks)
+    started: list[tuple[list[int], Iterator[None], float]] = []
     for group in _groups(learners, begun, rounds):
         start = time.perf_counter()
         lead, (task, examples) = learners[group[0]], begun[group[0]]
@@ -95,22 +99,33 @@ def _observe(
             _objective([models[i] for i in group], [rounds[i][k] for i in group], heads, lead.training.sampling)
             for k in range(len(rounds[group[0]]))
         ]
-        train(
+        phases = train_in_phases(
             objectives,
             lead.training,
             [learners[i].seed for i in group],
             task.id,
             _on_epoch([learners[i] for i in group], callbacks),
             own=task.train.numel(),
-            hook=lead.method.step_hook(lead, task, objectives[0]) if overrides(lead.method, "step_hook") else None,
-            penalty=lead.method.penalty if overrides(lead.method, "penalty") else None,
+            hooks=[_step_hook(learners[i], begun[i][0], objectives[0], k) for k, i in enumerate(group)],
+            penalties=[m.penalty if overrides(m, "penalty") else None for m in (learners[i].method for i in group)],
             resume=resume,
+            stream=len(started),
         )
-        if lead.device.type == "cuda":
-            torch.cuda.synchronize(lead.device)
-        seconds = (time.perf_counter() - start) / len(group)
+        next(phases, None)  # all of the training, unless steps are recorded on a GPU
+        started.append((group, phases, time.perf_counter() - start))
+    for _, phases, _ in started:
+        next(phases, None)  # recorded steps of all groups run at the same time
+    for group, phases, seconds in started:
+        start, device = time.perf_counter() - seconds, learners[group[0]].device
+        for _ in phases:
+            pass
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        trained = time.perf_counter()
+        choose_together([(learners[i], *begun[i]) for i in group])
+        chosen = time.perf_counter()
         for i in group:
-            _finish(learners[i], *begun[i], seconds, callbacks)
+            _finish(learners[i], *begun[i], (trained - start) / len(group), callbacks, (chosen - trained) / len(group))
 
 
 def _objective(
@@ -121,6 +136,12 @@ def _objective(
     sampling.check(models[0])
     assert isinstance(models[0], Backbone)
     return SampledObjective(models[0], examples[0], sampling, heads)
+
+
+def _step_hook(learner: LearnerView, task: Task, objective: Objective, model: int) -> StepHook | None:
+    if not overrides(learner.method, "step_hook"):
+        return None
+    return learner.method.step_hook(learner, task, objective.part(model))
 
 
 def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpoch | None:
@@ -157,7 +178,8 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
         for classes in earlier:
             learner.add_head(classes)
     learner.add_head(task.classes)
-    learner.model.to(learner.device)
+    if any(value.device != learner.device for value in learner.model.state_dict().values()):
+        learner.model.to(learner.device)
     learner.num_features = task.graph.num_features
     learner.set_graph(task.graph)
     buffer = learner.method.buffer
@@ -166,8 +188,15 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
     return task, learner.method.examples(learner, task)
 
 
-def _finish(learner: LearnerView, task: Task, trained_on: Examples, seconds: float, callbacks: CallbackList) -> None:
-    start = time.perf_counter()
+def _finish(
+    learner: LearnerView,
+    task: Task,
+    trained_on: Examples,
+    seconds: float,
+    callbacks: CallbackList,
+    shared_seconds: float = 0.0,
+) -> None:
+    start = time.perf_counter() - shared_seconds
     info = learner.method.after_task(learner, task, trained_on)
     learner.history.append(
         {
@@ -196,29 +225,23 @@ def _groups(
             continue
         for group in groups:
             lead = learners[group[0]]
-            if (
-                not (_trains_alone(lead) or _trains_alone(learner))
-                and can_be_stacked([m for m in (lead.model, learner.model) if m is not None])
-                and shapes[group[0]] == shapes[i]
-            ):
+            if lead.training.batch_size is None and shapes[i][0] is not None and shapes[group[0]] == shapes[i]:
                 group.append(i)
                 break
         else:
             groups.append([i])
-    return groups
-
-
-def _trains_alone(learner: LearnerView) -> bool:
-    hooked = any(overrides(learner.method, name) for name in ("step_hook", "penalty"))
-    return hooked or learner.training.batch_size is not None
+    graphs = [id(examples.graph) for _, examples in begun]
+    return [sorted(group, key=lambda i: graphs.index(graphs[i])) for group in groups]  # fields are built per graph
 
 
 def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) -> tuple[Any, ...]:
-    """Return the properties that learners must share to be trained side by side."""
+    """Return the properties that learners must share to be trained side by side; None first if that is impossible."""
     return (
+        architecture(learner.model),
         learner.backbone,
         learner.backbone_options,
         learner.training,
+        type(learner.method) if overrides(learner.method, "step_hook") else None,
         learner.device,
         learner.heads.kind,
         [len(classes) for classes in learner.heads.classes],

@@ -21,6 +21,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -76,12 +77,13 @@ def check_choice(name: str, value: object, choices: Any) -> None:
         raise UnknownNameError(name, value, get_args(choices))
 
 
-def options_of(factory: Any) -> list[Option]:
+@cache  # an entry may be created very often, e.g. one selector per seed and row of a table
+def options_of(factory: Any) -> tuple[Option, ...]:
     """Return the options of a class or function, from its signature and docstring."""
     parameters = inspect.signature(factory).parameters.values()
     texts = _texts(factory)
     kept = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in FROM_TASKS]
-    return [_option(p, _evaluated(factory, p.annotation), texts.get(p.name, "")) for p in kept]
+    return tuple(_option(p, _evaluated(factory, p.annotation), texts.get(p.name, "")) for p in kept)
 
 
 def argument_texts(doc: str) -> dict[str, str]:
@@ -162,7 +164,7 @@ class Registry(Generic[T]):
             allowed[key].check(options[key], f"{self.kind} {name!r}: ")
         return factory(**options)
 
-    def options(self, name: str) -> list[Option]:
+    def options(self, name: str) -> tuple[Option, ...]:
         """Return the options of an entry, in the order of its constructor's arguments."""
         return options_of(self.get(name))
 

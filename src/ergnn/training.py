@@ -21,6 +21,7 @@ from ergnn.engine.recording import record, side_stream
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
+from ergnn.step_hooks import StepHook, join_hooks, split_models
 
 GRAPH_FROM = 20
 """Minimum number of epochs for which steps on a GPU are recorded as a CUDA graph."""
@@ -64,26 +65,6 @@ class Training:
         return 0.0 if self.optimizer == "adamw" else self.weight_decay
 
 
-class StepHook:
-    """Hooks of a method around every training step of one task; by default they do nothing."""
-
-    def skip(self, steps: int) -> None:
-        """Advance random choices by ``steps``, the number of steps taken before training was interrupted."""
-
-    def state_dict(self) -> ParamDict:
-        """Tensors, besides parameters, that later steps or the end of the task depend on; saved in checkpoints."""
-        return {}
-
-    def load_state_dict(self, state: ParamDict) -> None:
-        """Restore the value of :meth:`state_dict` after an interruption."""
-
-    def before_step(self, params: ParamDict) -> None:
-        """Run before the optimizer's step; gradients (``params[…].grad``) may be changed in place."""
-
-    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
-        """Run after the optimizer's step; parameters may be changed in place (under ``torch.no_grad``)."""
-
-
 @dataclass(frozen=True, eq=False)
 class TaskProgress:
     """The state of training after an epoch.
@@ -95,7 +76,7 @@ class TaskProgress:
             copies them.
         buffers: the model's buffers in use, e.g. running means.
         model: index of the model.
-        hook: the hook of the method, if any.
+        hooks: the hook of each model's method, if any.
     """
 
     epoch: int
@@ -104,7 +85,7 @@ class TaskProgress:
     optimizer: torch.optim.Optimizer
     buffers: ParamDict = field(default_factory=dict)
     model: int = 0
-    hook: StepHook | None = None
+    hooks: Sequence[StepHook | None] = ()
 
     @property
     def loss(self) -> Tensor:
@@ -117,7 +98,7 @@ class TaskProgress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything that later epochs depend on, besides seed, task and epoch."""
-        state = self.optimizer.state
+        state, hook = self.optimizer.state, self.hooks[self.model] if self.hooks else None
         return {
             "epoch": self.epoch,
             "params": {name: self._part(value.detach(), value) for name, value in self.params.items()},
@@ -127,7 +108,7 @@ class TaskProgress:
                 if value in state
             },
             "buffers": {name: value.clone() for name, value in self.buffers.items()},
-            "hook": {} if self.hook is None else {k: v.clone() for k, v in self.hook.state_dict().items()},
+            "hook": {} if hook is None else {k: v.clone() for k, v in hook.state_dict().items()},
         }
 
     def _part(self, value: Tensor, param: Tensor) -> Tensor:
@@ -191,24 +172,43 @@ def train(
     seeds: list[int],
     task: int,
     on_epoch: OnEpoch | None = None,
+    **options: Any,
+) -> None:
+    """Run all of :func:`train_in_phases`."""
+    for _ in train_in_phases(objectives, training, seeds, task, on_epoch, **options):
+        pass
+
+
+def train_in_phases(
+    objectives: Objective | Sequence[Objective],
+    training: Training,
+    seeds: list[int],
+    task: int,
+    on_epoch: OnEpoch | None = None,
     *,
     own: int | None = None,
-    hook: StepHook | None = None,
-    penalty: Penalty | None = None,
+    hooks: Sequence[StepHook | None] = (),
+    penalties: Sequence[Penalty | None] = (),
     resume: dict[str, Any] | None = None,
-) -> None:
+    stream: int = 0,
+) -> Iterator[None]:
     """Minimize ``Σ weight · loss`` from the models' current parameters, and write the result into the models.
 
     Models that are trained side by side share no parameters, so the gradient of the sum is correct for each.
+
+    Yields:
+        if steps are recorded on a GPU, after recording them, and after starting all epochs, which run in a stream of
+        their own. Several groups of models that cannot be stacked can thus run at the same time.
 
     Args:
         objectives: objectives of the same parameters; epochs cycle through them.
         seeds: one seed per model; seed and task number determine the dropout masks and the batches.
         on_epoch: function to call after each epoch.
         own: number of examples of the task, which come first (by default all); used for mini-batches.
-        hook: hooks around each step.
-        penalty: function that returns a term to add to the loss of each step; for one model only.
+        hooks: hooks of each model around each step; by default none.
+        penalties: for each model, a function that returns a term to add to its loss in each step; by default none.
         resume: ``state_dict`` of a :class:`TaskProgress` to resume from; the result is the same bit for bit.
+        stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
     objective = rounds[0]
@@ -227,13 +227,13 @@ def train(
         device.type == "cuda"
         and not isinstance(group, ProcessGroup)
         and all(part.recordable for part in rounds)
-        and hook is None
-        and penalty is None
+        and not any(hooks)
+        and not any(penalties)
         and training.batch_size is None
         and training.epochs - start >= GRAPH_FROM
     ):
-        with torch.cuda.device(device):
-            graphed_epochs(rounds, params, optimizer, range(start, training.epochs), seeds, task, on_epoch)
+        epochs, side = range(start, training.epochs), side_stream(device, stream)
+        yield from graphed_epochs(rounds, params, optimizer, epochs, seeds, task, on_epoch, side)
         _finish(objective, params, training)
         return
     mini = None
@@ -246,19 +246,21 @@ def train(
         rounds = [group.share(part) for part in rounds]
     per_epoch = 1 if mini is None else len(mini)
     keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
-    if hook is not None:
-        hook.skip(start * per_epoch)
+    for own_hook in filter(None, hooks):
+        own_hook.skip(start * per_epoch)
         if resume is not None:
-            hook.load_state_dict({name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()})
+            kept = {name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()}
+            own_hook.load_state_dict(kept)
+    hook = join_hooks(hooks)
+    named = [objective.part(i) for i in range(len(penalties))] if any(penalties) else []
     for epoch in range(start, training.epochs):
         total = torch.zeros(len(seeds), device=device)
         batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
         for i, batch in enumerate(batches):
             optimizer.zero_grad()
             loss = group.loss(batch, params, keys[epoch * per_epoch + i])
-            if penalty is not None:
-                term = penalty(objective.by_name(params))
-                loss = loss if term is None else loss + term
+            if any(penalties):
+                loss = loss + _penalties(penalties, named, params)
             loss.sum().backward()
             if hook is not None:
                 hook.before_step(params)
@@ -268,8 +270,17 @@ def train(
             if on_epoch is not None:
                 total += loss.detach() / per_epoch
         if on_epoch is not None:
-            on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers(), hook=hook))
+            on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers(), hooks=hooks))
     _finish(objective, params, training)
+
+
+def _penalties(penalties: Sequence[Penalty | None], objectives: Sequence[Objective], params: ParamDict) -> Tensor:
+    """Compute the penalty of each model, ``[models]``."""
+    zero, terms = next(iter(params.values())).new_zeros(()), []
+    for penalty, objective, own in zip(penalties, objectives, split_models(params, len(penalties)), strict=True):
+        term = None if penalty is None else penalty(objective.by_name(own))
+        terms.append(zero if term is None else term)
+    return torch.stack(terms)
 
 
 def _restore(
@@ -319,8 +330,9 @@ def graphed_epochs(
     seeds: list[int],
     task: int,
     on_epoch: OnEpoch | None,
-) -> None:
-    """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed.
+    side: torch.cuda.Stream,
+) -> Iterator[None]:
+    """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed, in the stream ``side``.
 
     The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording takes a step;
     parameters and the optimizer's state are restored afterwards.
@@ -343,18 +355,26 @@ def graphed_epochs(
         value: {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
         for value, state in optimizer.state.items()
     }
+    main = torch.cuda.current_stream(device)
     graphs = []
     for objective in rounds:
         optimizer.zero_grad(set_to_none=True)
-        graphs.append(record(partial(step, objective), side_stream(device))[0])
+        graphs.append(record(partial(step, objective), side)[0])
     with torch.no_grad():
         for name, value in params.items():
             value.copy_(start[name])
             for part, now in optimizer.state[value].items():
                 if isinstance(now, Tensor):
                     now.copy_(before[value][part]) if value in before else now.zero_()
-    for epoch in epochs:
-        key.copy_(keys[epoch])
-        graphs[epoch % len(graphs)].replay()
-        if on_epoch is not None:
-            on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
+    try:
+        yield
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            for epoch in epochs:
+                key.copy_(keys[epoch])
+                graphs[epoch % len(graphs)].replay()
+                if on_epoch is not None:
+                    on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
+        yield
+    finally:  # also if another group fails: memory in use by the stream must not be reused
+        main.wait_stream(side)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ergnn.data import Graph
 from ergnn.engine import adjacency, inference
 from ergnn.engine.inference import layerwise_embed, layerwise_logits, prefers_layers
-from ergnn.engine.objective import FieldObjective, embed
+from ergnn.engine.objective import FieldObjective
+from ergnn.engine.outputs import embed
 from ergnn.engine.plain import PlainModel
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples

@@ -19,7 +19,8 @@ from ergnn.engine.blocks import make_block
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.field import make_field
 from ergnn.engine.linked import LinkedBlock, make_linked_block
-from ergnn.engine.objective import FieldObjective, embed
+from ergnn.engine.objective import FieldObjective
+from ergnn.engine.outputs import embed
 from ergnn.learner import Learner
 from ergnn.observing import observe_together
 from graphs import random_graph

@@ -20,9 +20,9 @@ from ergnn.engine.objective import (
     Objective,
     PlainObjective,
     can_be_stacked,
-    embed,
     make_objective,
 )
+from ergnn.engine.outputs import embed
 from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError
 from ergnn.nn.backbones import BACKBONES, Backbone

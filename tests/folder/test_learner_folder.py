@@ -197,7 +197,7 @@ def test_the_next_best_is_the_selectors_own(folder: LearnerFolder) -> None:
     train, labels = snapshot.members(1, "train")
     own = train[labels == snapshot.classes.index("c2")]
     local = snapshot.learner.local(snapshot.graph, own)
-    from ergnn.engine.objective import embed
+    from ergnn.engine.outputs import embed
 
     vectors = embed(snapshot.learner.learner.model, local.graph, local.places(own)).double()
     distance = (vectors - vectors.mean(0)).norm(dim=1).numpy()

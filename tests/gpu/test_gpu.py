@@ -7,6 +7,7 @@ import torch
 
 import ergnn.training
 from ergnn.data import TaskStream, make_stream
+from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.observing import observe_together
 
@@ -46,6 +47,42 @@ def test_rounds_of_replay_are_recorded_too() -> None:
     b = learned("cuda", "gcn", "mf", per_class=4, replay_batch=3)
     for task in cora():
         assert a.evaluate(task) == pytest.approx(b.evaluate(task), abs=0.01)
+
+
+def test_table_2_has_the_same_scores_and_remembered_nodes_as_on_the_cpu() -> None:
+    """Rows of table 2 at once: all backbones in streams of their own, and GAT with each selector."""
+    rows: list[tuple[str, str, dict[str, str]]] = [(name, "finetune", {}) for name in ("gat", "gcn", "sage", "sgc")]
+    rows += [("gat", "replay", {"selector": name}) for name in ("random", "mf", "mf*", "cm", "cm*", "im")]
+    found = {}
+    for device in ("cpu", "cuda"):
+        learners = [
+            Learner(backbone, method, seed=seed, head="shared", epochs=30, device=device, **options)
+            for backbone, method, options in rows
+            for seed in range(2)
+        ]
+        matrices = evaluate_streams(learners, [cora().to(device)] * len(learners))
+        nodes = [learner.method.buffer.nodes.tolist() for learner in learners if learner.method.buffer is not None]
+        found[device] = nodes, [[x for x in row if x is not None] for matrix in matrices for row in matrix.to_list()]
+    assert found["cpu"][0] == found["cuda"][0]
+    for here, there in zip(found["cpu"][1], found["cuda"][1], strict=True):
+        assert here == pytest.approx(there, abs=0.01)
+
+
+@pytest.mark.parametrize("method", ["ewc", "si", "packnet", "piggyback", "gem", "lwf"])
+def test_methods_with_hooks_side_by_side_equal_single_ones(method: str) -> None:
+    stream = cora().to("cuda")
+
+    def make() -> list[Learner]:
+        return [Learner("gcn", method, seed=s, head="shared", epochs=5, device="cuda") for s in range(3)]
+
+    together, alone = make(), make()
+    for task in stream[:2]:
+        observe_together(together, [task] * 3)
+    for one, same in zip(alone, together, strict=True):
+        for task in stream[:2]:
+            one.observe(task)
+        for p, q in zip(one.model.parameters(), same.model.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
 
 
 def test_stacked_models_equal_single_models() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ergnn.data import make_stream
-from ergnn.engine.objective import FieldObjective, embed, make_objective
+from ergnn.engine.objective import FieldObjective, make_objective
+from ergnn.engine.outputs import embed
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
 from nn.cases import assert_near, reference_gradient, reference_logits

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import overload
 
 import torch
@@ -54,6 +55,12 @@ class Task:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @cached_property
+    def train_counts(self) -> dict[int, int]:
+        """Number of training nodes of each class; read once, as many learners may learn the same task."""
+        labels = self.graph.y[self.train]
+        return {c: int((labels == c).sum()) for c in self.classes}
 
     def targets(self, nodes: Tensor) -> Tensor:
         """Return the nodes' labels as positions in ``classes``, the targets of a head for this task."""

@@ -12,7 +12,7 @@ from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures, Features, SparseFeatures
 from ergnn.engine.sampling import ALL, sample_neighbors
-from ergnn.engine.slots import Rows
+from ergnn.engine.slots import Rows, places
 from ergnn.engine.sparse import SparsePattern, spmm
 from ergnn.nn.layers import Aggregation
 
@@ -105,16 +105,21 @@ def make_block(
     slots: int,
     dtype: torch.dtype = torch.float32,
     *,
+    models: int = 1,
     fanout: int = ALL,
     replace: bool = False,
     key: int = 0,
 ) -> tuple[Block, Tensor]:
     """Build the block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
 
+    Several models are the same as :func:`join_blocks` of the block of each, with one set of operations for all.
+
     Args:
         adj: adjacency of the whole graph; weights use its degrees, so a small field is exact.
         aggregation: weighting of neighbors; None for layers without neighbors.
         dtype: dtype of the weights.
+        models: number of stacked models, with ``slots // models`` slots each; ``nodes`` are those of the first model,
+            then those of the second, and so on.
         fanout, replace, key: settings of :func:`~ergnn.engine.sampling.sample_neighbors`; by default all neighbors.
 
     Returns:
@@ -141,10 +146,10 @@ def make_block(
         rows = Rows(torch.zeros_like(read), 1)
     else:
         keys, local = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
-        read, rows = keys % n, Rows(keys // n, slots)
+        read, rows = keys % n, Rows(keys // n, slots, models)
     root, col = local[: nodes.numel()], local[nodes.numel() :]
-    position = [torch.arange(size, dtype=torch.int32, device=nodes.device) for size in (read.numel(), row.numel())]
-    return Block(rows, root, row, col, weight, 1, *position), read
+    position = [places(index, slots // models, models) for index in (rows.slot, slot[row])]
+    return Block(rows, root, row, col, weight, models, *position), read
 
 
 def _weights(

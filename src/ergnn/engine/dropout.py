@@ -23,10 +23,10 @@ def _mix(x: Tensor, key: Tensor) -> Tensor:
 
 def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: torch.device | str = "cpu") -> Tensor:
     """Return the keys ``[epochs, sites, models]`` of a whole task, so that no epoch waits for the host."""
-    base = torch.tensor([(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds], dtype=torch.int32)
-    place = torch.arange(epochs * sites, dtype=torch.int32).view(epochs, sites, 1)
-    keys = _mix(place.expand(epochs, sites, len(seeds)).clone(), base)
-    return _mix(keys, torch.tensor(0x5BD1E995, dtype=torch.int32)).to(device)
+    bases = [(seed * 1_000_003 + task * 7919 + 12345) & 0x7FFFFFFF for seed in seeds]
+    base, last = (torch.tensor(values, dtype=torch.int32, device=device) for values in (bases, 0x5BD1E995))
+    place = torch.arange(epochs * sites, dtype=torch.int32, device=device).view(epochs, sites, 1)
+    return _mix(_mix(place.expand(epochs, sites, len(seeds)).clone(), base), last)
 
 
 def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:

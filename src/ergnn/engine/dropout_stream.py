@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class DropoutStream:
     def input(self, h: Tensor | Features, p: float, block: Any) -> Tensor | Features:
         """Apply dropout to the input of a layer: activations, or dense or sparse features."""
         if isinstance(h, SparseFeatures):
-            return SparseFeatures(h.pattern, self(h.value, p, h.position, h.model), h.position, h.model)
+            return replace(h, value=self(h.value, p, h.position, h.model))
         if isinstance(h, DenseFeatures):
             return DenseFeatures(self(h.value, p, block.src_position, block.src_model))
         return self(h, p, block.src_position, block.src_model)

@@ -10,6 +10,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import version_of
+from ergnn.engine.slots import places
 from ergnn.engine.sparse import SparsePattern, spmm
 
 SPARSE_BELOW = 0.1
@@ -35,12 +36,14 @@ class SparseFeatures:
         position: int32 position of each non-zero in the dense matrix of its model, so that dropout is the same as for
             dense features.
         model: model of each non-zero.
+        models: number of models.
     """
 
     pattern: SparsePattern
     value: Tensor
     position: Tensor
     model: Tensor
+    models: int = 1
 
     def project(self, value: Tensor, weight: Tensor) -> Tensor:
         """Compute ``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, features, out]``."""
@@ -66,8 +69,10 @@ def _sparse_x(graph: Graph) -> Tensor | None:
     return found
 
 
-def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32) -> Features:
-    """Return the features of ``nodes`` in their order, as ``dtype``."""
+def features_of(
+    graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32, model: Tensor | None = None, models: int = 1
+) -> Features:
+    """Return the features of ``nodes`` in their order, as ``dtype``; ``model`` is the model of each node, ascending."""
     x = _sparse_x(graph)
     if x is None:
         whole = nodes.numel() == graph.num_nodes and torch.equal(
@@ -80,9 +85,11 @@ def features_of(graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32)
     row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
     index = (ptr[nodes] - rowptr[:-1])[row] + torch.arange(row.numel(), device=row.device)
     col = x.col_indices()[index]
-    pattern = SparsePattern(rowptr, col, (nodes.numel(), graph.num_features))
-    position = row.int() * graph.num_features + col.int()
-    return SparseFeatures(pattern, x.values()[index].to(dtype), position, torch.zeros_like(row))
+    width, place, each = graph.num_features, row.int(), torch.zeros_like(row)
+    if model is not None:
+        place, each = places(model, 1, models).index_select(0, row), model.index_select(0, row)
+    pattern = SparsePattern(rowptr, col if model is None else col + each * width, (nodes.numel(), width * models))
+    return SparseFeatures(pattern, x.values()[index].to(dtype), place * width + col.int(), each, models)
 
 
 def join_features(parts: list[Features]) -> Features:
@@ -92,21 +99,23 @@ def join_features(parts: list[Features]) -> Features:
     sparse = [part for part in parts if isinstance(part, SparseFeatures)]
     if len(sparse) < len(parts):
         return DenseFeatures(torch.cat([_dense(part) for part in parts]))
-    width = sparse[0].pattern.shape[1]
-    starts = [0]
+    starts, columns, models = [0], [0], [0]
     for part in sparse:
         starts.append(starts[-1] + part.pattern.nnz)
+        columns.append(columns[-1] + part.pattern.shape[1])
+        models.append(models[-1] + part.models)
     rowptr = torch.cat(
         [part.pattern.rowptr[:-1] + start for part, start in zip(sparse, starts, strict=False)]
         + [sparse[0].pattern.rowptr.new_tensor(starts[-1:])]
     )
-    col = torch.cat([part.pattern.col + i * width for i, part in enumerate(sparse)])
-    shape = (sum(part.pattern.shape[0] for part in sparse), width * len(sparse))
+    col = torch.cat([part.pattern.col + start for part, start in zip(sparse, columns, strict=False)])
+    shape = (sum(part.pattern.shape[0] for part in sparse), columns[-1])
     return SparseFeatures(
         SparsePattern(rowptr, col, shape),
         torch.cat([part.value for part in sparse]),
         torch.cat([part.position for part in sparse]),
-        torch.cat([part.model + i for i, part in enumerate(sparse)]),
+        torch.cat([part.model + start for part, start in zip(sparse, models, strict=False)]),
+        models[-1],
     )
 
 
@@ -114,4 +123,6 @@ def _dense(part: Features) -> Tensor:
     if isinstance(part, DenseFeatures):
         return part.value
     pattern = part.pattern
-    return part.value.new_zeros(pattern.shape).index_put((pattern.rows(), pattern.col), part.value, accumulate=True)
+    width = pattern.shape[1] // part.models
+    place = (pattern.rows(), pattern.col % width)
+    return part.value.new_zeros(pattern.shape[0], width).index_put(place, part.value, accumulate=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,55 +70,69 @@ def make_field(
     slots: int = 1,
     sampling: Sampling | None = None,
     key: int = 0,
+    sizes: Sequence[int] = (),
 ) -> Field:
     """Build the field of ``nodes``.
+
+    With several models, it is the same as :func:`join_fields` of the field of each, with one set of operations for all.
 
     Args:
         heads: ``[n, r]``, the heads that score each node, as positions among ``slots`` heads; None to embed only.
         sampling: neighbor sampling with ``key``; None uses all neighbors.
+        sizes: number of nodes of each model, if ``nodes`` and ``heads`` are those of several models one after another
+            (not on a large graph without sampling).
     """
     adj = adjacency_of(graph)
     linked = adj.is_large and sampling is None
     dtype = model.dtype
     hops = enumerate(sampling.fanout if sampling is not None else ())
+    n, models = adj.num_nodes, max(len(sizes), 1)
+    owner = torch.zeros_like(nodes)  # the model of each node
+    if models > 1:
+        owner = torch.repeat_interleave(
+            torch.arange(models, device=nodes.device), nodes.new_tensor(sizes), output_size=nodes.numel()
+        )
 
     def block(aggregation: Aggregation | None, nodes: Tensor, slot: Tensor, slots: int) -> tuple[AnyBlock, Tensor]:
         if linked and aggregation is not None:
             return make_linked_block(adj, aggregation, nodes, slot, slots, dtype)
         if sampling is None or aggregation is None:
-            return make_block(adj, aggregation, nodes, slot, slots, dtype)
+            return make_block(adj, aggregation, nodes, slot, slots, dtype, models=models)
         hop, fanout = next(hops)
         hop_key = stream_key(key, hop)
-        return make_block(
-            adj, aggregation, nodes, slot, slots, dtype, fanout=fanout, replace=sampling.replace, key=hop_key
-        )
+        sample: dict[str, Any] = {"fanout": fanout, "replace": sampling.replace, "key": hop_key}
+        return make_block(adj, aggregation, nodes, slot, slots, dtype, models=models, **sample)
+
+    def encoder_block(aggregation: Aggregation | None) -> AnyBlock:
+        nonlocal nodes, owner
+        made, nodes = block(aggregation, nodes, owner, models)
+        owner = made.src.slot
+        return made
 
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
         repeated = nodes.repeat_interleave(heads.size(1))
-        head, read = block(form_of(model.heads[0]).aggregation, repeated, heads.flatten(), slots)
-        nodes, take = relabel(read, adj.num_nodes)
-    same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
+        slot = heads + slots * owner.unsqueeze(1)
+        head, read = block(form_of(model.heads[0]).aggregation, repeated, slot.flatten(), slots * models)
+        keys, take = relabel(head.src.slot // slots * n + read, models * n)
+        nodes, owner = keys % n, keys // n
     layers: list[AnyBlock] = []
     for conv in reversed(model.learned_layers):
-        layer_block, nodes = block(form_of(conv).aggregation, nodes, torch.zeros_like(nodes), 1)
-        layers.insert(0, layer_block)
+        layers.insert(0, encoder_block(form_of(conv).aggregation))
     features: Features
     if layers and not model.propagated_hops:
-        features = features_of(graph, nodes, dtype)
+        features = features_of(graph, nodes, dtype, owner if models > 1 else None, models)
     elif sampling is None:
         features = DenseFeatures(propagate(graph, model.propagated_hops, nodes=nodes, dtype=dtype))
     else:
-        propagation_blocks = []
-        for _ in range(model.propagated_hops):
-            layer_block, nodes = block(SYMMETRIC, nodes, torch.zeros_like(nodes), 1)
-            propagation_blocks.append(layer_block)
+        propagation_blocks = [encoder_block(SYMMETRIC) for _ in range(model.propagated_hops)]
         value = graph.rows(nodes).to(dtype)
-        for layer_block in reversed(propagation_blocks):
-            value = layer_block.aggregate(value)
+        for propagation in reversed(propagation_blocks):
+            value = propagation.aggregate(value)
         features = DenseFeatures(value)
     if not linked:
         return Field(features, layers, take, head)
+    same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     rows = layers[-1].dst.count if layers else int(nodes.numel())
     each = torch.arange(take.numel() + 1, device=take.device)
     return Field(features, layers, None if same else Links(each, take.int(), rows), head, linked)

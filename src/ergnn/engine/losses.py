@@ -69,6 +69,14 @@ class Objective(ABC):
     def from_names(self, values: ParamDict) -> ParamDict:
         """Invert :meth:`by_name`; missing values are 0."""
 
+    def part(self, model: int) -> Objective:
+        """Return the objective of one of the models; see :meth:`prepare`."""
+        return self
+
+    def prepare(self) -> None:
+        """Build what :meth:`part` leaves until it is needed, which is impossible under a ``torch.func`` transform."""
+        return None
+
     def buffers(self) -> ParamDict:
         """Return the model's buffers, e.g. running means, which training changes in place (not copies)."""
         return {}

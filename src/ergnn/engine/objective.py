@@ -7,16 +7,18 @@ Training, Hessian products, influence and projected gradients all use these func
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ergnn.data.graph import Graph
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
-from ergnn.engine.inference import layerwise_embed, prefers_layers
 from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
 from ergnn.engine.plain import PlainObjective
 from ergnn.engine.rows import RowObjective, is_rowwise
@@ -51,25 +53,16 @@ def make_objective(
 
 def can_be_stacked(models: Sequence[nn.Module]) -> bool:
     """Return whether all models run on fields and have the same architecture, so that they can be stacked."""
-    if not all(isinstance(model, Backbone) and model.runs_on_fields for model in models):
-        return False
-    return all(_shape(model) == _shape(models[0]) for model in models[1:])
+    shapes = [architecture(model) for model in models]
+    return None not in shapes and all(shape == shapes[0] for shape in shapes)
 
 
-def _shape(model: nn.Module) -> tuple[Any, ...]:
+def architecture(model: nn.Module | None) -> tuple[Any, ...] | None:
+    """Return what models must have in common to be stacked; None for a model that does not run on fields."""
+    if not isinstance(model, Backbone) or not model.runs_on_fields:
+        return None
     values = [(name, value.shape, value.dtype) for name, value in model.named_parameters()]
     return type(model), model.dropout, values
-
-
-def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
-    """Compute the input of the output layer at ``nodes``, ``[n, embedding_size]``."""
-    if isinstance(model, Backbone) and model.runs_on_fields:
-        large = prefers_layers(model, graph, nodes)
-        return layerwise_embed(model, graph, nodes) if large else _embed_on_field(model, graph, nodes)
-    if not hasattr(model, "embed"):
-        raise InputError(f"{type(model).__name__} has no embed(x, adj); selectors in embedding space need one")
-    with torch.no_grad():
-        return _plain_call(model, model.embed, graph)[nodes]
 
 
 class FieldObjective(Objective):
@@ -85,42 +78,69 @@ class FieldObjective(Objective):
         examples: Sequence[Examples],
         heads: list[int] | None = None,
         make: Callable[..., Field] = make_field,
+        lazy: bool = False,
     ) -> None:
         self.models, self.examples, self._make = list(models), list(examples), make
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
-        fields = []
-        for model, part in zip(models, examples, strict=True):
-            local = head_positions(self.heads, part.heads)
-            fields.append(make(model, part.graph, part.nodes, local, len(self.heads)))
-        separate = len(fields) > 1 and any(field.linked for field in fields)
-        self.fields = fields if separate else [join_fields(fields)]
-        self.field = self.fields[0]
-        self.linked = self.field.linked
+        self._local_heads = head_positions(self.heads, torch.cat([part.heads for part in examples]))
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
         self.recordable = self.has_default_loss  # other losses may synchronize with the GPU
         self.dropout_sites = 2 * len(models[0].convs) + 2
-        self._encoder = _Encoder(models[0])
+        self._encoder = Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]
         widths = [models[0].head_widths[head] for head in self.heads]
         self._outputs = examples[0].heads.size(1) * max(widths)
-        self._missing = [self._missing_outputs(widths, field) for field in self.fields]
+        if not lazy:
+            self.prepare()
 
-    def _missing_outputs(self, widths: list[int], field: Field) -> Tensor | None:
-        """Return a mask of the outputs that the head of each row does not have; None if all widths are equal."""
-        if len(set(widths)) == 1 or field.head is None:
-            return None
-        each = self.targets.new_tensor(widths * len(self.models))[field.head.dst.slot]
-        return torch.arange(max(widths), device=each.device) >= each.unsqueeze(1)
+    @cached_property
+    def fields(self) -> list[Field]:
+        """One field for all models; on large graphs, one field per model."""
+        made = []
+        large = any(adjacency_of(part.graph).is_large for part in self.examples)
+        pairs = zip(self.examples, self._local_heads.split([len(part) for part in self.examples]), strict=True)
+        for _, run in groupby(pairs, lambda pair: id(pair[0].graph)):  # one set of operations per graph
+            parts = list(run)
+            made += [self._field([part]) for part in parts] if large else [self._field(parts)]
+        return made if any(field.linked for field in made) else [join_fields(made)]
+
+    def _field(self, parts: list[tuple[Examples, Tensor]]) -> Field:
+        nodes, heads = torch.cat([part.nodes for part, _ in parts]), torch.cat([heads for _, heads in parts])
+        sizes = [len(part) for part, _ in parts]
+        return self._make(self.models[0], parts[0][0].graph, nodes, heads, len(self.heads), sizes=sizes)
+
+    @property
+    def field(self) -> Field:
+        return self.fields[0]
+
+    @cached_property
+    def _missing(self) -> list[Tensor | None]:
+        """For each field, a mask of the outputs that the head of each row does not have; None if all have the same."""
+        widths = [self.models[0].head_widths[head] for head in self.heads]
+        if len(set(widths)) == 1:
+            return [None] * len(self.fields)
+        columns = torch.arange(max(widths), device=self.targets.device)
+        wide = self.targets.new_tensor(widths * len(self.models))
+        return [None if field.head is None else columns >= wide[field.head.dst.slot, None] for field in self.fields]
+
+    def part(self, model: int) -> Objective:
+        """Return the objective of one of the models."""
+        if len(self.models) == 1:
+            return self
+        return FieldObjective([self.models[model]], [self.examples[model]], self.heads, self._make, lazy=True)
+
+    def with_models(self, models: Sequence[Backbone]) -> FieldObjective:
+        """Return the objective of other models of the same architecture, with the same examples and fields."""
+        other = copy(self)
+        other.models = list(models)
+        return other
+
+    def prepare(self) -> None:
+        self.linked = self.field.linked
 
     def parameters(self) -> ParamDict:
-        stacked = {}
-        with torch.no_grad():
-            for prefix, layers in self._layers():
-                for name, _ in layers[0].named_parameters():
-                    parts = [_transpose(layer.get_parameter(name)) for layer in layers]
-                    stacked[prefix + name] = _stack(parts)
-        return stacked
+        return stack_parameters(self._layers())
 
     def write_back(self, params: ParamDict) -> None:
         with torch.no_grad():
@@ -215,7 +235,7 @@ class FieldObjective(Objective):
         return out.view(-1, self._outputs)
 
 
-class _Encoder:
+class Encoder:
     """The layers before the heads, on a field."""
 
     def __init__(self, model: Backbone) -> None:
@@ -231,28 +251,18 @@ class _Encoder:
         return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
 
 
-def _embed_on_field(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
-    params = {
-        f"convs.{i}.{name}": _transpose(value.detach()).unsqueeze(0)
-        for i, conv in enumerate(model.convs)
-        for name, value in conv.named_parameters()
-    }
-    field = make_field(model, graph, nodes)
-    if not model.learned_layers:
-        assert isinstance(field.features, DenseFeatures)
-        return field.features.value
-    with torch.no_grad():
-        return _Encoder(model)(params, field, DropoutStream(None))
-
-
-def _plain_call(model: nn.Module, function: Any, graph: Graph) -> Tensor:
-    model.eval()
-    dtype = next((p.dtype for p in model.parameters()), torch.float32)
-    return function(graph.dense_x().to(dtype), graph.edge_index)
-
-
 def _with_prefix(prefix: str, params: ParamDict) -> ParamDict:
     return {name[len(prefix) :]: value for name, value in params.items() if name.startswith(prefix)}
+
+
+def stack_parameters(layers: Sequence[tuple[str, Sequence[nn.Module]]]) -> ParamDict:
+    """Stack the parameters of the layers under each prefix, as copies."""
+    stacked = {}
+    with torch.no_grad():
+        for prefix, alike in layers:
+            for name, _ in alike[0].named_parameters():
+                stacked[prefix + name] = _stack([_transpose(layer.get_parameter(name)) for layer in alike])
+    return stacked
 
 
 def _transpose(value: Tensor) -> Tensor:

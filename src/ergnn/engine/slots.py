@@ -107,3 +107,13 @@ class GatheredRows(Rows):
         if self.slots == 1:
             return parameter
         return (self._one_hot.to(parameter.dtype) @ parameter.flatten(1)).view(-1, *parameter.shape[1:])
+
+
+def places(slot: Tensor, per_model: int, models: int) -> Tensor:
+    """Return the int32 position of each row within its model; the rows of a model are contiguous."""
+    place = torch.arange(slot.numel(), dtype=torch.int32, device=slot.device)
+    if models == 1:
+        return place
+    model = slot // per_model
+    count = torch.bincount(model, minlength=models)
+    return place - (count.cumsum(0) - count).int().index_select(0, model)

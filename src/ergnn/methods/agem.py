@@ -14,7 +14,7 @@ from ergnn.methods import METHODS
 from ergnn.methods.episodic import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
 from ergnn.methods.memory import Scarce, check_at_least
 from ergnn.replay.buffer import ReplayMode
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook
 
 
 def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
-from ergnn.training import StepHook, Training
+from ergnn.step_hooks import StepHook
+from ergnn.training import Training
 
 TRAINING_SETTINGS = (
     *("backbone", "backbone_options", "epochs", "lr", "weight_decay", "optimizer"),

@@ -17,7 +17,7 @@ from ergnn.methods.memory import MemoryMethod, Scarce
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selection
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook
 
 
 @METHODS.register("continualgnn", help="replay important and random nodes, with a penalty as in EWC (ContinualGNN)")

@@ -16,7 +16,7 @@ from ergnn.methods.memory import Scarce, check_at_least, check_scarce
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook
 
 Choose = Literal["random", "last"]
 

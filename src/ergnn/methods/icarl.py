@@ -12,7 +12,7 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
-from ergnn.engine.objective import embed
+from ergnn.engine.outputs import embed
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.memory import MemoryMethod, Scarce

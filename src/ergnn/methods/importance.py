@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from ergnn.engine.losses import Objective, ParamDict
 from ergnn.methods.base import LearnerView, Method
 from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook, stack_models
 
 
 class QuadraticPenalty(StepHook):
@@ -36,6 +37,10 @@ class QuadraticPenalty(StepHook):
     def __init__(self, lam: float, importance: ParamDict, pull: ParamDict) -> None:
         self.stiffness = {name: lam * value for name, value in importance.items()}
         self.pull = {name: lam * value for name, value in pull.items()}
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[QuadraticPenalty]) -> StepHook:
+        return cls(1.0, stack_models([hook.stiffness for hook in hooks]), stack_models([hook.pull for hook in hooks]))
 
     @torch.no_grad()
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:

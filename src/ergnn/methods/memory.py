@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.engine.objective import can_be_stacked
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
-from ergnn.replay.selectors import SELECTORS, Selection, Selector, check_per_class
+from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, check_per_class, select_together
 
 Scarce = Literal["error", "keep"]
 
@@ -69,6 +71,7 @@ class MemoryMethod(Method):
         self.per_class, self.scarce = per_class, scarce
         self.budget_nodes, self.budget_bytes = budget_nodes, budget_bytes
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
+        self.chosen: Selection | None = None
 
     @property
     def leaky(self) -> bool:  # type: ignore[override]
@@ -86,8 +89,12 @@ class MemoryMethod(Method):
         return [own, *(learner.examples(graph, nodes, part.task) for part, nodes in pairs)]
 
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
-        """Select the nodes of the task to add to the buffer."""
-        return self.selector.select(learner.selection_context(task, trained_on, self.per_class, self.selector.leaky))
+        """Select the nodes of the task to add to the buffer, unless they are already :attr:`chosen`."""
+        return self.selector.select(self.context(learner, task, trained_on)) if self.chosen is None else self.chosen
+
+    def context(self, learner: LearnerView, task: Task, trained_on: Examples) -> SelectionContext:
+        """Return the input of the selector."""
+        return learner.selection_context(task, trained_on, self.per_class, self.selector.leaky)
 
     def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
         """Return additional values to store per selected node, ``[n, …]`` each; by default none."""
@@ -98,9 +105,34 @@ class MemoryMethod(Method):
         return task.graph
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        selection = self.select(learner, task, trained_on)
+        selection, self.chosen = self.select(learner, task, trained_on), None
         extras = self.values_to_store(learner, task, selection.nodes)
         graph = self.graph_to_store(learner, task, selection.nodes)
         self.buffer.add(graph, task.id, selection.nodes, selection.scores, extras)
         evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
         return {**selection.info, "evicted": evicted} if evicted else selection.info
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.chosen = None
+
+
+def choose_together(learned: Sequence[tuple[LearnerView, Task, Examples]]) -> None:
+    """Let learners that were trained side by side on a GPU choose the nodes to remember, in one pass if possible.
+
+    On a CPU, they choose one after another, with the same order of sums as a single learner.
+    """
+    choosing = [
+        (learner, task, trained_on)
+        for learner, task, trained_on in learned
+        if isinstance(method := learner.method, MemoryMethod)
+        and method.chosen is None
+        and type(method).select is MemoryMethod.select
+        and can_be_stacked([] if learner.model is None else [learner.model])
+        and learner.device.type != "cpu"
+    ]
+    methods = [learner.method for learner, _, _ in choosing if isinstance(learner.method, MemoryMethod)]
+    contexts = [method.context(*parts) for method, parts in zip(methods, choosing, strict=True)]
+    selections = select_together([method.selector for method in methods], contexts)
+    for method, selection in zip(methods, selections, strict=True):
+        method.chosen = selection

@@ -14,7 +14,7 @@ from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.masks import MaskMethod, shared_parameters
 from ergnn.nn.examples import Examples
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook
 
 
 class MaskTraining(StepHook):

@@ -16,7 +16,7 @@ from ergnn.methods.memory import MemoryMethod, Scarce, check_at_least
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ReplayMode
-from ergnn.replay.selectors import Selection, Selector
+from ergnn.replay.selectors import Selector
 
 MAX_ROUNDS = 16
 """Maximum number of sets of remembered nodes that the epochs of a task cycle through: preparing a set takes about as
@@ -107,7 +107,6 @@ class Replay(MemoryMethod):
         replay_weights(1, 1, loss_scale, beta)
         check_choice("class_balance", class_balance, ClassBalance)
         self.class_balance = class_balance
-        self._chosen: Selection | None = None
 
     def balance(self, learner: LearnerView, task: Task) -> ClassBalance:
         """Return the class balancing of a task: ``none`` unless the head grows and the buffer contains nodes."""
@@ -117,8 +116,7 @@ class Replay(MemoryMethod):
                 f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
                 f"{learner.heads.kind!r}: choose auto or none"
             )
-        remembered = self._remembered(task)
-        if not grows or not remembered:
+        if not grows or not (remembered := self._remembered(task)):
             return "none"
         if self.class_balance != "auto":
             return self.class_balance
@@ -142,11 +140,11 @@ class Replay(MemoryMethod):
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own, *remembered = self.parts(learner, task)
         joined, balance = Examples.join([own, *remembered]), self.balance(learner, task)
-        self._chosen = None
+        self.chosen = None
         if balance == "memory":
-            self._chosen = super().select(learner, task, joined)
+            self.chosen = self.select(learner, task, joined)
             kept = torch.ones(len(joined), device=own.nodes.device)
-            kept[: len(own)] = torch.isin(task.train, self._chosen.nodes).float()
+            kept[: len(own)] = torch.isin(task.train, self.chosen.nodes).float()
             return joined.weighted(kept / kept.sum())
         joined = joined.weighted(replay_weights(len(own), len(joined) - len(own), self.loss_scale, self.beta))
         if balance == "logit-adjustment":
@@ -155,13 +153,10 @@ class Replay(MemoryMethod):
             return separate_classes(joined, len(own), learner.heads.columns(task.id, learner.device)[0])
         return joined
 
-    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
-        return super().select(learner, task, trained_on) if self._chosen is None else self._chosen
-
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
         own = task.train.numel()
         count, batch = len(examples) - own, own if self.replay_batch is None else self.replay_batch
-        if not batch or count <= batch or learner.training.batch_size is not None or self._chosen is not None:
+        if not batch or count <= batch or learner.training.batch_size is not None or self.chosen is not None:
             return [examples]
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 53) % 2**63)
         shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)

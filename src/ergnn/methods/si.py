@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+
 import torch
 
 from ergnn.data.stream import Task
@@ -11,7 +14,7 @@ from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.importance import ImportanceMethod
 from ergnn.nn.examples import Examples
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook, join_hooks, split_models, stack_models
 
 
 class PathIntegral(StepHook):
@@ -26,6 +29,15 @@ class PathIntegral(StepHook):
         self.objective, self.penalty, self.start = objective, penalty, objective.parameters()
         self.path = {name: torch.zeros_like(value) for name, value in self.start.items()}
         self._before: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[PathIntegral]) -> StepHook:
+        together = copy(hooks[0])
+        together.penalty = join_hooks([hook.penalty for hook in hooks])
+        together.path = stack_models([hook.path for hook in hooks])
+        for hook, own in zip(hooks, split_models(together.path, len(hooks)), strict=True):
+            hook.path = own  # views, which are read after the task
+        return together
 
     def state_dict(self) -> ParamDict:
         return self.path

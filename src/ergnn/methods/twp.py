@@ -22,7 +22,7 @@ from ergnn.methods.memory import check_at_least
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate, form_of
-from ergnn.training import StepHook
+from ergnn.step_hooks import StepHook
 
 
 def attention(conv: nn.Module, h: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,6 +62,7 @@ class GradientSparsity(StepHook):
     """Adds the gradient of ``β ‖∇L‖₁``, which is ``β H sign(∇L)``, and applies the penalty of earlier tasks."""
 
     def __init__(self, objective: Objective, beta: float, penalty: StepHook | None) -> None:
+        objective.prepare()
         self.objective, self.beta, self.penalty = objective, beta, penalty
 
     def before_step(self, params: ParamDict) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.objective import embed, make_objective
+from ergnn.engine.objective import make_objective
+from ergnn.engine.outputs import embed
 from ergnn.learner import Learner
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples

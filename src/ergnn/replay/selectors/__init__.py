@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from ergnn.registry import Registry
-from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, best_per_class, check_per_class
+from ergnn.replay.selectors.base import (
+    Selection,
+    SelectionContext,
+    Selector,
+    best_per_class,
+    check_per_class,
+    select_together,
+)
 
 SELECTORS: Registry[type[Selector]] = Registry("selector", "ergnn.replay.selectors")
 
-__all__ = ["SELECTORS", "Selection", "SelectionContext", "Selector", "best_per_class", "check_per_class"]
+__all__ = [
+    "SELECTORS",
+    "Selection",
+    "SelectionContext",
+    "Selector",
+    "best_per_class",
+    "check_per_class",
+    "select_together",
+]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import embed
+from ergnn.engine.outputs import embed, embed_together
 from ergnn.errors import InputError, LeakageError
+from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
 from ergnn.registry import check_choice
@@ -34,6 +36,7 @@ class SelectionContext:
         per_class: e, the number of nodes to choose per class; all nodes of a class that has fewer.
         seed: seed of all random choices.
         allow_test: whether test labels may be used; only for selectors that declare themselves ``leaky``.
+        embeddings: embeddings of the candidates, if they are already computed.
     """
 
     task: Task
@@ -44,6 +47,7 @@ class SelectionContext:
     per_class: int
     seed: int
     allow_test: bool = False
+    embeddings: Tensor | None = None
 
     @property
     def graph(self) -> Graph:
@@ -85,7 +89,11 @@ class SelectionContext:
 
     def embed(self, nodes: Tensor) -> Tensor:
         """Return the embeddings of these nodes (the input of the output layer)."""
-        return embed(self.model, self.graph, nodes)
+        if self.embeddings is None:
+            return embed(self.model, self.graph, nodes)
+        place = torch.empty(self.graph.num_nodes, dtype=torch.long, device=nodes.device)
+        place[self.nodes] = torch.arange(self.nodes.numel(), device=nodes.device)
+        return self.embeddings[place[nodes]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +116,16 @@ class Selector(ABC):
         """Whether the choice depends on test labels."""
         return False
 
+    @property
+    def reads_embeddings(self) -> bool:
+        """Whether :meth:`SelectionContext.embed` is called, for candidates only."""
+        return False
+
+    @property
+    def batch_key(self) -> Hashable:
+        """Selectors with equal keys may share one call of :meth:`select_together`; None for no such call."""
+        return None
+
     @abstractmethod
     def score(self, context: SelectionContext) -> Tensor:
         """Score each of ``context.nodes``; larger is better."""
@@ -115,14 +133,35 @@ class Selector(ABC):
     def select(self, context: SelectionContext) -> Selection:
         return best_per_class(self.score(context), context)
 
+    def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
+        """Select for several models that were trained side by side; equal to :meth:`select` up to rounding."""
+        return [self.select(context) for context in contexts]
+
+
+def select_together(selectors: Sequence[Selector], contexts: Sequence[SelectionContext]) -> list[Selection]:
+    """Apply a selector to each of several models trained side by side, sharing passes for embeddings and influence."""
+    found = list(contexts)
+    reading = [i for i, selector in enumerate(selectors) if selector.reads_embeddings]
+    for graph in {id(contexts[i].graph): contexts[i].graph for i in reading}.values():
+        group = [i for i in reading if contexts[i].graph is graph]
+        models = [model for i in group if isinstance(model := contexts[i].model, Backbone)]
+        for i, value in zip(group, embed_together(models, graph, [contexts[i].nodes for i in group]), strict=True):
+            found[i] = replace(contexts[i], embeddings=value)
+    groups: dict[Hashable, list[int]] = {}
+    for i, selector in enumerate(selectors):
+        groups.setdefault(i if selector.batch_key is None else selector.batch_key, []).append(i)
+    chosen: dict[int, Selection] = {}
+    for group in groups.values():
+        selections = selectors[group[0]].select_together([found[i] for i in group])
+        chosen.update(zip(group, selections, strict=True))
+    return [chosen[i] for i in range(len(selectors))]
+
 
 def check_per_class(task: Task, per_class: int, hint: str = "") -> None:
     """Raise an error before training if a class has fewer than e nodes; ``hint`` suggests a solution."""
     if per_class < 1:
         raise InputError(f"per_class (e) is {per_class}; it must be 1 or more")
-    labels = task.graph.y[task.train]
-    for c in task.classes:
-        count = int((labels == c).sum())
+    for c, count in task.train_counts.items():
         if count < per_class:
             raise InputError(
                 f"{task.name}: class {c} has {count} training node(s), fewer than per_class (e) = {per_class}{hint}"

@@ -49,6 +49,10 @@ class Coverage(Selector):
         self.space = Space(space, distance, normalize)
         self.d, self.quantile = d, quantile
 
+    @property
+    def reads_embeddings(self) -> bool:
+        return self.space.space == "embedding"
+
     def score(self, context: SelectionContext) -> Tensor:
         return self._score(context, None)[0]
 

@@ -30,6 +30,10 @@ class GreedySelector(Selector):
     def values(self, vectors: Tensor) -> Values:
         """The value of each row of one class as the next choice; ties go to the first row, which is random by seed."""
 
+    @property
+    def reads_embeddings(self) -> bool:
+        return self.space.space == "embedding"
+
     def score(self, context: SelectionContext) -> Tensor:
         """The value of every node as the first choice."""
         scores = torch.empty(context.nodes.numel(), dtype=torch.float64, device=context.nodes.device)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ergnn.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
-from ergnn.engine.objective import Objective, ParamDict, make_objective
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.objective import Objective, ParamDict, can_be_stacked, make_objective
 from ergnn.errors import InputError
+from ergnn.influence import StackedCurvature
 from ergnn.registry import check_choice
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
@@ -78,14 +81,41 @@ class Influence(Selector):
     def leaky(self) -> bool:
         return self.target == "test"
 
+    @property
+    def batch_key(self) -> Hashable:
+        """All options; solves with other matrices, preconditioners and starts are done one by one."""
+        options = {name: value for name, value in vars(self).items() if name != "_last"}
+        simple = self.curvature == "gauss-newton" and not (self.normalize or self.rank or self.warm_start or self.batch)
+        return (type(self), *options.items()) if simple else None
+
     def score(self, context: SelectionContext) -> Tensor:
         return self._score(context)[0]
 
     def select(self, context: SelectionContext) -> Selection:
-        scores, iterations, residual = self._score(context)
+        return self._selection(context, *self._score(context))
+
+    def select_together(self, contexts: Sequence[SelectionContext]) -> list[Selection]:
+        lead = contexts[0]
+        trained, heads = [context.trained_on for context in contexts], torch.unique(lead.trained_on.heads).tolist()
+        models = [context.model for context in contexts]
+        if len(contexts) == 1 or adjacency_of(lead.graph).is_large or not can_be_stacked(models):
+            return [self.select(context) for context in contexts]
+        objective = make_objective(models, trained, heads)
+        target = make_objective(models, [context.examples(self.target) for context in contexts], heads)
+        curvature = StackedCurvature(objective, self.damping, lead.l2, self.tolerance, self.max_iterations)
+        return [
+            self._selection(context, self._signed(influence[: context.nodes.numel()]), found.iterations, found.residual)
+            for context, (influence, found) in zip(contexts, curvature.influence(target), strict=True)
+        ]
+
+    def _selection(self, context: SelectionContext, scores: Tensor, iterations: int, residual: float) -> Selection:
         chosen = best_per_class(scores, context)
         info = {**chosen.info, "target": self.target, "iterations": iterations, "residual": residual}
         return Selection(chosen.nodes, chosen.scores, info)
+
+    def _signed(self, influence: Tensor) -> Tensor:
+        scores = {"helpful": -influence, "harmful": influence, "magnitude": influence.abs()}[self.sign]
+        return scores.detach()
 
     def _score(self, context: SelectionContext) -> tuple[Tensor, int, float]:
         trained = make_objective([context.model], [context.trained_on])
@@ -114,8 +144,7 @@ class Influence(Selector):
         influence = influence[own]
         if self.normalize:
             influence = influence / curvature.self_influence(own).clamp(min=1e-30).sqrt()
-        scores = {"helpful": -influence, "harmful": influence, "magnitude": influence.abs()}[self.sign]
-        return scores.detach(), (self.rank or 0) + solution.iterations, solution.residual
+        return self._signed(influence), (self.rank or 0) + solution.iterations, solution.residual
 
     def _start(self, trained: Objective) -> Tensor | None:
         """Return the last solution for parameters that still exist; those of a new head start at 0."""

@@ -25,6 +25,10 @@ class MeanOfFeature(Selector):
     def __init__(self, space: SpaceName = "feature", distance: Distance = "euclidean", normalize: bool = False) -> None:
         self.space = Space(space, distance, normalize)
 
+    @property
+    def reads_embeddings(self) -> bool:
+        return self.space.space == "embedding"
+
     def score(self, context: SelectionContext) -> Tensor:
         labels = context.labels
         scores = torch.empty(labels.numel(), dtype=torch.float64, device=labels.device)

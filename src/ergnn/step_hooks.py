@@ -1,0 +1,113 @@
+"""Hooks of methods around every training step, also for models that are trained side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.engine.losses import ParamDict
+
+
+class StepHook:
+    """Hooks of a method around every training step of one model on one task; by default they do nothing.
+
+    For models trained side by side, each hook gets views of its model's part of the stacked parameters, gradients and
+    optimizer state. :meth:`stacked` may replace the hooks of all models by one hook of all stacked parameters.
+    """
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[Any]) -> StepHook | None:
+        """Return a hook for the stacked parameters of several models, given the hook of each; by default None."""
+        return None
+
+    def skip(self, steps: int) -> None:
+        """Advance random choices by ``steps``, the number of steps taken before training was interrupted."""
+
+    def state_dict(self) -> ParamDict:
+        """Tensors, besides parameters, that later steps or the end of the task depend on; saved in checkpoints."""
+        return {}
+
+    def load_state_dict(self, state: ParamDict) -> None:
+        """Restore the value of :meth:`state_dict` after an interruption."""
+
+    def before_step(self, params: ParamDict) -> None:
+        """Run before the optimizer's step; gradients (``params[…].grad``) may be changed in place."""
+
+    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
+        """Run after the optimizer's step; parameters may be changed in place (under ``torch.no_grad``)."""
+
+
+def join_hooks(hooks: Sequence[StepHook | None]) -> StepHook | None:
+    """Return one hook for models that are trained side by side, given the hook of each; None if there are none."""
+    present = [hook for hook in hooks if hook is not None]
+    if len(hooks) <= 1 or not present:
+        return present[0] if present else None
+    alike = len(present) == len(hooks) and len({type(hook) for hook in present}) == 1
+    joined = type(present[0]).stacked(present) if alike else None
+    return _HookPerModel(hooks) if joined is None else joined
+
+
+class _HookPerModel(StepHook):
+    """Calls the hook of each model with views of its part of stacked parameters, gradients and optimizer state."""
+
+    def __init__(self, hooks: Sequence[StepHook | None]) -> None:
+        self.hooks = hooks
+        self._params: list[ParamDict] = []
+        self._optimizers: list[torch.optim.Optimizer] = []
+
+    def before_step(self, params: ParamDict) -> None:
+        models = len(self.hooks)
+        if not self._params:
+            detached = {name: value.detach() for name, value in params.items()}
+            own = [{name: _part(value, i, models) for name, value in detached.items()} for i in range(models)]
+            self._params = [{name: value.requires_grad_() for name, value in part.items()} for part in own]
+        for i, (hook, own_params) in enumerate(zip(self.hooks, self._params, strict=True)):
+            if hook is None:
+                continue
+            grads = {name: None if p.grad is None else _part(p.grad, i, models) for name, p in params.items()}
+            for name, value in own_params.items():
+                value.grad = grads[name]
+            hook.before_step(own_params)
+            for name, value in own_params.items():
+                if value.grad is not None and value.grad is not grads[name]:
+                    whole = params[name]
+                    whole.grad = torch.zeros_like(whole) if whole.grad is None else whole.grad
+                    _part(whole.grad, i, models).copy_(value.grad)
+
+    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
+        if not self._optimizers:  # its state exists from the first step on, and is then updated in place
+            self._optimizers = [self._optimizer(i, params, optimizer) for i in range(len(self.hooks))]
+        for hook, own, part in zip(self.hooks, self._params, self._optimizers, strict=True):
+            if hook is not None:
+                hook.after_step(own, part)
+
+    def _optimizer(self, i: int, params: ParamDict, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Return an optimizer with the settings of ``optimizer`` and views of its state for one model."""
+        part = torch.optim.Optimizer(list(self._params[i].values()), dict(optimizer.defaults))
+        for name, value in params.items():
+            part.state[self._params[i][name]] = {
+                key: _part(state, i, len(self.hooks)) if state.shape == value.shape else state
+                for key, state in optimizer.state.get(value, {}).items()
+                if isinstance(state, Tensor)
+            }
+        return part
+
+
+def _part(value: Tensor, model: int, models: int) -> Tensor:
+    """Return a view of one model's part of a stacked tensor."""
+    size = value.size(0) // models
+    return value[model * size : (model + 1) * size]
+
+
+def split_models(params: ParamDict, models: int) -> list[ParamDict]:
+    """Return the part of each model of stacked parameters (a gradient of all parts is one concatenation)."""
+    parts = {name: value.chunk(models) for name, value in params.items()}
+    return [{name: part[i] for name, part in parts.items()} for i in range(models)]
+
+
+def stack_models(params: Sequence[ParamDict]) -> ParamDict:
+    """Invert :func:`split_models`."""
+    return {name: torch.cat([own[name] for own in params]) for name in params[0]}

@@ -1,0 +1,117 @@
+"""Learners of one method that learn side by side have the same parameters and memory as single ones, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ergnn.callbacks import Callback
+from ergnn.data import TaskStream
+from ergnn.distributed import digest
+from ergnn.errors import InputError
+from ergnn.evaluation import evaluate_streams
+from ergnn.learner import Learner
+from ergnn.methods import METHODS
+from ergnn.methods.finetune import Finetune
+from ergnn.methods.importance import QuadraticPenalty
+from ergnn.observing import observe_together
+from ergnn.step_hooks import join_hooks
+from graphs import random_graph
+
+OPTIONS: dict[str, dict[str, Any]] = {"agem": {"sample": 3}, "twp": {"beta": 0.01}, "gem": {"margin": 0.1}}
+EPOCHS = 5
+
+
+def streams() -> list[TaskStream]:
+    """Two seeds share a graph; all differ in their splits."""
+    graphs = [random_graph(n=60, f=7, classes=6, p_edge=0.1, seed=s, sparse=True) for s in (0, 1)]
+    return [TaskStream.from_classes(graphs[s % 2], split="seeded", split_seed=s) for s in range(3)]
+
+
+def state_of(learner: Learner) -> dict[str, str]:
+    """Hashes of everything that a learner has learned, except times."""
+    state = learner.state_dict()
+    untimed = [{k: v for k, v in entry.items() if not k.endswith("_seconds")} for entry in state.pop("history")]
+    return {name: digest(value) for name, value in {**state, "history": untimed}.items()}
+
+
+def compare(make: Any, tasks: list[TaskStream]) -> None:
+    together, alone = ([make(s) for s in range(len(tasks))] for _ in range(2))
+    matrices = evaluate_streams(together, tasks)
+    for learner, same, stream, matrix in zip(alone, together, tasks, matrices, strict=True):
+        assert evaluate_streams([learner], [stream])[0].to_list() == matrix.to_list()
+        assert state_of(same) == state_of(learner)
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_learns_the_same_alone_and_side_by_side(name: str, head: str) -> None:
+    def make(seed: int) -> Learner:
+        return Learner(method=name, head=head, epochs=EPOCHS, seed=seed, **OPTIONS.get(name, {}))
+
+    try:
+        make(0)
+    except InputError:
+        pytest.skip(f"{name} does not support head {head}")
+    compare(make, streams())
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "mlp"])
+@pytest.mark.parametrize("name", ["ewc", "si", "packnet", "gem"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_other_optimizers_and_backbones(name: str, optimizer: str, backbone: str) -> None:
+    compare(lambda seed: Learner(backbone, name, optimizer=optimizer, epochs=EPOCHS, seed=seed), streams())
+
+
+class Anchored(Finetune):
+    """A penalty with a factor per learner."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def penalty(self, params: dict[str, Tensor]) -> Tensor | None:
+        return self.factor * sum(value.square().sum() for value in params.values()) if self.factor else None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task"])
+def test_penalties_may_differ_between_learners(head: str) -> None:
+    compare(lambda seed: Learner("gcn", Anchored(0.1 * seed), head=head, epochs=EPOCHS, seed=seed), streams())
+
+
+class Together(Callback):
+    """Records the number of models that are trained side by side."""
+
+    def __init__(self) -> None:
+        self.models: list[int] = []
+
+    def on_epoch_end(self, learner: Any, progress: Any) -> None:
+        self.models.append(progress.losses.numel())
+
+
+def test_methods_with_hooks_are_trained_side_by_side_by_method() -> None:
+    stream, seen = streams()[0], Together()
+    learners = [Learner("gcn", name, head="shared", epochs=1) for name in ("ewc", "finetune", "ewc", "replay", "ewc")]
+    for task in stream:
+        observe_together(learners, [task] * 5, [seen])
+    assert seen.models == [3, 3, 3, 2, 2] * 3
+
+
+def test_quadratic_penalties_are_one_hook_and_mixed_hooks_are_called_one_by_one() -> None:
+    params = {"w": torch.arange(6.0).view(2, 3).requires_grad_()}
+    optimizer = torch.optim.SGD(params.values(), lr=0.5)
+    hooks = [QuadraticPenalty(lam, {"w": torch.ones(1, 3)}, {"w": torch.zeros(1, 3)}) for lam in (2.0, 6.0)]
+    joined = join_hooks(hooks)
+    assert isinstance(joined, QuadraticPenalty)
+    joined.after_step(params, optimizer)
+    expected = torch.tensor([[0.0, 0.5, 1.0], [0.75, 1.0, 1.25]])
+    assert torch.equal(params["w"], expected)
+    mixed = join_hooks([hooks[0], None])
+    assert mixed is not None
+    mixed.before_step(params)
+    mixed.after_step(params, optimizer)
+    assert torch.equal(params["w"], torch.stack([expected[0] / 2, expected[1]]))
+    assert join_hooks([None, None]) is None
+    assert join_hooks([]) is None

@@ -1,0 +1,85 @@
+"""Selection for several models at once equals selection for each, up to rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from ergnn.data import TaskStream
+from ergnn.errors import CurvatureError
+from ergnn.learner import Learner
+from ergnn.observing import observe_together
+from ergnn.replay.selectors import SELECTORS, SelectionContext, select_together
+from ergnn.replay.selectors.influence import Influence
+from graphs import random_graph
+
+
+def contexts(backbone: str = "gcn", head: str = "per-task", count: int = 4) -> list[SelectionContext]:
+    """Tasks after the second one, on two graphs; numbers of training nodes differ."""
+    graphs = [random_graph(n=60 + 10 * s, f=7, classes=4, p_edge=0.1, seed=s, sparse=True) for s in (0, 1)]
+    streams = [TaskStream.from_classes(graphs[s % 2], split="seeded", split_seed=s) for s in range(count)]
+    learners = [Learner(backbone, "replay", selector="random", head=head, epochs=8, seed=s) for s in range(count)]
+    observe_together(learners, [stream[0] for stream in streams])
+    tasks = [stream[1] for stream in streams]
+    trained = [learner.method.examples for learner in learners]
+    found = []
+    for learner, task, examples in zip(learners, tasks, trained, strict=True):
+        learner.add_head(task.classes)
+        found.append(learner.selection_context(task, examples(learner, task), 2, allow_test=False))
+    return found
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "sgc", "mlp"])
+@pytest.mark.parametrize("name", ["im", "mf*", "cm*", "cm", "random", "herding", "k-center"])
+def test_the_same_nodes_are_chosen(name: str, backbone: str, head: str) -> None:
+    made = contexts(backbone, head)
+    selectors = [SELECTORS.create(name, **({"tolerance": 1e-5} if name == "im" else {})) for _ in made]
+    for selector, context, selection in zip(selectors, made, select_together(selectors, made), strict=True):
+        alone = selector.select(context)
+        assert torch.equal(selection.nodes, alone.nodes)
+        torch.testing.assert_close(selection.scores, alone.scores, rtol=1e-3, atol=1e-5)
+        for key, value in alone.info.items():
+            if key not in ("iterations", "residual"):
+                assert selection.info[key] == (pytest.approx(value, rel=1e-5) if isinstance(value, float) else value)
+
+
+def test_different_selectors_keep_their_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, calls = contexts(), list[int]()
+    together = Influence.select_together
+
+    def counted(self: Influence, group: Any) -> Any:
+        calls.append(len(group))
+        return together(self, group)
+
+    monkeypatch.setattr(Influence, "select_together", counted)
+    options: list[dict[str, Any]] = [{}, {"sign": "harmful"}, {}, {"rank": 2}]
+    selectors = [Influence(**own) for own in options]
+    for selector, context, selection in zip(selectors, made, select_together(selectors, made), strict=True):
+        assert torch.equal(selection.nodes, selector.select(context).nodes)
+    assert sorted(calls) == [1, 1, 2]
+
+
+def test_embeddings_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, selectors = contexts(), [SELECTORS.create(name) for name in ("mf*", "cm*", "mf", "mf*")]
+    expected = [selector.select(context).nodes.tolist() for selector, context in zip(selectors, made, strict=True)]
+    monkeypatch.setattr("ergnn.replay.selectors.base.embed", None)  # not called
+    assert [selection.nodes.tolist() for selection in select_together(selectors, made)] == expected
+
+
+def test_a_solve_that_does_not_converge_is_an_error() -> None:
+    made = contexts(count=2)
+    with pytest.raises(CurvatureError, match="after 1 products"):
+        Influence(max_iterations=1, tolerance=1e-6).select_together(made)
+
+
+def test_a_target_without_a_gradient_has_no_influence() -> None:
+    made = contexts(count=2)
+    flat = replace(made[0].trained_on, loss=lambda logits, targets, extras: 0.0 * logits.sum(1))
+    first, second = Influence().select_together([replace(made[0], trained_on=flat), made[1]])
+    assert first.info["iterations"] == 0
+    assert second.info["iterations"] > 0
+    assert torch.equal(second.nodes, Influence().select(made[1]).nodes)
