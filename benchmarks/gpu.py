@@ -40,6 +40,20 @@ from ergnn.nn.examples import Examples
 
 CLASSES = 5
 BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")
+HEADS = 8
+KERNELS = (
+    "output",
+    "merge_output",
+    "peaks",
+    "targets",
+    "sources",
+    "merge",
+    "derivative",
+    "_dropped",
+    "_sum",
+    "_sum_short",
+)
+"""Names of the package's own kernels."""
 
 
 def median_ms(call: Callable[[], Any], times: int = 15, warm: int = 3) -> float:
@@ -110,6 +124,68 @@ def our_product(graph: Graph, name: str) -> dict[str, float]:
     return {"product_ms": median_ms(lambda: product(vector)), "peak_gb": peak_gb(lambda: product(vector))}
 
 
+def kernel_times(call: Callable[[], Any], times: int = 5) -> list[dict[str, Any]]:
+    """Return the milliseconds and launches of each kind of kernel per call, from the profiler, longest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(times):
+            call()
+        torch.cuda.synchronize()
+    found: dict[str, list[float]] = {}
+    for event in profiler.key_averages():
+        if event.device_time_total:
+            own = found.setdefault(_kind(event.key), [0.0, 0.0])
+            own[0] += event.device_time_total / times / 1e3
+            own[1] += event.count / times
+    rows = sorted(found.items(), key=lambda row: -row[1][0])
+    return [{"kernel": name, "ms": round(ms, 3), "launches": launches} for name, (ms, launches) in rows]
+
+
+def _kind(name: str) -> str:
+    if name in KERNELS:
+        return name
+    if any(part in name for part in ("gemm", "cutlass", "splitK")):
+        return "dense products (cuBLAS)"
+    return "elementwise, reductions, copies (torch)"
+
+
+def gathered_gb(edges: int, p: float) -> dict[str, float]:
+    """Return the gigabytes that each pass over the edges of both GAT layers reads per edge, with dropout ``p``.
+
+    In the first layer, an edge reads its neighbor (4 bytes), one or two kinds of numbers per head (32 bytes each) and
+    the rows of the heads that are kept (32 bytes each); in the second, its neighbor and a 32-byte record.
+    """
+    rows = (1 - p) * HEADS * 32
+    numbers = {"output": 32 + rows, "sources": 64 + rows, "derivative": 64 + rows + 8}
+    return {name: round(edges * (4 + first + 4 + 32) / 1e9, 1) for name, first in numbers.items()}
+
+
+def kernel_profile(graph: Graph) -> dict[str, Any]:
+    """Measure where the time of a GAT step and of a Gauss-Newton product goes."""
+    model, objective = whole(graph, "gat")
+    params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
+    optimizer = torch.optim.Adam(list(params.values()), lr=model.lr, fused=True, capturable=True)
+    key = dropout_keys([0], 0, 1, objective.dropout_sites, graph.device)[0]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (objective.weights * objective.losses(params, key)).sum().backward()
+        optimizer.step()
+
+    found: dict[str, Any] = {"step": kernel_times(step)}
+    found["step_gathered_gb"] = gathered_gb(graph.num_edges, model.dropout)
+    product = gauss_newton_product(objective, objective.parameters())
+    vector = torch.randn(sum(value.numel() for value in params.values()), device=graph.device)
+    found["product"] = kernel_times(lambda: product(vector))
+    found["product_gathered_gb"] = gathered_gb(graph.num_edges, 0.0)
+    a, b = (torch.empty(2**30, device=graph.device) for _ in range(2))
+    found["copy_tb_per_s"] = round(2 * a.nbytes / median_ms(lambda: b.copy_(a)) / 1e9, 2)
+    return found
+
+
 def check(graph: Graph) -> dict[str, float]:
     """Compare the kernels of the first GAT layer with plain torch in double precision, ``‖a − b‖ / ‖b‖``."""
     links = adjacency_of(graph).links(loops=True)
@@ -152,8 +228,7 @@ def pyg_step(graph: Graph, name: str) -> dict[str, Any]:
         return {"out_of_memory": str(error).partition(". GPU")[0]}
 
 
-def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
-    """Measure the whole stream, phase by phase, with the learner of ``ergnn run``."""
+def stream_config(options: dict[str, Any], epochs: int) -> RunConfig:
     settings: dict[str, Any] = {
         "dataset": "reddit-like",
         "backbone": "gat",
@@ -161,7 +236,22 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
         "epochs": epochs,
         "device": "cuda",
     }
-    config = RunConfig(**settings, dataset_options=options).resolved()
+    return RunConfig(**settings, dataset_options=options).resolved()
+
+
+def compile_kernels(options: dict[str, Any]) -> float:
+    """Learn two tasks with few epochs, which compiles all kernels that a stream uses; return the seconds."""
+    start, config = time.perf_counter(), stream_config(options, 20)
+    tasks, learner = make_config_stream(config, 0, 0).stream.to("cuda"), make_learner(config, 0)
+    for task in list(tasks)[:2]:
+        learner.observe(task)
+        scores_so_far(learner, tasks)
+    return time.perf_counter() - start
+
+
+def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
+    """Measure the whole stream, phase by phase, with the learner of ``ergnn run``."""
+    config = stream_config(options, epochs)
     torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     tasks = make_config_stream(config, 0, 0).stream.to("cuda")
@@ -182,6 +272,8 @@ def stream(options: dict[str, Any], epochs: int) -> dict[str, Any]:
         "select_seconds": sum(part["select_seconds"] for part in learner.history),
         "evaluate_seconds": evaluation,
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "train_seconds_by_task": [round(part["train_seconds"], 3) for part in learner.history],
+        "select_seconds_by_task": [round(part["select_seconds"], 3) for part in learner.history],
         "pm": performance_mean(matrix),
         "fm": forgetting_mean(matrix),
         "metric": tasks.metric,
@@ -199,7 +291,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=232_965)
     parser.add_argument("--edges", type=int, help="number of directed edges (default: as many per node as in Reddit)")
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--parts", default="check,steps,products,pyg,stream")
+    parser.add_argument("--parts", default="check,steps,products,profile,pyg,stream")
+    parser.add_argument("--backbones", default=",".join(BACKBONE_NAMES), help="backbones of the steps")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     parts = args.parts.split(",")
@@ -212,7 +305,7 @@ def main() -> None:
 
     def note(name: str, value: Any) -> None:
         found[name] = value
-        print(f"{name:24} {json.dumps(value)[:600]}", flush=True)
+        print(f"{name:24} {json.dumps(value)[:3000]}", flush=True)
         if args.out is not None:
             args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
@@ -220,15 +313,17 @@ def main() -> None:
     graph = load_graph("reddit-like", dataset_options=options)[0]
     size = {"nodes": graph.num_nodes, "directed_edges": graph.num_edges, "features": graph.num_features}
     note("graph", {"kind": "reddit-like", **size, "made_or_read_seconds": time.perf_counter() - start})
-    if set(parts) & {"check", "steps", "products", "pyg"}:
+    if set(parts) & {"check", "steps", "products", "profile", "pyg"}:
         graph = replace(graph, public_split=None).to("cuda")
         note("graph_and_attributes_gb", torch.cuda.memory_allocated() / 1e9)
         if "check" in parts:
             note("kernels against twin", check(graph))
-        for name in BACKBONE_NAMES if "steps" in parts else ():
+        for name in args.backbones.split(",") if "steps" in parts else ():
             note(f"{name} step", our_step(graph, name))
-        for name in ("gat", "gcn") if "products" in parts else ():
+        for name in sorted({"gat", "gcn"} & set(args.backbones.split(","))) if "products" in parts else ():
             note(f"{name} product", our_product(graph, name))
+        if "profile" in parts:
+            note("profile", kernel_profile(graph))
         for name in ("gat", "gcn", "sage") if "pyg" in parts else ():
             note(f"{name} step of PyG", pyg_step(graph, name))
             gc.collect()
@@ -237,6 +332,9 @@ def main() -> None:
     gc.collect()
     torch.cuda.empty_cache()
     if "stream" in parts:
+        note("seconds to compile kernels and learn two short tasks", compile_kernels(options))
+        gc.collect()
+        torch.cuda.empty_cache()
         note("stream", stream(options, args.epochs))
 
 

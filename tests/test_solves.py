@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import ergnn.engine.adjacency
+from ergnn import curvature
 from ergnn.curvature import Curvature, conjugate_gradients, flatten, gradient, nystrom_preconditioner
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.errors import CurvatureError, InputError
 from ergnn.learner import Learner
+from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS, SelectionContext
+from ergnn.replay.selectors.influence import SKETCH
 from graphs import random_graph
 from nn.cases import labeled, model_of
 
@@ -109,6 +113,41 @@ def test_influence_is_the_same_with_a_preconditioner_and_from_any_start(name: st
     assert helped.solve(goal).iterations < plain.solve(goal).iterations
     every = torch.arange(5)
     assert_close(helped.self_influence(every), plain.self_influence(every), 1e-6)
+
+
+def test_a_sketch_of_the_examples_with_most_weight_saves_products_and_changes_nothing_else() -> None:
+    graph = random_graph(n=60, f=6, dtype=torch.float64)
+    model = model_of("gcn", 6, [3])
+    examples = labeled(graph, list(range(40)), [[0]] * 40, [3], 0)
+    weights = torch.full((40,), 1e-3, dtype=torch.float64)
+    weights[35:] = 1.0
+    objective = make_objective([model], [examples.weighted(weights)])
+    params = objective.parameters()
+    goal = gradient(objective, params, torch.ones_like(weights))
+    exact = {"damping": 1e-4, "tolerance": 1e-10, "max_iterations": 2000}
+    plain = Curvature(objective, params, **exact)
+    helped = Curvature(objective, params, **exact, rank=10, sketched=torch.arange(35, 40))
+    assert_close(helped.influence(goal)[0], plain.influence(goal)[0], 1e-6)
+    assert helped.solve(goal).iterations < 0.8 * plain.solve(goal).iterations
+
+
+def test_on_a_large_graph_im_sketches_the_replayed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 1)
+    stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))
+    learner = Learner("gat", "replay", head="per-task", epochs=5, selector="random", weight_decay=5e-4)
+    ranks: list[int] = []
+    examples: list[Examples] = []
+    make, select = curvature.nystrom_preconditioner, learner.method.select
+    monkeypatch.setattr(curvature, "nystrom_preconditioner", lambda *args: (ranks.append(args[2]), make(*args))[1])
+    monkeypatch.setattr(learner.method, "select", lambda *args: (examples.append(args[2]), select(*args))[1])
+    for task in stream:
+        learner.observe(task)
+        context = learner.selection_context(task, examples[-1], 1, False)
+        expected = SELECTORS.create("im", tolerance=1e-5, rank=0).select(context)
+        chosen = SELECTORS.create("im", tolerance=1e-5).select(context)
+        assert torch.equal(chosen.nodes, expected.nodes)
+        torch.testing.assert_close(chosen.scores, expected.scores, rtol=1e-3, atol=1e-5)
+    assert ranks == [SKETCH] * (len(stream) - 1)  # none after the first task, which replays nothing
 
 
 def contexts(head: str) -> Iterator[SelectionContext]:

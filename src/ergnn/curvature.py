@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.func import grad, jvp, vjp
 
 from ergnn.engine.objective import Objective, ParamDict
+from ergnn.engine.recording import record, side_stream
 from ergnn.errors import CurvatureError, InputError
 from ergnn.registry import check_choice
 
@@ -65,8 +66,27 @@ def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
     term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
-    which the Hessian of a trained GAT is not.
+    which the Hessian of a trained GAT is not. On large graphs, a GPU's product is recorded as a CUDA graph.
     """
+    like = flatten(params)
+    if not (like.is_cuda and objective.linked and objective.recordable):
+        return _gauss_newton_product(objective, params)
+    current, stream = torch.cuda.current_stream(like.device), side_stream(like.device)
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        product, vector = _gauss_newton_product(objective, params), torch.zeros_like(like)
+        graph, result = record(lambda: product(vector), stream)
+    current.wait_stream(stream)
+
+    def replay(value: Tensor, kept: object = (objective, product)) -> Tensor:  # the graph reads tensors of both
+        vector.copy_(value)
+        graph.replay()
+        return result.clone()
+
+    return replay
+
+
+def _gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
     leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
     points = list(leaves.values())
     with torch.enable_grad():
@@ -219,6 +239,9 @@ class Curvature:
         l2: λ of the term λ/2 ‖θ‖² in the minimized loss.
         tolerance, max_iterations: stopping criteria of conjugate gradients.
         rank: rank of the preconditioner (:func:`nystrom_preconditioner`), which costs as many products; 0 for none.
+        sketched: positions of the examples whose Gauss-Newton matrix the preconditioner approximates; None for all.
+            A few examples with most of the weight, e.g. replayed nodes, have most of the large eigenvalues, and
+            products with their matrix take less time.
         batch: examples per batch of a product; fewer need less memory and more time. None for all.
     """
 
@@ -231,6 +254,7 @@ class Curvature:
     max_iterations: int = 500
     rank: int = 0
     batch: int | None = None
+    sketched: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_choice("curvature", self.kind, CurvatureKind)
@@ -247,9 +271,10 @@ class Curvature:
 
     @cached_property
     def _inner(self) -> Product:
-        make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
         if self.batch is None or self.batch >= self.objective.weights.numel():
+            make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
             return make(self.objective, self.params)
+        make = _gauss_newton_product if self.kind == "gauss-newton" else hessian_product
 
         def summed(vector: Tensor) -> Tensor:  # rebuild every part each time, to bound memory
             total = torch.zeros_like(vector)
@@ -261,8 +286,12 @@ class Curvature:
 
     @cached_property
     def _preconditioner(self) -> Product | None:
-        like = flatten(self.params)
-        return nystrom_preconditioner(self._inner, like, self.rank, self.shift) if self.rank else None
+        if not self.rank:
+            return None
+        inner, like = self._inner, flatten(self.params)
+        if self.sketched is not None:
+            inner = gauss_newton_product(self.objective.batch(self.sketched), self.params)
+        return nystrom_preconditioner(inner, like, self.rank, self.shift)
 
     def product(self) -> Product:
         inner, shift = self._inner, self.shift

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.optimizers import make_optimizer
 from ergnn.engine.prefetch import prefetched
+from ergnn.engine.recording import record, side_stream
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
@@ -320,8 +322,8 @@ def graphed_epochs(
 ) -> None:
     """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed.
 
-    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording requires a few
-    warm-up steps; parameters and the optimizer's state are restored afterwards.
+    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording takes a step;
+    parameters and the optimizer's state are restored afterwards.
     """
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
@@ -341,20 +343,10 @@ def graphed_epochs(
         value: {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
         for value, state in optimizer.state.items()
     }
-    warm_up = torch.cuda.Stream()
-    warm_up.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(warm_up):
-        for objective in rounds:
-            for _ in range(2):
-                step(objective)
-    torch.cuda.current_stream().wait_stream(warm_up)
     graphs = []
     for objective in rounds:
-        graph = torch.cuda.CUDAGraph()
         optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
-            step(objective)
-        graphs.append(graph)
+        graphs.append(record(partial(step, objective), side_stream(device))[0])
     with torch.no_grad():
         for name, value in params.items():
             value.copy_(start[name])

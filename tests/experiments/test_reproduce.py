@@ -20,9 +20,10 @@ from ergnn.errors import InputError
 from ergnn.experiments.cells import Options, cells, command_of
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.engine import Unit, run_units, units_of
-from ergnn.experiments.grid import EXPERIMENTS, FIGURE_3, TABLE_2, TABLE_4
+from ergnn.experiments.grid import FIGURE_3, TABLE_2, TABLE_4
 from ergnn.experiments.keys import member_key
 from ergnn.experiments.paper import paper_result
+from ergnn.experiments.reproduce import EXPERIMENTS
 from ergnn.experiments.run import SeedResult
 from ergnn.experiments.store import RunStore
 from ergnn.metrics import AccuracyMatrix

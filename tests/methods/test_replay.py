@@ -359,6 +359,17 @@ def test_auto_trains_on_the_memory_if_it_has_a_quarter_as_many_nodes_per_class(p
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
+def test_auto_does_not_start_again_with_many_labels_per_class(monkeypatch: pytest.MonkeyPatch):
+    stream = TaskStream.from_classes(random_graph(n=96, classes=6))
+    learner = Learner("gcn", "replay", head="growing", per_class=8, epochs=1)
+    learner.observe(stream[0])
+    method = learner.method
+    assert isinstance(method, Replay)
+    for most, mode in ((8, "memory"), (7, "logit-adjustment")):
+        monkeypatch.setattr("ergnn.methods.replay.MEMORY_LABELS", most)
+        assert method.balance(learner, stream[1]) == mode
+
+
 def test_auto_is_plain_for_earlier_classes_and_does_not_count_nodes_that_are_learned_again():
     stream = TaskStream.from_classes(random_graph(n=96, classes=6))
     learner = Learner("gcn", "replay", head="growing", selector="mf", per_class=2, epochs=1)

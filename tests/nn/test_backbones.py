@@ -38,6 +38,20 @@ def test_gcn_has_the_settings_of_its_paper() -> None:
     assert model.activation is F.relu
 
 
+def test_deeper_gcns_with_batch_normalization_are_a_chain_of_pyg_layers() -> None:
+    graph = random_graph(30, 5, 3, seed=0)
+    x, edges = graph.dense_x(), graph.edge_index
+    plain = BACKBONES.create("gcn", in_channels=5, out_channels=3, hidden=8, layers=3, dropout=0.0)
+    assert (len(plain.convs), plain.num_hops, plain.runs_on_fields) == (3, 4, True)
+    model = BACKBONES.create("gcn", in_channels=5, out_channels=3, hidden=8, layers=2, dropout=0.0, batch_norm=True)
+    assert not model.runs_on_fields
+    expected = x
+    for layer in model.convs:
+        h = layer.conv(expected, edges)
+        expected = F.relu((h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt())
+    assert_near(model.train()(x, edges), model.heads[0](expected, edges), 1e-5)
+
+
 def test_graphsage_averages_neighbors_into_128_units() -> None:
     model = BACKBONES.create("sage", in_channels=20, out_channels=3)
     assert isinstance(model.convs[0], SAGEConv)

@@ -325,7 +325,7 @@ def test_selection_time_is_shown_as_a_fraction_of_training() -> None:
 def test_the_papers_numbers_are_those_of_the_measures_that_it_reports() -> None:
     paper = paper_result("cora", "gat", "finetune", None, None)
     assert paper is not None
-    assert [_printed(paper, name) for name in MEASURES] == [paper["pm"], paper["fm"], None, None]
+    assert [_printed(paper, name) for name in MEASURES] == [paper["pm"], paper["fm"], None, None, None]
     assert _printed(None, "pm") is None
-    with pytest.raises(UnknownNameError, match="unknown measure 'bwt'; choose one of: aa, af, fm, pm"):
-        _printed(paper, "bwt")
+    with pytest.raises(UnknownNameError, match="unknown measure 'fwt'; choose one of: aa, af, bwt, fm, pm"):
+        _printed(paper, "fwt")

@@ -14,6 +14,7 @@ from ergnn.data import splits
 from ergnn.data.assignment import assigned_stream, blurred_stream
 from ergnn.data.datasets import DATASETS, load_graph
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
+from ergnn.data.graph import Split
 from ergnn.data.stream import TaskStream, ordered
 from ergnn.errors import InputError
 
@@ -50,7 +51,8 @@ def make_stream(
             unavailable), ``seeded`` (for Planetoid's graphs 20 training nodes per class, 500 validation and 1,000 test
             nodes; for others 20 training and 30 validation nodes per class, the rest for testing), fractions of each
             class such as ``0.1/0.1/0.8``, or nodes per class such as ``20/30/rest`` or ``20/30/100``, also drawn with
-            ``split_seed``. For a custom split, pass the graph of :func:`load_graph` to
+            ``split_seed``; ``validation`` trains on the training and test nodes of the public split, and scores its
+            validation nodes. For a custom split, pass the graph of :func:`load_graph` to
             :meth:`TaskStream.from_classes`. If tasks are domains or periods, the classes of each task are split; by
             default 60, 20 and 20 %.
         split_seed: seed of the split.
@@ -66,6 +68,8 @@ def make_stream(
     spec = DATASETS.create(dataset, **(dataset_options or {}))
     check_scenario(spec, scenario)
     sizes, folder = splits.parse_sizes(split), None if root is None else Path(root)
+    if split == "validation" and isinstance(spec, StreamDataset | PartedDataset):
+        raise PublicSplitUnavailable(f"{spec.name}: split 'validation' is for graphs that are split by class")
     if isinstance(spec, StreamDataset):
         if class_order != "natural" or classes_per_task is not None or normalize is not None:
             raise InputError(
@@ -81,10 +85,12 @@ def make_stream(
             raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
         graph, used, note = spec.load("public" if split == "public" else "seeded", folder), "seeded", ""
     else:
-        wanted = split if sizes is None else "seeded"
+        wanted = "public" if split == "validation" else split if sizes is None else "seeded"
         graph, used, note = load_graph(dataset, split=wanted, root=root, dataset_options=dataset_options)
     used = used if sizes is None else split
     drawn = graph.public_split if used == "public" else spec.seeded_split(graph, split_seed) if sizes is None else None
+    if split == "validation" and drawn is not None:
+        used, drawn = split, Split(torch.cat([drawn.train, drawn.test]), drawn.val[:0], drawn.val)
     if spec.bag_of_words if normalize is None else normalize:
         graph = graph.row_normalized()
     if isinstance(spec, PartedDataset):

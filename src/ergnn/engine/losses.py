@@ -28,6 +28,7 @@ class Objective(ABC):
         heads: the heads in use.
         dropout_sites: number of dropout keys that a forward pass uses.
         recordable: whether a forward pass never synchronizes with a GPU, so that a CUDA graph can record it.
+        linked: whether it uses the neighbor lists of a large graph (:mod:`ergnn.engine.linked`).
     """
 
     examples: list[Examples]
@@ -36,6 +37,7 @@ class Objective(ABC):
     heads: list[int]
     dropout_sites: int = 1
     recordable: bool = False
+    linked: bool = False
 
     @abstractmethod
     def parameters(self) -> ParamDict:

@@ -95,6 +95,7 @@ class FieldObjective(Objective):
         separate = len(fields) > 1 and any(field.linked for field in fields)
         self.fields = fields if separate else [join_fields(fields)]
         self.field = self.fields[0]
+        self.linked = self.field.linked
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
         self.recordable = self.has_default_loss  # other losses may synchronize with the GPU

@@ -100,7 +100,9 @@ def _cell(
     options: Options,
     splits: dict[str | None, tuple[str, str, tuple[str, ...]]],
 ) -> Cell:
-    settings = {**experiment.common, **experiment.by_dataset.get(dataset, {}), **row.settings}
+    if not row.settings:
+        return Cell(experiment.name, row, dataset, protocol, reason="not implemented")
+    settings = experiment.settings(row, dataset)
     settings |= _members(experiment, protocol, dataset, options)
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}

@@ -26,7 +26,7 @@ either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
 INPUTS = ("features", "deepwalk", "node2vec")
-SPLITS = ("auto", "public", "seeded")
+SPLITS = ("auto", "public", "seeded", "validation")
 DENOMINATORS = ("M-1", "M")
 SCORES = ("test", "val")
 
@@ -47,7 +47,8 @@ class RunConfig:
         first_seed: first seed.
         split: auto (the default: public if available, otherwise seeded), public, seeded (drawn for each seed), or
             fractions of each class for training, validation and test, e.g. 0.6/0.2/0.2, or nodes per class, e.g.
-            20/30/rest or 20/30/100 (drawn for each seed).
+            20/30/rest or 20/30/100 (drawn for each seed); validation: training and test nodes of the public split are
+            learned, its validation nodes scored.
         class_order: natural (the default), shuffled (by order number), seeded (shuffled for each seed), or a list of
             all classes, e.g. 3,1,0,2; by default the scenario's. If tasks are domains, it is the order of the domains.
         orders: number of shuffled class orders, crossed with the seeds.

@@ -1,4 +1,4 @@
-"""The paper's tables and figures as data: the configurations of each.
+"""The paper's tables and figures as data: the configurations of each (other papers': :mod:`.published`).
 
 A :class:`Row` overrides fields of :class:`RunConfig`; an :class:`Experiment` is a list of rows, the data sets they run
 on and their common settings. :func:`ergnn.experiments.cells.cells` turns one into configurations.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from ergnn.experiments.paper import PaperResult
 
 GRAPHS = ("cora", "citeseer", "reddit")
 PaperKey = tuple[str, str, str | None]
@@ -25,6 +27,8 @@ class Row:
         paper: key of the same row in the paper, if any.
         block: ``paper`` (rows of the paper), ``control``, ``ours`` (selectors not in the paper) or ``bounds``.
         quick: additional settings of a quick run.
+        by_dataset: additional settings on a data set.
+        published: numbers of another paper, by data set. A row without settings has these only.
     """
 
     label: str
@@ -32,6 +36,22 @@ class Row:
     paper: PaperKey | None = None
     block: str = "paper"
     quick: Mapping[str, Any] = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    published: Mapping[str, PaperResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The protocol of another paper's table: its source, and what is known and unknown, shown with the results."""
+
+    source: str
+    known: str
+    unknown: str
+
+    @property
+    def notes(self) -> list[str]:
+        measures = "its AP is our AA, its AF is our BWT (over M−1 tasks; negative if accuracy was lost)"
+        return [f"Source: {self.source}; {measures}.", f"Known: {self.known}.", f"Unknown: {self.unknown}."]
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,7 @@ class Experiment:
         baselines: labels of the rows that the others are tested against.
         quick: further settings of a quick run.
         quick_datasets: data sets of a quick run; by default all.
+        published: the protocol of another paper's table.
     """
 
     name: str
@@ -61,6 +82,12 @@ class Experiment:
     baselines: Sequence[str] = ()
     quick: Mapping[str, Any] = field(default_factory=dict)
     quick_datasets: Sequence[str] | None = None
+    published: Protocol | None = None
+
+    def settings(self, row: Row, dataset: str) -> dict[str, Any]:
+        """Return the settings of a row on a data set."""
+        by_dataset = {**self.by_dataset.get(dataset, {}), **row.settings, **row.by_dataset.get(dataset, {})}
+        return {**self.common, **by_dataset}
 
 
 def _finetune(label: str, backbone: str) -> Row:
@@ -242,4 +269,3 @@ CLASS_INCREMENTAL = Experiment(
 
 TABLE_1 = Experiment("table1", "Table 1. Data sets and task settings, counted from the data", ())
 PAPER = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIGURE_2, FIGURE_3)
-EXPERIMENTS = {e.name: e for e in (*PAPER, CLASS_INCREMENTAL)}

@@ -15,12 +15,18 @@ PER_CLASS = 1
 """Experience nodes per class in every table of the paper (e = 1)."""
 
 
-class PaperResult(TypedDict):
-    """One row of the paper as fractions; ``pm`` is None if only FM is printed."""
+class PaperResult(TypedDict, total=False):
+    """One printed row as fractions, by measure; ``pm`` of the ER-GNN paper is None if only FM is printed.
+
+    ``table`` is the number of the ER-GNN paper's table, ``experiment`` the name of another published table.
+    """
 
     pm: float | None
     fm: float
+    aa: float
+    bwt: float
     table: int
+    experiment: str
 
 
 _GRAPHS = ("cora", "citeseer", "reddit")

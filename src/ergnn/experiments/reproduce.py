@@ -10,11 +10,13 @@ from pathlib import Path
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.experiments.cells import Cell, Options, cells
 from ergnn.experiments.engine import Engine, Outcome, run_units, units_of
-from ergnn.experiments.grid import EXPERIMENTS, PAPER, Experiment
+from ergnn.experiments.grid import CLASS_INCREMENTAL, PAPER, Experiment
+from ergnn.experiments.published import PUBLISHED
 from ergnn.experiments.store import RunStore
 from ergnn.experiments.units import Computed
 
 STORE = "runs.sqlite"
+EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, CLASS_INCREMENTAL, *PUBLISHED)}
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,14 @@ MEASURES = {
     "fm": metrics.forgetting_mean,
     "aa": metrics.average_accuracy,
     "af": metrics.average_forgetting,
+    "bwt": metrics.backward_transfer,
 }
 Member = tuple[int, int]
 """Seed and class order."""
 
 
 def measure(name: str, matrix: AccuracyMatrix) -> float:
-    """Return PM, FM (over M−1), AA or AF of one run, by short name."""
+    """Return PM, FM (over M−1), AA, AF or BWT of one run, by short name."""
     if name not in MEASURES:
         raise UnknownNameError("measure", name, MEASURES)
     return MEASURES[name](matrix)

@@ -96,9 +96,10 @@ def make_plan(cache: RowCache, feature_map: FeatureMap, width: int, dtype: torch
     train, unchanged = label >= 0, cache.unchanged(feature_map)
     stored = np.isin(cache.nodes, cache.stored(feature_map))
     holds, nothing = stored & unchanged, np.zeros(len(label), bool)
-    summed = cache.worth_sums(feature_map, width, int(train.sum()), len(np.unique(label[train])))
+    classes = np.unique(label[train])
+    summed = cache.worth_sums(feature_map, width, int(train.sum()), len(classes))
     known = cache.load_grams(feature_map, width) if summed else None
-    if known is not None:
+    if known is not None and np.isin(known[0], classes).all():
         new = train & np.isin(cache.nodes, cache.new_labels())
         changed = train & ~new & ~unchanged
         if not (changed & ~stored).any():

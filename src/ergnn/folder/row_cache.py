@@ -102,6 +102,8 @@ class RowCache:
         if any(len(row[2]) != 4 * width * (width + 1) for row in rows):
             raise damaged("a row of the table gram")
         grams = torch.frombuffer(bytearray().join([row[2] for row in rows]), dtype=torch.float64)
+        if not bool(torch.isfinite(grams).all()):
+            raise damaged("the table gram")
         return np.array([row[1] for row in rows], np.int64), grams.view(len(rows), -1)
 
     def put_grams(self, feature_map: FeatureMap, classes: Array, grams: Tensor) -> None:

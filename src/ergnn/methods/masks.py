@@ -47,6 +47,11 @@ class MaskMethod(Method):
                 f"backbone {learner.backbone!r} has no weights that tasks share with head='per-task'; "
                 "use head='shared' or a backbone with hidden layers"
             )
+        if learner.model is not None and next(learner.model.buffers(), None) is not None:
+            raise InputError(
+                f"backbone {learner.backbone!r} has running statistics (batch_norm), which every task changes; masks "
+                "need a backbone without"
+            )
         own = learner.examples(task.graph, task.train, task.id)
         return own.weighted(1.0 / len(own))
 

@@ -29,6 +29,10 @@ MEMORY_SHARE = 0.25
 ``memory``. With a smaller buffer, the parameters contain more information about earlier classes than the buffer. The
 value was chosen on validation nodes: docs/howto/choosing-e.md.
 """
+MEMORY_LABELS = 50
+"""Maximum size of the task's largest class for which ``auto`` is ``memory``: new parameters have to learn all classes
+in the epochs of one task, which fails where many labels need many epochs.
+"""
 
 
 def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
@@ -75,8 +79,8 @@ class Replay(MemoryMethod):
             on: ``logit-adjustment``; ``ace`` (only the task's classes compete for its nodes); ``memory`` (train from
             new parameters, on the buffer and e nodes per class of the task, selected before training); ``none``
             (Eq. 3 alone, as for other heads). ``auto`` is ``none`` for a task that contains earlier classes; otherwise
-            ``memory`` if the buffer has at least a quarter as many nodes per class as the largest class of the task,
-            else ``logit-adjustment``.
+            ``memory`` if the largest class of the task has at most 50 training nodes and the buffer at least a quarter
+            as many per class, else ``logit-adjustment``.
     """
 
     search = {"selector": ("mf*", "random", "herding"), "loss_scale": ("sum", "balanced")}
@@ -122,7 +126,8 @@ class Replay(MemoryMethod):
         if seen & set(task.classes):
             return "none"
         largest = int(task.graph.y[task.train].bincount().max())
-        return "memory" if remembered / len(seen) >= MEMORY_SHARE * largest else "logit-adjustment"
+        large = remembered / len(seen) >= MEMORY_SHARE * largest
+        return "memory" if large and largest <= MEMORY_LABELS else "logit-adjustment"
 
     def _remembered(self, task: Task) -> int:
         """Return the number of remembered nodes, except those that the task learns again, which leave the buffer."""

@@ -45,7 +45,7 @@ Made = tuple[str, str, str]
 
 
 def _baselines(rows: Sequence[Row]) -> Made | None:
-    plain = [(row, row.paper["pm"]) for row in rows if row.method == "finetune" and row.paper]
+    plain = [(row, row.paper.get("pm")) for row in rows if row.method == "finetune" and row.paper]
     known = [(row, pm) for row, pm in plain if pm is not None]
     if not known:
         return None

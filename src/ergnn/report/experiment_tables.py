@@ -33,6 +33,8 @@ class Filled:
 
     @property
     def paper(self) -> PaperResult | None:
+        if self.cell.dataset in self.cell.row.published:
+            return self.cell.row.published[self.cell.dataset]
         if self.row:
             return self.row.paper
         return None if self.cell.row.paper is None else paper_result(self.cell.dataset, *self.cell.row.paper)
@@ -131,7 +133,7 @@ def _comparable(cell: Cell, baseline: Mapping[str, Any]) -> bool:
 def measure_pages(experiment: Experiment, filled: Sequence[Filled], tests: Sequence[PairedTest]) -> list[Page]:
     """Compare PM, FM and AA with the paper's, on one page per data set and protocol."""
     fractions = experiment.name == "table4"  # as the paper prints them
-    order = ("fm", "aa", "pm") if fractions else ("pm", "fm", "aa")
+    order = ("fm", "aa", "pm") if fractions else ("aa", "bwt") if experiment.published else ("pm", "fm", "aa")
 
     def page(rows: Sequence[Filled], title: str, notes: list[str]) -> Page:
         group = f"{rows[0].cell.dataset} · {rows[0].cell.protocol}"
@@ -196,9 +198,10 @@ def _pages(
     pages = []
     for protocol, dataset in dict.fromkeys((f.cell.protocol, f.cell.dataset) for f in filled):
         rows = [f for f in filled if (f.cell.protocol, f.cell.dataset) == (protocol, dataset)]
-        title = f"{experiment.title} · {dataset} · protocol {protocol}"
+        title = f"{experiment.title} · {dataset}" + ("" if experiment.published else f" · protocol {protocol}")
         if any(f.row for f in rows):
-            pages.append(make(rows, title, _notes(rows)))
+            source = experiment.published.notes if experiment.published else []
+            pages.append(make(rows, title, [*_notes(rows), *source]))
         else:
             reasons = dict.fromkeys(f.reason for f in rows)
             pages.append(Page(title, None, [f"{dataset} is unavailable: {reason}" for reason in reasons]))

@@ -17,6 +17,7 @@ from typing import Any
 from ergnn import __version__
 from ergnn.errors import InputError
 from ergnn.experiments.grid import PAPER_TABLE_1
+from ergnn.experiments.published import protocol_of
 from ergnn.experiments.store import RunStore, StoredRun
 from ergnn.report.claims import claims_of
 from ergnn.report.page_figures import KINDS, DatasetFigures
@@ -82,7 +83,9 @@ def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = 
     settings = settings_of(gather(runs))
     drawn = drawn_settings(settings)
     figures = {kind: figures_of(kind, drawn) for kind in KINDS}
-    in_paper = any(row.paper for setting in settings for row in setting.rows)
+    papers = [row.paper or {} for setting in settings for row in setting.rows]
+    in_paper = any("table" in paper for paper in papers)
+    protocols = [protocol_of(name) for name in dict.fromkeys(p["experiment"] for p in papers if "experiment" in p)]
     environment = Environment(
         loader=PackageLoader("ergnn.report"),
         autoescape=True,
@@ -108,7 +111,7 @@ def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = 
         figures=figures,
         left_out=[setting.label for setting in settings if setting not in drawn],
         costs=[(setting, cost_table(f"cost-{setting.id}", setting.rows)) for setting in settings],
-        notes=_notes(runs),
+        notes=[*_notes(runs), *((note, "published table") for one in protocols for note in one.notes)],
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
 

@@ -166,9 +166,8 @@ def _printed(paper: PaperResult | None, measure: str) -> float | None:
     """The paper's number; None for measures that it does not report."""
     if measure not in MEASURES:
         raise UnknownNameError("measure", measure, MEASURES)
-    if paper is None or measure not in ("pm", "fm"):
-        return None
-    return paper["pm"] if measure == "pm" else paper["fm"]
+    value = None if paper is None else paper.get(measure)
+    return value if isinstance(value, float) else None
 
 
 def _paper(value: float | None, scale: float) -> Cell:

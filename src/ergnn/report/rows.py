@@ -19,6 +19,7 @@ from ergnn.experiments.config import DEFAULTS, RunConfig
 from ergnn.experiments.grid import TABLE_4
 from ergnn.experiments.keys import canonical_json, member_config
 from ergnn.experiments.paper import PaperResult, paper_result
+from ergnn.experiments.published import published_result
 from ergnn.experiments.statistics import measure
 from ergnn.experiments.stored_run import StoredRun
 from ergnn.metrics import AccuracyMatrix, Summary, summarize
@@ -179,7 +180,7 @@ class Row:
 
     @property
     def paper(self) -> PaperResult | None:
-        return paper_result(
+        return published_result(self.config) or paper_result(
             self.dataset, self.backbone, self.method, self.selector, self.per_class, self.config.get("head")
         )
 

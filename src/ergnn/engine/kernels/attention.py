@@ -77,8 +77,7 @@ class _Attention(Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        z, a_src, a_dst, key, out, lse, *_ = ctx.saved_tensors
-        change = _derivative(tangents[:3], z, a_src, a_dst, key, out, lse, ctx.links, ctx.slope, ctx.p)
+        change = _derivative(tangents[:3], *ctx.saved_tensors, ctx.links, ctx.slope, ctx.p)
         return change, None, None, None
 
 
@@ -93,12 +92,17 @@ class _Derivative(Function):
     """Compute ``J v``."""
 
     @staticmethod
-    def forward(z_dot: Tensor, src_dot: Tensor, dst_dot: Tensor, z: Tensor, *rest: Any) -> Tensor:
+    def forward(
+        z_dot: Tensor, src_dot: Tensor, dst_dot: Tensor, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: Any
+    ) -> Tensor:
+        tangents = (z_dot, src_dot, dst_dot)
+        key, *saved, links, slope, p = rest
         if runs_on_triton(z):
             from ergnn.engine.kernels import triton_attention
 
-            return triton_attention.derivative((z_dot, src_dot, dst_dot), z, *rest)
-        return torch_attention.derivative((z_dot, src_dot, dst_dot), z, *rest)
+            return triton_attention.derivative(tangents, z, a_src, a_dst, key, tuple(saved), links, slope, p)
+        out, lse = saved[:2]
+        return torch_attention.derivative(tangents, z, a_src, a_dst, key, out, lse, links, slope, p)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -167,10 +171,9 @@ class _Gradients(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        _, z, a_src, a_dst, key, out, lse, *_ = ctx.saved_tensors
         if all(part is None for part in grads):
             return (None,) * 12
-        change = _derivative(grads, z, a_src, a_dst, key, out, lse, ctx.links, ctx.slope, ctx.p)
+        change = _derivative(grads, *ctx.saved_tensors[1:], ctx.links, ctx.slope, ctx.p)
         return (change, *(None,) * 11)
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
@@ -52,17 +53,19 @@ class Links:
     ) -> None:
         self.rowptr, self.col, self.sources, self.loops = rowptr, col, sources, loops
         self.targets = int(rowptr.numel()) - 1
-        self._transposed: Links | None = self if undirected else None
+        self._undirected = undirected
+        self._transposed: Links | None = None
+        self._transpose_of: ReferenceType[Links] | None = None  # weak: a cycle would keep lists on a GPU for long
         self._degree: Tensor | None = None
         self._own: tuple[Tensor, Tensor] | None = None
-        self._segments: dict[int, Segments] = {}
+        self._segments: Segments | None = None
+        self._longest: int | None = None
 
     def with_loops(self) -> Links:
         """Return the same links with one self-loop per row."""
-        looped = Links(self.rowptr, self.col, self.sources, True)
+        looped = Links(self.rowptr, self.col, self.sources, True, self._undirected)
         if self._transposed is not None:
-            other = looped if self._transposed is self else Links(*self._transposed._parts(), True)
-            looped._transposed, other._transposed = other, looped
+            looped._set_transposed(Links(*self._transposed._parts(), True))
         return looped
 
     def _parts(self) -> tuple[Tensor, Tensor, int]:
@@ -70,6 +73,11 @@ class Links:
 
     def transposed(self) -> Links:
         """Return the target rows of each source row, computed in chunks and cached."""
+        if self._undirected:
+            return self
+        original = None if self._transpose_of is None else self._transpose_of()
+        if original is not None:
+            return original
         if self._transposed is None:
             count = torch.zeros(self.sources, dtype=torch.long, device=self.col.device)
             for _, _, first, last in row_chunks(self.rowptr):
@@ -83,9 +91,18 @@ class Links:
                 rank = torch.arange(last - first, device=col.device) - (count.cumsum(0) - count)[source]
                 col[free[source] + rank] = target.to(col.dtype)
                 free += count
-            self._transposed = Links(rowptr, col, self.targets, self.loops)
-            self._transposed._transposed = self
+            return self._set_transposed(Links(rowptr, col, self.targets, self.loops))
         return self._transposed
+
+    def _set_transposed(self, other: Links) -> Links:
+        self._transposed, other._transpose_of = other, ref(self)
+        return other
+
+    def longest(self) -> int:
+        """Return the largest number of entries of a row; cached."""
+        if self._longest is None:
+            self._longest = int(self.rowptr.diff().max()) if self.targets else 0
+        return self._longest
 
     def degree(self) -> Tensor:
         """Return the number of source rows of each target row, ``[targets]``."""
@@ -106,57 +123,29 @@ class Links:
             self._own = torch.unique_consecutive(torch.cat(found), return_counts=True)
         return self._own
 
-    def segments(self, parts: int = 1) -> Segments:
-        """Return the rows split into pieces of at most ``SEGMENT`` entries; cached.
-
-        With ``parts`` = 2, all pieces with sources in the first half of the source rows precede those in the second
-        half, which halves the cache size that gathered rows need. Rows must be in ascending order; otherwise, they are
-        not divided.
-        """
-        if parts not in self._segments:
-            first, last = self.rowptr[:-1], self.rowptr[1:]
-            middle = self._halves() if parts == 2 else None
-            cuts = [(first, last)] if middle is None else [(first, middle), (middle, last)]
-            self._segments[parts] = _cut(cuts, SEGMENT, torch.int32 if self.col.numel() < 2**31 - 2**12 else torch.long)
-        return self._segments[parts]
-
-    def _halves(self) -> Tensor | None:
-        """Return the position in each row where the second half of the source rows begins; None if not ascending."""
-        middle = self.rowptr[:-1].clone()
-        for row, stop, first, last in row_chunks(self.rowptr):
-            part, start = self.col[first:last], self.rowptr[row : stop + 1] - first
-            rises = part[1:] >= part[:-1]
-            rises[(start[1:-1] - 1)[(start[1:-1] > 0) & (start[1:-1] < last - first)]] = True
-            if not bool(rises.all()):
-                return None
-            below = torch.cat([start.new_zeros(1), (part < self.sources // 2).cumsum(0)])
-            middle[row:stop] += below[start[1:]] - below[start[:-1]]
-        return middle
+    def segments(self) -> Segments:
+        """Return the rows split into pieces of at most ``SEGMENT`` entries; cached."""
+        if self._segments is None:
+            index = torch.int32 if self.col.numel() < 2**31 - 2**12 else torch.long
+            self._segments = _cut(self.rowptr, SEGMENT, index)
+        return self._segments
 
 
-def _cut(cuts: list[tuple[Tensor, Tensor]], max_size: int, index: torch.dtype) -> Segments:
-    """Split ranges of entries, one pair of begin and end tensors per part, into pieces of at most ``max_size``."""
-    rows, device = cuts[0][0].numel(), cuts[0][0].device
-    size = torch.stack([last - first for first, last in cuts])
-    pieces = (size + max_size - 1) // max_size
-    pieces[0] += pieces.sum(0) == 0  # a row without entries has one piece
-    each = pieces.flatten()
-    number = torch.repeat_interleave(torch.arange(each.numel(), device=device), each)
-    within = torch.arange(number.numel(), device=device) - (each.cumsum(0) - each)[number]
-    length = ((size + pieces.clamp(min=1) - 1) // pieces.clamp(min=1)).flatten()[number]
-    first = torch.cat([first for first, _ in cuts])[number]
-    last = torch.cat([last for _, last in cuts])[number]
-    begin = torch.minimum(first + within * length, last)
-    end = torch.minimum(begin + length, last)
-    row = number % rows
-    # longest pieces of each part first, so that concurrent programs take similar time
-    order = torch.argsort((number // rows) * (max_size + 1) + max_size - (end - begin), stable=True)
+def _cut(rowptr: Tensor, max_size: int, index: torch.dtype) -> Segments:
+    """Split rows into pieces of at most ``max_size`` entries; a row without entries has one piece."""
+    size, device = rowptr.diff(), rowptr.device
+    pieces = ((size + max_size - 1) // max_size).clamp(min=1)
+    row = torch.repeat_interleave(torch.arange(size.numel(), device=device), pieces)
+    within = torch.arange(row.numel(), device=device) - (pieces.cumsum(0) - pieces)[row]
+    length = ((size + pieces - 1) // pieces)[row]
+    begin = torch.minimum(rowptr[:-1][row] + within * length, rowptr[1:][row])
+    end = torch.minimum(begin + length, rowptr[1:][row])
+    order = torch.argsort(begin - end, stable=True)  # longest first, so that concurrent programs take similar time
     row, begin, end = row[order], begin[order], end[order]
-    total = pieces.sum(0)
-    shared = (total > 1)[row].nonzero().flatten()
+    shared = (pieces > 1)[row].nonzero().flatten()
     slot = torch.full_like(row, -1)
     slot[shared[torch.argsort(row[shared], stable=True)]] = torch.arange(shared.numel(), device=device)
-    merged = (total > 1).nonzero().flatten()
-    pointer = torch.cat([total.new_zeros(1), total[merged].cumsum(0)])
+    merged = (pieces > 1).nonzero().flatten()
+    pointer = torch.cat([pieces.new_zeros(1), pieces[merged].cumsum(0)])
     row, slot, merged, pointer = (value.to(torch.int32) for value in (row, slot, merged, pointer))
     return Segments(row, begin.to(index), end.to(index), slot, merged, pointer, int(shared.numel()))

@@ -46,6 +46,12 @@ def _packed(z: Tensor, a: Tensor, record: int) -> Tensor:
     return out
 
 
+def _range(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest value of each head."""
+    low, high = a.aminmax(dim=0) if a.size(0) else (a.new_zeros(a.size(1)),) * 2
+    return low, high
+
+
 def _pieces(segments: Segments, links: Links) -> tuple[Tensor, ...]:
     return segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col
 
@@ -63,7 +69,7 @@ def forward(
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
     shape = Shape(heads, record)
-    segments = links.segments(shape.parts(links.sources))
+    segments = links.segments()
     out, lse = z.new_empty(links.targets, heads, width), z.new_empty(links.targets, heads)
     positive_out, positive_share = (
         (torch.empty_like(out), torch.empty_like(lse)) if train else (out.new_empty(0), out.new_empty(0))
@@ -75,7 +81,7 @@ def forward(
     saved = (out, lse, positive_out, positive_share, part_m, part_l, part_q, part_o, part_p)
     padded, pieces = shape.padded, segments.row.numel()
     a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
-    low, high = a_src.aminmax(dim=0) if a_src.size(0) else (a_src.new_zeros(heads),) * 2
+    low, high = _range(a_src)
     triton_forward.peaks[(triton.cdiv(pieces, PIECES),)](
         segments.row, segments.begin, segments.end, links.col, a_src, low, high, largest, pieces, heads, padded[0],
         max(1, PEAKS // padded[0]), PIECES, links.loops, NARROW, num_warps=1,
@@ -83,7 +89,7 @@ def forward(
     triton_forward.output[(pieces,)](
         *_pieces(segments, links), _packed(z, a_src, record), a_src, a_dst.contiguous(), low, high, largest, drop,
         *saved, limit, scale, heads, width, record, *padded, shape.chunk, shape.steps, shape.lanes, slope,
-        key is not None, train, links.loops, NARROW, num_warps=shape.warps,
+        key is not None, train, links.loops, NARROW, shape.big(links.sources), num_warps=shape.warps,
     )  # fmt: skip
     if count:
         triton_forward.merge_output[(segments.merged.numel(),)](
@@ -108,23 +114,23 @@ def backward(
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 3)
     shape, back = Shape(heads, record, halves=key is not None), links.transposed()
-    g = g.contiguous()
+    g, (drop, limit, scale) = g.contiguous(), _dropout(key, links, p)
     d_dst = torch.empty_like(lse)
     records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
+    scaled, (low, high) = g if heads == 1 else torch.empty_like(g), _range(a_src)
     rows = max(1, 1024 // (shape.padded[0] * shape.padded[1]))
     triton_backward.targets[(triton.cdiv(max(links.targets, 1), rows),)](
-        g, out, positive_out, a_dst.contiguous(), lse, positive_share, d_dst, records, links.targets,
-        heads, width, record, *shape.padded, rows, slope, num_warps=4,
+        g, out, positive_out, a_dst.contiguous(), lse, positive_share, low, high, d_dst, records, scaled,
+        links.targets, scale, heads, width, record, *shape.padded, rows, slope, NARROW, num_warps=4,
     )  # fmt: skip
-    segments = back.segments(shape.parts(links.targets))
+    segments = back.segments()
     d_z, d_src = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(links.sources, heads)
     count = segments.slots
     part_z, part_a = z.new_empty(count, heads, width), z.new_empty(count, heads)
-    drop, limit, scale = _dropout(key, links, p)
     triton_backward.sources[(segments.row.numel(),)](
-        *_pieces(segments, back), z.contiguous(), a_src.contiguous(), g, records, drop, d_z, d_src, part_z, part_a,
-        limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope,
-        key is not None, links.loops, num_warps=shape.warps,
+        *_pieces(segments, back), z.contiguous(), a_src.contiguous(), scaled, records, low, high, drop, d_z, d_src,
+        part_z, part_a, limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope,
+        key is not None, links.loops, NARROW, shape.big(links.targets), num_warps=shape.warps,
     )  # fmt: skip
     if count:
         _merge(segments, part_z, part_a, d_z, d_src, None, shape)
@@ -137,32 +143,40 @@ def derivative(
     a_src: Tensor,
     a_dst: Tensor,
     key: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
+    saved: tuple[Tensor, Tensor, Tensor, Tensor],
     links: Links,
     slope: float,
     p: float,
 ) -> Tensor:
-    """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``."""
+    """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``; see :func:`.triton_forward.derivative`.
+
+    The part of ``ȧ_dst`` needs no pass over edges: it is ``(1 − σ) ȧ_dst[i] (P_i − q_i o_i)``.
+    """
     z_dot, src_dot, dst_dot = tangents
+    out, lse, positive_out, positive_share = saved
+    if not positive_out.numel():  # not computed outside of training
+        positive_out, positive_share = forward(z, a_src, a_dst, key, links, slope, p, True)[2:]
     heads, width = z.shape[1:]
-    record = _record_width(heads, width, 1)
+    record = _record_width(heads, width, 0)
     shape = Shape(heads, record)
-    segments = links.segments(shape.parts(2 * links.sources))
+    segments = links.segments()
     change = torch.empty_like(out)
     count = segments.slots
     part_m, part_o = z.new_empty(count, heads), z.new_empty(count, heads, width)
     drop, limit, scale = _dropout(key, links, p)
-    a_src, src_dot = a_src.contiguous(), src_dot.contiguous()
+    src_dot = src_dot.contiguous()
+    rows = z.new_empty(links.sources, 2, heads, record)  # ż_j + c ȧ_src[j] z_j for c = σ and 1
+    for i, factor in enumerate((slope, 1.0)):
+        torch.addcmul(z_dot, src_dot.unsqueeze(-1), z, value=factor, out=rows[:, i, :, :width])
     triton_forward.derivative[(segments.row.numel(),)](
-        *_pieces(segments, links), _packed(z, a_src, record), _packed(z_dot, src_dot, record), a_src, src_dot,
-        a_dst.contiguous(), dst_dot.contiguous(), lse, out, drop, change, part_m, part_o, limit, scale,
-        heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes, slope, key is not None,
-        links.loops, num_warps=shape.warps,
+        *_pieces(segments, links), rows, a_src.contiguous(), src_dot, a_dst.contiguous(), lse, out, drop, change,
+        part_m, part_o, limit, scale, heads, width, record, *shape.padded, shape.chunk, shape.steps, shape.lanes,
+        slope, key is not None, links.loops, shape.big(2 * links.sources), num_warps=shape.warps,
     )  # fmt: skip
     if count:
         _merge(segments, part_o, part_m, change, None, out, shape)
-    return change
+    own = torch.addcmul(positive_out, positive_share.unsqueeze(-1), out, value=-1.0)
+    return change.addcmul_(dst_dot.unsqueeze(-1), own, value=1.0 - slope)
 
 
 def _merge(

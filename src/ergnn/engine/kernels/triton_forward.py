@@ -6,25 +6,29 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ergnn.engine.kernels.triton_gather import column, following, gather, gather_heads, leaky, store
+from ergnn.engine.kernels.triton_gather import (
+    bound,
+    column,
+    following,
+    gather,
+    gather_heads,
+    lanes,
+    leaky,
+    leaky_slope,
+    power,
+    store,
+)
 from ergnn.engine.kernels.triton_masks import keeps
 
 
-@triton.jit
-def _bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
-    """Return the maximum of ``a_src`` over all rows, and whether it can replace the maximum of each row."""
-    low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
-    return high, tl.max(high - low, 0) <= NARROW
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def peaks(
     ROW, BEGIN, END, COL, AS, LOW, HIGH, M, count,
     H: tl.constexpr, HP: tl.constexpr, T: tl.constexpr, B: tl.constexpr, LOOPS: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
     """Find the maximum of ``a_src`` over the sources of each piece, B pieces per program, unless the bound suffices."""
     h, t = tl.arange(0, HP), tl.arange(0, T)
-    _, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    _, narrow = bound(LOW, HIGH, h, H, NARROW)
     first = tl.program_id(0) * B
     last = tl.where(narrow, first, tl.minimum(first + B, count))
     for s in range(first, last):
@@ -33,7 +37,9 @@ def peaks(
         for e in range(begin, end, T):
             ok = e + t < end
             j = tl.load(COL + e + t, mask=ok, other=0)
-            most = tl.maximum(most, tl.where(ok[:, None], gather_heads(AS, j, h, H, HP, H), float("-inf")))
+            most = tl.maximum(
+                most, tl.where(ok[:, None], gather_heads(AS, j[:, None], h, H, HP, H, True), float("-inf"))
+            )
         m = tl.max(most, 0)
         if LOOPS:
             m = tl.maximum(m, tl.load(AS + row.to(tl.int64) * H + h, mask=h < H, other=0.0))
@@ -44,20 +50,20 @@ def peaks(
 def _output_step(
     total, share, acc, accp, acc2, accp2, j, ok, row, ad, m, h, c, Z, AS, key, limit,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
-    SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
+    SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr, BIG: tl.constexpr,
 ):  # fmt: skip
     EVEN: tl.constexpr = HP == H and CP == W
-    kept = ok[:, None]
+    kept = ok
     if DROP:
-        kept = keeps(row, j[:, None], h[None, :], key, limit)
+        kept = keeps(row, j, h[None, :], key, limit)
     if W > C:
-        z = gather(Z, j, kept, h, c, H, W, EVEN, False)
+        z = gather(Z, j, kept, h, c, H, W, EVEN, False, BIG)
         a = column(z, c, C)
     else:
-        z = gather(Z, j, kept, h, c, H, W, EVEN, DROP)
-        a = gather_heads(AS, j, h, H, HP, H)
+        z = gather(Z, j, kept, h, c, H, W, EVEN, DROP, BIG)
+        a = gather_heads(AS, j, h, H, HP, H, BIG)
     a += ad[None, :]
-    p = tl.where(ok[:, None], tl.exp(leaky(a, SLOPE) - m[None, :]), 0.0)
+    p = tl.where(ok, power(leaky(a, SLOPE) - m[None, :]), 0.0)
     above = tl.where(a > 0, p, 0.0)
     total += p
     if TRAIN:
@@ -68,7 +74,7 @@ def _output_step(
     if TRAIN:
         accp += above[:, :, None] * z
     if N < CP:
-        z = gather(Z, j, kept, h, c + N, H, W, EVEN, DROP)
+        z = gather(Z, j, kept, h, c + N, H, W, EVEN, DROP, BIG)
         acc2 += p[:, :, None] * z
         if TRAIN:
             accp2 += above[:, :, None] * z
@@ -80,15 +86,16 @@ def output(
     ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, AD, LOW, HIGH, M, KEY, OUT, LSE, P, Q, PM, PL, PQ, PO, PP, limit, scale,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     U: tl.constexpr, V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, TRAIN: tl.constexpr,
-    LOOPS: tl.constexpr, NARROW: tl.constexpr,
+    LOOPS: tl.constexpr, NARROW: tl.constexpr, BIG: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0)
     row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
-    h, c, v = tl.arange(0, HP), tl.arange(0, N), tl.arange(0, V)
+    h, c = tl.arange(0, HP), tl.arange(0, N)
+    v = lanes(V, HP)
     at = row.to(tl.int64)
     ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
-    high, narrow = _bound(LOW, HIGH, h, H, NARROW)
+    high, narrow = bound(LOW, HIGH, h, H, NARROW)
     own = tl.load(M + s.to(tl.int64) * H + h, mask=h < tl.where(narrow, 0, H), other=0.0)
     m = leaky(tl.where(narrow, high, own) + ad, SLOPE)
     total, share = tl.zeros([V, HP], tl.float32), tl.zeros([V, HP], tl.float32)
@@ -103,13 +110,13 @@ def output(
                 ok = ok & (j != row)
             total, share, acc, accp, acc2, accp2 = _output_step(
                 total, share, acc, accp, acc2, accp2, j, ok, row, ad, m, h, c, Z, AS, key, limit,
-                H, C, W, HP, CP, N, SLOPE, DROP, TRAIN,
+                H, C, W, HP, CP, N, SLOPE, DROP, TRAIN, BIG,
             )  # fmt: skip
     if LOOPS:
         ok = (v == 0) & (tl.load(ROWPTR + at) == begin)
         total, share, acc, accp, acc2, accp2 = _output_step(
             total, share, acc, accp, acc2, accp2, row + v * 0, ok, row, ad, m, h, c, Z, AS, key, limit,
-            H, C, W, HP, CP, N, SLOPE, DROP, TRAIN,
+            H, C, W, HP, CP, N, SLOPE, DROP, TRAIN, BIG,
         )  # fmt: skip
     total, share = tl.sum(total, 0), tl.sum(share, 0)
     if slot < 0:
@@ -156,7 +163,7 @@ def merge_output(
     acc, accp = tl.zeros([HP, CP], tl.float32), tl.zeros([HP, CP], tl.float32)
     for t in range(0, pieces):
         at = first + t
-        w = tl.exp(tl.load(PM + at * H + h, mask=h < H, other=0.0) - m)
+        w = power(tl.load(PM + at * H + h, mask=h < H, other=0.0) - m)
         total += w * tl.load(PL + at * H + h, mask=h < H, other=0.0)
         acc += w[:, None] * tl.load(PO + at * (H * C) + hc, mask=valid, other=0.0)
         if TRAIN:
@@ -172,80 +179,85 @@ def merge_output(
 
 @triton.jit
 def _derivative_step(
-    mean, acc, acc2, j, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
+    mean, acc, acc2, j, a, a_dot, ok, row, ad, lse, h, c, Z, key, limit,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
-    SLOPE: tl.constexpr, DROP: tl.constexpr,
+    SLOPE: tl.constexpr, DROP: tl.constexpr, BIG: tl.constexpr,
 ):  # fmt: skip
     EVEN: tl.constexpr = HP == H and CP == W
     SKIP: tl.constexpr = DROP and W == C
-    kept = ok[:, None]
-    if DROP:
-        kept = keeps(row, j[:, None], h[None, :], key, limit)
-    z, z_dot = gather(Z, j, kept, h, c, H, W, EVEN, SKIP), gather(ZD, j, kept, h, c, H, W, EVEN, SKIP)
-    if W > C:
-        a, a_dot = column(z, c, C), column(z_dot, c, C)
-    else:
-        a, a_dot = gather_heads(AS, j, h, H, HP, H), gather_heads(ASD, j, h, H, HP, H)
     score = a + ad[None, :]
-    alpha = tl.where(ok[:, None], tl.exp(leaky(score, SLOPE) - lse[None, :]), 0.0)
-    moved = (a_dot + ad_dot[None, :]) * tl.where(score > 0, 1.0, SLOPE)
-    mean += alpha * moved
+    kept = ok
     if DROP:
-        alpha = alpha * scale
-        if W > C:
-            alpha = tl.where(kept, alpha, 0.0)
-    moved = (alpha * moved)[:, :, None]
-    acc += moved * z + alpha[:, :, None] * z_dot
+        kept = keeps(row, j, h[None, :], key, limit)
+    chosen = 2 * j + (score > 0).to(tl.int32)
+    z = gather(Z, chosen, kept, h, c, H, W, EVEN, SKIP, BIG)
+    alpha = tl.where(ok, power(leaky(score, SLOPE) - lse[None, :]), 0.0)
+    mean += alpha * leaky_slope(score, SLOPE) * a_dot
+    if DROP and W > C:
+        alpha = tl.where(kept, alpha, 0.0)
+    acc += alpha[:, :, None] * z
     if N < CP:
-        z, z_dot = gather(Z, j, kept, h, c + N, H, W, EVEN, SKIP), gather(ZD, j, kept, h, c + N, H, W, EVEN, SKIP)
-        acc2 += moved * z + alpha[:, :, None] * z_dot
+        acc2 += alpha[:, :, None] * gather(Z, chosen, kept, h, c + N, H, W, EVEN, SKIP, BIG)
     return mean, acc, acc2
 
 
 @triton.jit
 def derivative(
-    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, ZD, AS, ASD, AD, ADD, LSE, OUT, KEY, CHANGE, PM, PO, limit, scale,
+    ROW, BEGIN, END, SLOT, ROWPTR, COL, Z, AS, ASD, AD, LSE, OUT, KEY, CHANGE, PM, PO, limit, scale,
     H: tl.constexpr, C: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, CP: tl.constexpr, N: tl.constexpr,
     U: tl.constexpr, V: tl.constexpr, SLOPE: tl.constexpr, DROP: tl.constexpr, LOOPS: tl.constexpr,
+    BIG: tl.constexpr,
 ):  # fmt: skip
+    """Compute ``Σ_j m_ij α_ij v_ij − o_i Σ_j α_ij c_ij ȧ_src[j]`` with ``v_ij = ż_j + c_ij ȧ_src[j] z_j``.
+
+    ``c_ij`` is LeakyReLU's derivative, 1 or SLOPE, so that ``v_ij`` is one of the two rows of j in Z.
+    """
     s = tl.program_id(0)
     row, begin, end, slot = tl.load(ROW + s), tl.load(BEGIN + s), tl.load(END + s), tl.load(SLOT + s)
-    h, c, v = tl.arange(0, HP), tl.arange(0, N), tl.arange(0, V)
+    h, c = tl.arange(0, HP), tl.arange(0, N)
+    v = lanes(V, HP)
     at = row.to(tl.int64)
     ad = tl.load(AD + at * H + h, mask=h < H, other=0.0)
-    ad_dot = tl.load(ADD + at * H + h, mask=h < H, other=0.0)
     lse = tl.load(LSE + at * H + h, mask=h < H, other=0.0)
     key = tl.load(KEY)
     mean = tl.zeros([V, HP], tl.float32)
     acc, acc2 = tl.zeros([V, HP, N], tl.float32), tl.zeros([V, HP, N], tl.float32)
-    then = following(COL, begin + v, end)
+    j = following(COL, begin + v, end)
+    a, a_dot = gather_heads(AS, j, h, H, HP, H, BIG), gather_heads(ASD, j, h, H, HP, H, BIG)
+    then = following(COL, begin + V + v, end)
     for e in range(begin, end, U * V):
         for u in tl.static_range(U):
-            j, ok = then, e + u * V + v < end
-            then = following(COL, e + (u + 1) * V + v, end)
+            ok = e + u * V + v < end
             if LOOPS:
                 ok = ok & (j != row)
+            # the scores of the next edges, too: rows of Z are read by their signs
+            next_a, next_dot = gather_heads(AS, then, h, H, HP, H, BIG), gather_heads(ASD, then, h, H, HP, H, BIG)
             mean, acc, acc2 = _derivative_step(
-                mean, acc, acc2, j, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
-                H, C, W, HP, CP, N, SLOPE, DROP,
+                mean, acc, acc2, j, a, a_dot, ok, row, ad, lse, h, c, Z, key, limit,
+                H, C, W, HP, CP, N, SLOPE, DROP, BIG,
             )  # fmt: skip
+            j, a, a_dot = then, next_a, next_dot
+            then = following(COL, e + (u + 2) * V + v, end)
     if LOOPS:
         ok = (v == 0) & (tl.load(ROWPTR + at) == begin)
+        j = row + v * 0
+        a, a_dot = gather_heads(AS, j, h, H, HP, H, BIG), gather_heads(ASD, j, h, H, HP, H, BIG)
         mean, acc, acc2 = _derivative_step(
-            mean, acc, acc2, row + v * 0, ok, row, ad, ad_dot, lse, h, c, Z, ZD, AS, ASD, key, limit, scale,
-            H, C, W, HP, CP, N, SLOPE, DROP,
+            mean, acc, acc2, j, a, a_dot, ok, row, ad, lse, h, c, Z, key, limit,
+            H, C, W, HP, CP, N, SLOPE, DROP, BIG,
         )  # fmt: skip
     mean = tl.sum(mean, 0)
+    acc, acc2 = tl.sum(acc, 0) * scale, tl.sum(acc2, 0) * scale
     if slot < 0:
-        _store_change(CHANGE, OUT, at, tl.sum(acc, 0), mean, h, c, H, C)
+        _store_change(CHANGE, OUT, at, acc, mean, h, c, H, C)
         if N < CP:
-            _store_change(CHANGE, OUT, at, tl.sum(acc2, 0), mean, h, c + N, H, C)
+            _store_change(CHANGE, OUT, at, acc2, mean, h, c + N, H, C)
     else:
         to = slot.to(tl.int64)
         tl.store(PM + to * H + h, mean, mask=h < H)
-        store(PO, to, tl.sum(acc, 0), h, c, H, C)
+        store(PO, to, acc, h, c, H, C)
         if N < CP:
-            store(PO, to, tl.sum(acc2, 0), h, c + N, H, C)
+            store(PO, to, acc2, h, c + N, H, C)
 
 
 @triton.jit

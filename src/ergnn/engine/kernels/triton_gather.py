@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-CACHE = 40 * 2**20
-"""Gathered rows of more bytes are processed in two halves; about the size of a GPU's L2 cache."""
 IN_FLIGHT = 512
 """Number of values that a program loads per loop iteration."""
 NUMBERS = 128
 """Number of values that a warp loads at a time, four per thread; chosen by measurement."""
 LOAD = 4
 """Number of values that a thread loads at a time."""
+LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,42 @@ class Shape:
         heads, width = self.padded
         return min(8, max(1, heads * width // 512))
 
-    def parts(self, rows: int) -> int:
-        """Return the number of parts to divide the gathered rows into (see :meth:`Links.segments`)."""
-        return 2 if rows * self.heads * self.width * 4 > CACHE else 1
+    def big(self, rows: int) -> bool:
+        """Return whether positions in ``rows`` rows need 64 bits."""
+        return rows * self.heads * max(self.width, 3) >= 2**31
+
+
+@triton.jit
+def power(x):
+    """Return ``exp(x)``; results below the smallest normal number are 0, which saves instructions."""
+    return tl.exp2(x * LOG2E)
 
 
 @triton.jit
 def leaky(x, SLOPE: tl.constexpr):
     return tl.where(x > 0, x, SLOPE * x)
+
+
+@triton.jit
+def leaky_slope(x, SLOPE: tl.constexpr):
+    return tl.where(x > 0, 1.0, SLOPE)
+
+
+@triton.jit
+def bound(LOW, HIGH, h, H: tl.constexpr, NARROW: tl.constexpr):
+    """Return the maximum of ``a_src`` over all rows, and whether it can replace the maximum of each row."""
+    low, high = tl.load(LOW + h, mask=h < H, other=0.0), tl.load(HIGH + h, mask=h < H, other=0.0)
+    return high, tl.max(high - low, 0) <= NARROW
+
+
+@triton.jit
+def lanes(V: tl.constexpr, HP: tl.constexpr):
+    """Return the lane of each edge and head, ``[V, HP]``.
+
+    Indices of edges have this shape throughout: Triton loads a shorter vector again for every layout that it needs.
+    The reshape hides that lanes are consecutive; otherwise, Triton would assign them to other threads than rows.
+    """
+    return tl.reshape(tl.arange(0, V * HP) // HP, [V, HP])
 
 
 @triton.jit
@@ -71,13 +98,17 @@ def following(COL, at, end):
 
 
 @triton.jit
-def gather(X, rows, kept, h, c, H: tl.constexpr, W: tl.constexpr, EVEN: tl.constexpr, DROP: tl.constexpr):
-    """Load values ``c`` of rows with H heads of W values: ``[V, HP, …]``.
+def gather(
+    X, rows, kept, h, c,
+    H: tl.constexpr, W: tl.constexpr, EVEN: tl.constexpr, DROP: tl.constexpr, BIG: tl.constexpr,
+):  # fmt: skip
+    """Load values ``c`` of ``rows``, ``[V, HP]``, with H heads of W values: ``[V, HP, …]``.
 
     With DROP, heads that dropout removes from an edge (``kept``, ``[V, HP]``, is False) are 0 and are not loaded. EVEN
-    means that there is no padding.
+    means that there is no padding, BIG that positions need 64 bits.
     """
-    at = rows.to(tl.int64)[:, None, None] * (H * W) + (h[:, None] * W + c[None, :])[None, :, :]
+    rows = rows.to(tl.int64) if BIG else rows
+    at = (rows * (H * W) + (h * W)[None, :])[:, :, None] + c[None, None, :]
     valid = ((h < H)[:, None] & (c < W)[None, :])[None, :, :]
     if DROP:
         if EVEN:
@@ -98,9 +129,10 @@ def store(X, row, x, h, c, H: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
-def gather_heads(X, rows, h, H: tl.constexpr, HP: tl.constexpr, STRIDE: tl.constexpr):
-    """Load the values ``[V, HP]`` at the start of rows with stride STRIDE."""
-    at = rows.to(tl.int64)[:, None] * STRIDE + h[None, :]
+def gather_heads(X, rows, h, H: tl.constexpr, HP: tl.constexpr, STRIDE: tl.constexpr, BIG: tl.constexpr):
+    """Load the values ``[V, HP]`` at the start of ``rows``, ``[V, HP]``, with stride STRIDE."""
+    rows = rows.to(tl.int64) if BIG else rows
+    at = rows * STRIDE + h[None, :]
     if HP == H:
         x = tl.load(X + at)
     else:

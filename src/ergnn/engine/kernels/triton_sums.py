@@ -11,6 +11,10 @@ from torch import Tensor
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.triton_gather import Shape
 
+SHORT = 16
+"""Rows of at most this number of entries are summed several per program, if most have only a few."""
+ROWS = 16
+"""Number of short rows per program."""
 WIDEST = 64
 """Number of columns summed at a time; these columns of all rows about fit into a GPU's L2 cache."""
 
@@ -43,6 +47,27 @@ def _sum(
         tl.store(PART + slot.to(tl.int64) * width + f, total, mask=f < width)
 
 
+@triton.jit(do_not_specialize=["rows"])
+def _sum_short(ROWPTR, COL, X, OUT, rows, width, R: tl.constexpr, B: tl.constexpr, LOOPS: tl.constexpr):
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    f = tl.program_id(1) * B + tl.arange(0, B)
+    there, valid = r < rows, (f < width)[None, :]
+    begin = tl.load(ROWPTR + r, mask=there, other=0)
+    size = tl.load(ROWPTR + r + 1, mask=there, other=0) - begin
+    own = r.to(tl.int64)[:, None] * width + f[None, :]
+    total = tl.zeros([R, B], tl.float32)
+    for e in range(0, tl.max(size, 0)):
+        j = tl.load(COL + begin + e, mask=e < size, other=0)
+        ok = e < size
+        if LOOPS:
+            ok = ok & (j != r)
+        at = j.to(tl.int64)[:, None] * width + f[None, :]
+        total += tl.load(X + at, mask=ok[:, None] & valid, other=0.0)
+    if LOOPS:
+        total += tl.load(X + own, mask=there[:, None] & valid, other=0.0)
+    tl.store(OUT + own, total, mask=there[:, None] & valid)
+
+
 @triton.jit
 def _merge(ROW, POINTER, PART, OUT, width, B: tl.constexpr):
     s = tl.program_id(0)
@@ -61,10 +86,16 @@ def neighbor_sum(h: Tensor, links: Links) -> Tensor:
         padded = F.pad(h, (0, triton.next_power_of_2(width) - width))
         return neighbor_sum(padded, links)[:, :width].contiguous()
     block = min(WIDEST, triton.next_power_of_2(width))
-    shape = Shape(1, block)
-    segments = links.segments(1)
-    out, part = h.new_empty(links.targets, width), h.new_empty(segments.slots, width)
     columns = triton.cdiv(width, block)
+    if links.col.numel() <= 2 * links.targets and links.longest() <= SHORT:
+        out = h.new_empty(links.targets, width)
+        grid = (triton.cdiv(links.targets, ROWS), columns)
+        _sum_short[grid](
+            links.rowptr, links.col, h.contiguous(), out, links.targets, width, ROWS, block, links.loops, num_warps=4
+        )
+        return out
+    shape, segments = Shape(1, block), links.segments()
+    out, part = h.new_empty(links.targets, width), h.new_empty(segments.slots, width)
     _sum[(segments.row.numel(), columns)](
         segments.row, segments.begin, segments.end, segments.slot, links.rowptr, links.col, h.contiguous(), out, part,
         width, block, shape.steps, shape.lanes, links.loops, num_warps=1,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ergnn.data.graph import Graph
@@ -137,18 +138,16 @@ def best_per_class(scores: Tensor, context: SelectionContext) -> Selection:
         raise InputError(f"a selector returned {tuple(scores.shape)} scores for {context.nodes.numel()} candidates")
     if not bool(torch.isfinite(scores).all()):
         raise InputError("a selector returned a score that is NaN or infinite")
-    scores = scores.detach().cpu().double()
-    labels = context.labels.cpu()
-    shuffle = torch.randperm(scores.numel(), generator=context.generator())
-    chosen, tied = [], 0
+    scores, device = scores.detach().double(), context.nodes.device
+    labels = context.labels.to(scores.device)
+    shuffle = torch.randperm(scores.numel(), generator=context.generator()).to(scores.device)
+    order = shuffle[torch.argsort(scores[shuffle], descending=True, stable=True)]
+    chosen, tied = [], torch.zeros((), dtype=torch.long, device=scores.device)
     for c in context.task.classes:
-        members = shuffle[labels[shuffle] == c]
-        order = torch.argsort(scores[members], descending=True, stable=True)
-        chosen.append(members[order[: context.per_class]])
-        _, counts = torch.unique(scores[members], return_counts=True)
-        tied += int(counts[counts > 1].sum())
+        members = order[labels[order] == c]
+        chosen.append(members[: context.per_class])
+        equal = F.pad(scores[members].diff() == 0, (1, 1))
+        tied += (equal[1:] | equal[:-1])[: members.numel()].sum()
     index = torch.cat(chosen)
-    device = context.nodes.device
-    return Selection(
-        context.nodes[index.to(device)], scores[index].float(), {"tie_rate": tied / max(scores.numel(), 1)}
-    )
+    tie_rate = int(tied) / max(scores.numel(), 1)
+    return Selection(context.nodes[index.to(device)], scores[index].float().cpu(), {"tie_rate": tie_rate})

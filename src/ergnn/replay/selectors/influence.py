@@ -15,6 +15,8 @@ from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
 
 Sign = Literal["helpful", "harmful", "magnitude"]
+SKETCH = 16
+"""Default rank of the preconditioner on a large graph with replayed nodes; chosen by measurement."""
 
 
 @SELECTORS.register("im", help="largest influence on the loss of a target set (influence maximization)")
@@ -33,7 +35,8 @@ class Influence(Selector):
         damping: added to the diagonal of H, in addition to the L2 term; relative to the loss's total weight.
         normalize: divide by ``√(∇ℓ_vᵀ H⁻¹ ∇ℓ_v)``, so that a large gradient alone does not decide.
         tolerance, max_iterations: stopping criteria of conjugate gradients.
-        rank: rank of the preconditioner, 0 for none; useful if damping is small (see docs/influence.md).
+        rank: rank of the preconditioner, 0 for none; useful if damping is small (see docs/influence.md). By default 0,
+            but on graphs of a million directed edges or more, the curvature of replayed nodes is approximated.
         warm_start: start with the solution of the previous task. It is not part of a learner's state: a resumed run
             starts cold once and equals the original only up to the tolerance.
         batch: examples per batch of derivatives; bounds memory on large tasks, at the cost of time.
@@ -48,7 +51,7 @@ class Influence(Selector):
         normalize: bool = False,
         tolerance: float = 1e-3,
         max_iterations: int = 500,
-        rank: int = 0,
+        rank: int | None = None,
         warm_start: bool = False,
         batch: int | None = None,
     ) -> None:
@@ -61,7 +64,7 @@ class Influence(Selector):
             raise InputError(f"tolerance is {tolerance}; it must lie between 0 and 1")
         if max_iterations < 1:
             raise InputError(f"max_iterations is {max_iterations}; at least 1 is needed")
-        if rank < 0:
+        if rank is not None and rank < 0:
             raise InputError(f"rank is {rank}; it must be 0 (no preconditioner) or more")
         self.target, self.sign, self.normalize = target, sign, normalize
         self.curvature, self.damping = curvature, damping
@@ -89,6 +92,10 @@ class Influence(Selector):
         target = make_objective([context.model], [context.examples(self.target)], heads=trained.heads)
         params = trained.parameters()
         goal = gradient(target, params, torch.ones_like(target.weights), self.batch)
+        own = torch.arange(context.nodes.numel(), device=goal.device)
+        replayed = torch.arange(own.numel(), trained.weights.numel(), device=goal.device)
+        automatic = self.rank is None and self.batch is None and trained.linked and replayed.numel() > 0
+        sketched = replayed if automatic else None
         curvature = Curvature(
             trained,
             params,
@@ -97,18 +104,18 @@ class Influence(Selector):
             context.l2,
             self.tolerance,
             self.max_iterations,
-            self.rank,
+            (self.rank or 0) if sketched is None else SKETCH,
             self.batch,
+            sketched,
         )
         influence, solution = curvature.influence(goal, self._start(trained))
         if self.warm_start:
             self._last = trained.by_name(unflatten(solution.x, params))
-        own = torch.arange(context.nodes.numel(), device=influence.device)
         influence = influence[own]
         if self.normalize:
             influence = influence / curvature.self_influence(own).clamp(min=1e-30).sqrt()
         scores = {"helpful": -influence, "harmful": influence, "magnitude": influence.abs()}[self.sign]
-        return scores.detach(), self.rank + solution.iterations, solution.residual
+        return scores.detach(), (self.rank or 0) + solution.iterations, solution.residual
 
     def _start(self, trained: Objective) -> Tensor | None:
         """Return the last solution for parameters that still exist; those of a new head start at 0."""
