@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
-    *("errors", "lazy", "config", "registry", "signatures", "plugins"),
+    *("errors", "files", "lazy", "config", "registry", "signatures", "plugins"),
     *("metrics", "data", "walks", "nn", "engine", "curvature", "influence", "distributed"),
     *("step_hooks", "training", "replay", "analytic", "export", "watch", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),

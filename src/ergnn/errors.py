@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class ErgnnError(Exception):
@@ -42,3 +42,14 @@ class DivergedError(ErgnnError, ArithmeticError):
 
 class CurvatureError(ErgnnError, ArithmeticError):
     """A linear solve encountered negative curvature or did not converge."""
+
+
+def truncate(value: object, length: int = 60) -> str:
+    """Format a value of any length for a message."""
+    text = repr(value if not isinstance(value, str) else value[: length + 1])
+    return text if len(text) <= length + 2 else text[:length] + "…"
+
+
+def listed(names: Sequence[object], most: int = 8) -> str:
+    """Format the first few names for a message."""
+    return ", ".join(truncate(name, 30) for name in names[:most]) + (", …" if len(names) > most else "")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -89,17 +87,10 @@ def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | N
 @contextlib.contextmanager
 def output(path: str) -> Iterator[TextIO]:
     """Open a text file that is replaced atomically if no error occurs; - is standard output."""
-    from ergnn.errors import InputError
+    from ergnn.files import replacing
 
     if path == "-":
         yield sys.stdout
         return
-    temporary = Path(f"{path}.new")
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as new, open(new, "w", encoding="utf-8", newline="") as file:
+        yield file

@@ -10,12 +10,11 @@ import torch
 from ergnn.config import EDGES
 from ergnn.data import splits
 from ergnn.data.assignment import assigned_stream, periods
-from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.values import seconds
 from ergnn.data.named_graph import to_graph
 from ergnn.data.stream import TaskStream
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.errors import InputError, UnknownNameError, truncate
 
 WAYS = ("class", "time", "domain")
 

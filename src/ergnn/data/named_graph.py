@@ -10,10 +10,9 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.data.formats.limits import truncate
-from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable, listed, numbered
+from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable
 from ergnn.data.graph import UNLABELED, Graph, Split
-from ergnn.errors import InputError
+from ergnn.errors import InputError, listed, truncate
 
 
 class NamedGraph(NamedTuple):
@@ -66,7 +65,7 @@ def to_graph(
 def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     """Convert a graph to tables: nodes are numbered from 0, labels are names or numbers of classes, and the public
     split is the column ``split``."""
-    ids = numbered(graph.num_nodes)
+    ids = [str(i) for i in range(graph.num_nodes)]
     names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
     split = None
     if graph.public_split is not None:

@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.formats.limits import Limits
 from ergnn.data.graph import UNLABELED, Graph
-from ergnn.errors import InputError
+from ergnn.errors import InputError, truncate
 
 Array = NDArray[Any]
 

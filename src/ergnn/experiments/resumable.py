@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from ergnn.experiments.config import RunConfig
 from ergnn.experiments.keys import member_key
 from ergnn.experiments.result import RunResult
 from ergnn.experiments.run import Progress, peak_memory_mb, run_members, run_result
+from ergnn.files import replacing
 from ergnn.learner import Learner
 from ergnn.metrics import AccuracyMatrix
 
@@ -140,15 +140,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, kept: dict[str, Any]) -> None:
-    """Write atomically: to a temporary file, then rename."""
-    new = path.with_suffix(".new")
-    try:
+    with replacing(path) as new:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as file:
+        with new.open("wb") as file:  # given a path, torch.save raises other errors than OSError
             torch.save(kept, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written ({error})") from None

@@ -15,11 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.partial import LabeledGraph
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.export.files import EXPORTERS, METADATA
 from ergnn.export.module import NodeClassifier, build_module, class_names
+from ergnn.files import wrap_errors, write_file
 
 SAFETENSORS = "safetensors"
 SUFFIXES = {SAFETENSORS: f".{SAFETENSORS}", **{name: suffix for name, (suffix, _) in EXPORTERS.items()}}
@@ -52,23 +52,9 @@ def export_files(
         contents = {path: data, path.with_suffix(".json"): f"{text}\n".encode()}
     if graph is not None:
         contents[path.with_name("graph.npz")] = graph
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for file, data in contents.items():
-            _replace(file, data)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    for file, data in contents.items():
+        write_file(file, data)
     return list(contents)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file completely or not at all."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def load_file(path: Path) -> nn.Module:

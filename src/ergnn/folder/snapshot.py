@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS
-from ergnn.errors import FolderError, InputError
+from ergnn.errors import FolderError, InputError, truncate
 from ergnn.evaluation import Record
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json

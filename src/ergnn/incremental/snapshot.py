@@ -11,10 +11,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ergnn import __version__
-from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable
 from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph, find_all
-from ergnn.errors import FolderError, InputError
+from ergnn.errors import FolderError, InputError, truncate
 from ergnn.evaluation import HeldOut, Record
 from ergnn.incremental.settings import Settings
 from ergnn.incremental.update import Update, prepare_update

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import truncate
 from ergnn.data.formats.tables import SPLITS, EdgeTable, NodeTable, align_features
 from ergnn.data.partial import Array, LabeledGraph
-from ergnn.errors import InputError
+from ergnn.errors import InputError, truncate
 from ergnn.incremental.settings import Settings
 
 if TYPE_CHECKING:

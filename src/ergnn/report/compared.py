@@ -13,10 +13,10 @@ from ergnn import __version__
 from ergnn.experiments.compare import Compared
 from ergnn.experiments.contenders import Entry
 from ergnn.experiments.provenance import code_version, machine_facts
+from ergnn.files import write_file
 from ergnn.report.compare_figures import cost_chart, rank_diagram, standalone
 from ergnn.report.compare_tables import Group, benchmark_page, detail_pages, groups_of, search_page, summary_of
 from ergnn.report.experiment_tables import Page
-from ergnn.report.page import write_file
 from ergnn.report.reproduced import QUICK_MARK, SUFFIXES
 
 Figures = dict[str, tuple[str, str]]

@@ -6,7 +6,6 @@ maps of chosen nodes also read the data set, if it is available.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -19,6 +18,7 @@ from ergnn.errors import InputError
 from ergnn.experiments.grid import PAPER_TABLE_1
 from ergnn.experiments.published import protocol_of
 from ergnn.experiments.store import RunStore, StoredRun
+from ergnn.files import write_file
 from ergnn.report.claims import claims_of
 from ergnn.report.page_figures import KINDS, DatasetFigures
 from ergnn.report.result_tables import cost_table, page_table, tables_text, tests_of
@@ -57,22 +57,8 @@ def write_page(store_path: str | Path, out: str | Path, title: str | None = None
         text = tables_text(settings_of(gather(runs)), TABLE_FORMATS[path.suffix])
     else:
         text = page_of(runs, title=title, command=command)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, text.encode())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error})") from None
+    write_file(path, text.encode())
     return path
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file that is complete or, if that fails, as it was before."""
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = "") -> str:

@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ergnn.data.formats.limits import truncate
-from ergnn.errors import BusyError
+from ergnn.errors import BusyError, truncate
 from ergnn.folder.versions import now
 
 SPOOL, FILE, NEW = "spool", "job.json", ".new-"

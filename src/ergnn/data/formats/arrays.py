@@ -14,10 +14,10 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ergnn.data.formats.boundary import wrap_errors
-from ergnn.data.formats.limits import Limits, file_size, truncate
-from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable, listed, numbered
-from ergnn.errors import FormatError
+from ergnn.data.formats.limits import Limits, file_size
+from ergnn.data.formats.tables import SPLITS, Coded, EdgeTable, NodeTable
+from ergnn.errors import FormatError, listed, truncate
+from ergnn.files import wrap_errors
 
 LOCK = Lock()
 """The classes that torch.load may build are global; they are extended only while one file is read."""
@@ -165,7 +165,7 @@ def _tables(arrays: Arrays, n: int, limits: Limits, path: Path) -> tuple[NodeTab
             )
     for bad in arrays["edge_index"][(arrays["edge_index"] < 0) | (arrays["edge_index"] >= n)]:
         raise FormatError(f"{path}, 'edge_index': an edge names node {bad}; nodes are 0 to {n - 1}")
-    ids, split, y = numbered(n), None, arrays.get("y")
+    ids, split, y = [str(i) for i in range(n)], None, arrays.get("y")
     for part, mask in zip(SPLITS, MASKS, strict=True):
         split = np.full(n, None) if split is None and mask in arrays else split
         if split is not None and mask in arrays:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ergnn.data.formats.limits import Limits, truncate
-from ergnn.data.formats.tables import listed
-from ergnn.errors import FormatError
+from ergnn.data.formats.limits import Limits
+from ergnn.errors import FormatError, listed, truncate
 
 TEXTS = ("id", "label", "split", "domain", "source", "target")
 NODE_ROLES = ("id", "label", "split", "domain", "time")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import EDGE_ROLES, TEXTS, Columns, Found, find_columns, find_node_columns
-from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import Coded, EdgeTable, NodeTable, canonical
 from ergnn.data.formats.values import numbers, read_features, times, words
-from ergnn.errors import FormatError, InputError
+from ergnn.errors import FormatError, InputError, truncate
+from ergnn.files import wrap_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

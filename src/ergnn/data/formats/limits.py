@@ -73,9 +73,3 @@ def file_size(path: Path, limits: Limits) -> int:
         raise FormatError(f"{path}: the file is empty")
     limits.check_bytes(status.st_size, path, "the file has")
     return status.st_size
-
-
-def truncate(value: object, length: int = 60) -> str:
-    """Format a value of any length for a message."""
-    text = repr(value if not isinstance(value, str) else value[: length + 1])
-    return text if len(text) <= length + 2 else text[:length] + "…"

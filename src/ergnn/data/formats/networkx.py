@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import EDGE_ROLES, Columns
 from ergnn.data.formats.convert import Source, column_of, frame_source
 from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.text import read_bytes
 from ergnn.errors import FormatError, InputError
+from ergnn.files import wrap_errors
 from ergnn.lazy import extra
 
 if TYPE_CHECKING:

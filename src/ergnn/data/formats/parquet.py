@@ -15,11 +15,11 @@ from subprocess import PIPE, Popen
 from typing import Any
 
 from ergnn.data.formats import parquet_child
-from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import Found
 from ergnn.data.formats.convert import Source, index_columns
 from ergnn.data.formats.limits import MEGABYTE, Limits, file_size
 from ergnn.errors import FormatError
+from ergnn.files import wrap_errors
 
 EXPANDED = (512, 200)
 """All values may take 512 MB (features that are mostly zero compress well) or 200 times the file size."""

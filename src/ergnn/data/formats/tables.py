@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.limits import truncate
-from ergnn.errors import FormatError
+from ergnn.errors import FormatError, listed, truncate
 
 SPLITS = ("train", "val", "test")
 Column = Any
@@ -171,16 +170,6 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
         said = "; ".join(f"{what}: {listed(found)}" for what, found in wrong.items() if found)
         raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {said}")
     return replace(table, features=table.features[:, [place[n] for n in names]], feature_names=tuple(names), place=None)
-
-
-def listed(names: Sequence[object], most: int = 8) -> str:
-    """Format the first few names for a message."""
-    return ", ".join(truncate(name, 30) for name in names[:most]) + (", …" if len(names) > most else "")
-
-
-def numbered(n: int) -> list[str]:
-    """Ids of numbered nodes: ``"0"`` to ``"n - 1"``."""
-    return [str(i) for i in range(n)]
 
 
 def _row(row: int) -> str:

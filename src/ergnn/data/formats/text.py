@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import Found
 from ergnn.data.formats.convert import Source
 from ergnn.data.formats.limits import MEGABYTE, Limits, file_size
 from ergnn.errors import FormatError
+from ergnn.files import wrap_errors
 
 BOM = b"\xef\xbb\xbf"
 GZ = ".gz"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.boundary import wrap_errors
 from ergnn.data.formats.columns import CHOOSE, Found
-from ergnn.data.formats.limits import Limits, truncate
+from ergnn.data.formats.limits import Limits
 from ergnn.data.formats.tables import Coded
-from ergnn.errors import FormatError
+from ergnn.errors import FormatError, truncate
+from ergnn.files import wrap_errors
 
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 PAIR = "^[0-9]{1,18}:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -16,6 +15,7 @@ from ergnn.data.formats.read import PARQUET, delimiter_of, suffix
 from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.formats.text import GZ
 from ergnn.errors import InputError, UnknownNameError
+from ergnn.files import replacing
 
 LAYOUTS = ("columns", "sparse")
 
@@ -61,7 +61,6 @@ def _features(nodes: NodeTable, layout: str) -> dict[str, Any]:
 
 
 def _write(columns: dict[str, Any], path: Path) -> None:
-    """Write to a temporary file, which replaces ``path`` when it is complete."""
     import pyarrow as pa
     import pyarrow.csv as csv
     import pyarrow.parquet as parquet
@@ -69,15 +68,9 @@ def _write(columns: dict[str, Any], path: Path) -> None:
     delimiter = None if suffix(path) in PARQUET else delimiter_of(path)
     kinds = {name: pa.string() if name in TEXTS else None for name in columns}
     table = pa.table({name: pa.array(columns[name], kind, from_pandas=True) for name, kind in kinds.items()})
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        with pa.output_stream(beside, compression="gzip" if path.name.lower().endswith(GZ) else None) as file:
-            if delimiter is None:
-                parquet.write_table(table, file)
-            else:
-                csv.write_csv(table, file, csv.WriteOptions(delimiter=delimiter))
-        os.replace(beside, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        beside.unlink(missing_ok=True)
+    packed = "gzip" if path.name.lower().endswith(GZ) else None
+    with replacing(path) as new, pa.output_stream(new, compression=packed) as file:
+        if delimiter is None:
+            parquet.write_table(table, file)
+        else:
+            csv.write_csv(table, file, csv.WriteOptions(delimiter=delimiter))
