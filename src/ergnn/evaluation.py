@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ergnn.callbacks import Callback
 from ergnn.data.stream import Task, TaskStream
+from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.inference import prefers_layers
 from ergnn.engine.objective import can_be_stacked
 from ergnn.engine.outputs import logits_together
@@ -96,23 +97,54 @@ def scores_together(
 ) -> list[list[float]]:
     """Apply :func:`scores_so_far` to learners that have observed the same number of tasks, each of its own stream.
 
-    Learners that score the same nodes share their receptive field and, on a GPU, a forward pass.
+    Learners that score the same nodes share their receptive field and, on a GPU, a forward pass; so do the tasks of a
+    learner on a large graph.
     """
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
     done = learners[0].num_tasks
-    rows: list[list[float]] = [[] for _ in learners]
-    for j in range(done):
+    rows = [_scores_in_one_pass(learner, stream, split) for learner, stream in zip(learners, streams, strict=True)]
+    if not all(rows):
+        rows = [[] for _ in learners]
+    for j in range(len(rows[0]), done):
         shared = _shared_scores(learners, streams, j, split)
         for i, (row, learner, stream) in enumerate(zip(rows, learners, streams, strict=True)):
             row.append(shared[i] if i in shared else learner.evaluate(stream[j], split, stream.metric))
     return [row + [float("nan")] * (len(stream) - done) for row, stream in zip(rows, streams, strict=True)]
 
 
+def _scores_in_one_pass(learner: Learner, stream: TaskStream, split: str) -> list[float]:
+    """Return the scores on all observed tasks of a large graph on a GPU; an empty list for other graphs.
+
+    The nodes of each task depend on most of a large graph, so that the tasks share most of the work.
+    """
+    graph, heads, model = learner.graph, learner.heads, learner.model
+    tasks = stream[: learner.num_tasks]
+    if graph is None or not (graph.x.is_cuda and adjacency_of(graph).is_large and isinstance(model, Backbone)):
+        return []
+    if not (model.runs_on_fields and _scores_by_model(learner)) or overrides(learner.method, "model_for"):
+        return []
+    if any(task.own_graph for task in tasks):
+        return []
+    parts = [getattr(task, split).to(learner.device) for task in tasks]
+    sizes = [part.numel() for part in parts]
+    if not all(sizes):
+        return []
+    scored = torch.cat([heads.heads_of(task.id, n, learner.device) for task, n in zip(tasks, sizes, strict=True)])
+    row = []
+    for task, nodes, logits in zip(
+        tasks, parts, next(logits_together([model], graph, torch.cat(parts), scored)).split(sizes), strict=True
+    ):
+        columns, classes = heads.columns(task.id if heads.kind != "growing" else None, learner.device)
+        predicted = classes[torch.softmax(logits[:, columns], dim=1).argmax(1)]
+        row.append(SCORES[stream.metric](predicted, task.graph.y.to(learner.device)[nodes]))
+    return row
+
+
 def _shared_scores(
     learners: Sequence[Learner], streams: Sequence[TaskStream], number: int, split: str
 ) -> dict[int, float]:
     """Return the scores on task ``number`` of learners (by index) that score the same nodes as another one."""
-    if split not in SPLITS:
-        raise UnknownNameError("split", split, SPLITS)
     found: dict[int, float] = {}
     groups: dict[Any, list[int]] = {}
     for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):

@@ -113,19 +113,22 @@ def _observe(
         )
         next(phases, None)  # all of the training, unless steps are recorded on a GPU
         started.append((group, phases, time.perf_counter() - start))
+    since = time.perf_counter()
     for _, phases, _ in started:
         next(phases, None)  # recorded steps of all groups run at the same time
     for group, phases, seconds in started:
-        start, device = time.perf_counter() - seconds, learners[group[0]].device
+        device = learners[group[0]].device
         for _ in phases:
             pass
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()
         trained = time.perf_counter()
+        seconds += trained - since
         choose_together([(learners[i], *begun[i]) for i in group])
         chosen = time.perf_counter()
         for i in group:
-            _finish(learners[i], *begun[i], (trained - start) / len(group), callbacks, (chosen - trained) / len(group))
+            _finish(learners[i], *begun[i], seconds / len(group), callbacks, (chosen - trained) / len(group))
+        since = time.perf_counter()
 
 
 def _objective(
