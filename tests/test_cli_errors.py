@@ -18,7 +18,7 @@ def _nothing_but_the_box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 @pytest.fixture
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ergnn.observing.train", lambda *args, **kwargs: pytest.fail("it trained first"))
+    monkeypatch.setattr("ergnn.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained first"))
 
 
 def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

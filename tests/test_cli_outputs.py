@@ -64,7 +64,7 @@ def test_runs_are_stored_and_not_repeated(
     assert "cora" in (tmp_path / "report.md").read_text()
 
     capsys.readouterr()
-    monkeypatch.setattr("ergnn.observing.train", lambda *args, **kwargs: pytest.fail("it trained again"))
+    monkeypatch.setattr("ergnn.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained again"))
     assert main(["run", *QUICK, "--seeds", "2", "--json", "--store", str(store / "runs.sqlite")]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["matrix"] == plain["matrix"]
@@ -109,7 +109,7 @@ def test_figures(suffix: str, first: bytes, tmp_path: Path, capsys: pytest.Captu
 def test_unwritable_outputs_and_broken_imports_are_rejected_before_training(
     argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ergnn.observing.train", lambda *args, **kwargs: pytest.fail("it trained first"))
+    monkeypatch.setattr("ergnn.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained first"))
     assert main(["run", *QUICK, *argv]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -82,7 +82,7 @@ def test_tasks_may_differ_in_their_number_of_classes(sizes: tuple[int, ...], hea
 def test_a_module_with_too_few_outputs_is_refused_before_the_first_task(
     head: str, outputs: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ergnn.observing.train", lambda *args, **kwargs: pytest.fail("it trained first"))
+    monkeypatch.setattr("ergnn.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained first"))
     module, stream = GCN(FEATURES, 16, num_layers=2, out_channels=outputs), stream_of(2, 2, 3)
     with pytest.raises(InputError, match=message):
         ergnn.evaluate_stream(ergnn.Learner(module, selector="mf", head=head, epochs=2), stream)

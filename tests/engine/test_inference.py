@@ -59,7 +59,7 @@ def test_embeddings_of_a_large_field_are_computed_layer_by_layer(monkeypatch: py
     on_field = embed(model, graph, torch.arange(60))
     monkeypatch.setattr(inference, "FIELD_EDGES", 50)
     calls = []
-    monkeypatch.setattr("ergnn.engine.objective.layerwise_embed", lambda *a: calls.append(a) or layerwise_embed(*a))
+    monkeypatch.setattr("ergnn.engine.outputs.layerwise_embed", lambda *a: calls.append(a) or layerwise_embed(*a))
     assert torch.allclose(embed(model, graph, torch.arange(60)), on_field, atol=1e-5)
     assert len(calls) == 1
 

@@ -51,7 +51,7 @@ def prefers_layers(model: nn.Module, graph: Graph, nodes: Tensor) -> bool:
 
 
 def layerwise_embed(model: Backbone, graph: Graph, nodes: Tensor) -> Tensor:
-    """Compute the input of the output layer at ``nodes`` layer by layer; see :func:`~ergnn.engine.objective.embed`."""
+    """Compute the input of the output layer at ``nodes`` layer by layer; see :func:`~ergnn.engine.outputs.embed`."""
     with torch.no_grad():
         return _encoder(model, graph, nodes)(nodes)
 
