@@ -95,7 +95,8 @@ def test_unsupported_pairs_are_planned_with_a_reason_and_not_run(done: Compared)
     assert len(done.entries) == len(METHODS_RUN) * 4
     assert not done.failed
     reasons = {(e.method, e.condition.scenario): e.reason for e in done.entries if e.reason}
-    reason = "method 'packnet' does not support head 'growing'; choose one of: shared, per-task"
+    reason = "method 'packnet' does not support head 'growing', as it must know the task of a node; choose one of: "
+    reason += "shared, per-task"
     assert reasons == {("packnet", "class"): reason}
     assert all(len(e.runs) == 2 for e in done.entries if not e.reason)
 
@@ -280,7 +281,12 @@ class Mine(Finetune):
 '''
 
 
-def test_a_users_method_joins_by_import(tmp_path: Path, capsys: pytest.CaptureFixture[str], rings: None) -> None:
+def test_a_users_method_joins_by_import(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rings: None
+) -> None:
+    for name in ("_entries", "_help"):
+        monkeypatch.setattr(METHODS, name, dict(getattr(METHODS, name)))
+    monkeypatch.setattr(plugins, "imported", [])
     (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
     out = tmp_path / "out"
     words = f"compare --import {tmp_path / 'mine.py'} --methods my-method,finetune --datasets rings --scenarios class"
