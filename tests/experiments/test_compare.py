@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from ergnn import Learner, plugins
+from ergnn import Learner, plugins, signatures
 from ergnn.cli import main
 from ergnn.data import DATASETS
 from ergnn.errors import InputError, UnknownNameError
@@ -281,12 +281,19 @@ class Mine(Finetune):
 '''
 
 
-def test_a_users_method_joins_by_import(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rings: None
-) -> None:
-    for name in ("_entries", "_help"):
-        monkeypatch.setattr(METHODS, name, dict(getattr(METHODS, name)))
+@pytest.fixture
+def _plugins_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for registry in (METHODS, DATASETS):
+        for name in ("_entries", "_help"):
+            monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     monkeypatch.setattr(plugins, "imported", [])
+    monkeypatch.setattr(signatures, "_plugins", [])
+    yield
+    signatures.method_options.cache_clear()
+
+
+@pytest.mark.usefixtures("rings", "_plugins_are_forgotten")
+def test_a_users_method_joins_by_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
     out = tmp_path / "out"
     words = f"compare --import {tmp_path / 'mine.py'} --methods my-method,finetune --datasets rings --scenarios class"
@@ -300,15 +307,12 @@ def test_a_users_method_joins_by_import(
     assert main([*words.split(), "--no-run"]) == 0
 
 
-def test_processes_import_the_plugins_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "imported", [])
+@pytest.mark.usefixtures("_plugins_are_forgotten")
+def test_processes_import_the_plugins_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "circles.py").write_text(RINGS + '\nDATASETS.register("circles")(Rings)\n', encoding="utf-8")
     words = f"compare --import {tmp_path / 'circles.py'} --methods nearest-mean --datasets circles --scenarios class"
     words += f" --edges all --seeds 2 --class-orders 1 --trials 1 --batch 1 --jobs 2 --out {tmp_path} --quiet"
-    try:
-        assert main(words.split()) == 0
-    finally:
-        DATASETS._entries.pop("circles", None)
+    assert main(words.split()) == 0
     with RunStore(tmp_path / "runs.sqlite", create=False) as store:
         assert [run.dataset for run in store.runs()] == ["circles", "circles"]
 
