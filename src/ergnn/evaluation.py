@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ergnn.callbacks import Callback
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.inference import prefers_layers
-from ergnn.engine.objective import can_be_stacked
+from ergnn.engine.objective import FieldObjective, can_be_stacked
 from ergnn.engine.outputs import logits_together
 from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
@@ -22,9 +23,12 @@ from ergnn.learner import CHUNK, SCORES, SPLITS, Learner
 from ergnn.methods.base import overrides
 from ergnn.metrics import AccuracyMatrix
 from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
 from ergnn.observing import observe_together
 
+GPU_FIELD_EDGES = 1 << 24
+"""Approximate number of edges of joined fields."""
 Score = list[int]
 """``[update, right, of]``: how many held-out nodes of an update were predicted right."""
 Record = dict[str, Any]
@@ -97,15 +101,13 @@ def scores_together(
 ) -> list[list[float]]:
     """Apply :func:`scores_so_far` to learners that have observed the same number of tasks, each of its own stream.
 
-    Learners that score the same nodes share their receptive field and, on a GPU, a forward pass; so do the tasks of a
-    learner on a large graph.
+    Learners that score the same nodes share their receptive field and, on a GPU, a forward pass. Otherwise, on a GPU, a
+    forward pass scores all tasks of as many learners as possible.
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     done = learners[0].num_tasks
-    rows = [_scores_in_one_pass(learner, stream, split) for learner, stream in zip(learners, streams, strict=True)]
-    if not all(rows):
-        rows = [[] for _ in learners]
+    rows = _scores_in_one_pass(learners, streams, split) or [[] for _ in learners]
     for j in range(len(rows[0]), done):
         shared = _shared_scores(learners, streams, j, split)
         for i, (row, learner, stream) in enumerate(zip(rows, learners, streams, strict=True)):
@@ -113,30 +115,61 @@ def scores_together(
     return [row + [float("nan")] * (len(stream) - done) for row, stream in zip(rows, streams, strict=True)]
 
 
-def _scores_in_one_pass(learner: Learner, stream: TaskStream, split: str) -> list[float]:
-    """Return the scores on all observed tasks of a large graph on a GPU; an empty list for other graphs.
+def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStream], split: str) -> list[list[float]]:
+    """Return the scores on all observed tasks, on a GPU; an empty list if that is impossible, or slower.
 
-    The nodes of each task depend on most of a large graph, so that the tasks share most of the work.
+    The nodes of each task depend on most of a large graph, so that tasks share most of the work. On small graphs,
+    fields of several learners are joined, which is slower if these score the same nodes.
     """
-    graph, heads, model = learner.graph, learner.heads, learner.model
-    tasks = stream[: learner.num_tasks]
-    if graph is None or not (graph.x.is_cuda and adjacency_of(graph).is_large and isinstance(model, Backbone)):
+    if not all(_can_share_a_pass(*pair, split) for pair in zip(learners, streams, strict=True)):
         return []
-    if not (model.runs_on_fields and _scores_by_model(learner)) or overrides(learner.method, "model_for"):
+    models = [learner.model for learner in learners if isinstance(learner.model, Backbone)]
+    graphs = [learner.graph for learner in learners if learner.graph is not None]
+    large = adjacency_of(graphs[0]).is_large
+    if not large and (len({id(stream[0]) for stream in streams}) < len(streams) or not can_be_stacked(models)):
         return []
-    if any(task.own_graph for task in tasks):
-        return []
-    parts = [getattr(task, split).to(learner.device) for task in tasks]
-    sizes = [part.numel() for part in parts]
-    if not all(sizes):
-        return []
-    scored = torch.cat([heads.heads_of(task.id, n, learner.device) for task, n in zip(tasks, sizes, strict=True)])
-    row = []
-    for task, nodes, logits in zip(
-        tasks, parts, next(logits_together([model], graph, torch.cat(parts), scored)).split(sizes), strict=True
-    ):
-        columns, classes = heads.columns(task.id if heads.kind != "growing" else None, learner.device)
-        predicted = classes[torch.softmax(logits[:, columns], dim=1).argmax(1)]
+    examples = []
+    for learner, graph, stream in zip(learners, graphs, streams, strict=True):
+        parts = [getattr(task, split).to(learner.device) for task in stream[: learner.num_tasks]]
+        heads = [learner.heads.heads_of(i, part.numel(), learner.device) for i, part in enumerate(parts)]
+        nodes = torch.cat(parts)
+        unused = torch.zeros_like(nodes)
+        examples.append(Examples(graph, nodes, torch.cat(heads), unused, unused.float()))
+    largest = max(graph.num_edges + graph.num_nodes for graph in graphs)
+    at_once = 1 if large else max(1, GPU_FIELD_EDGES // (models[0].num_hops * largest + 1))
+    rows = []
+    for start in range(0, len(models), at_once):
+        some = slice(start, start + at_once)
+        objective = FieldObjective(models[some], examples[some])
+        with torch.no_grad():
+            logits = objective.logits(objective.parameters())
+        sizes = [len(part) for part in examples[some]]
+        for learner, stream, own in zip(learners[some], streams[some], logits.split(sizes), strict=True):
+            rows.append(_scores_of_tasks(learner, stream, split, own))
+    return rows
+
+
+def _can_share_a_pass(learner: Learner, stream: TaskStream, split: str) -> bool:
+    graph, model, tasks = learner.graph, learner.model, stream[: learner.num_tasks]
+    return (
+        graph is not None
+        and graph.x.is_cuda
+        and isinstance(model, Backbone)
+        and model.runs_on_fields
+        and _scores_by_model(learner)
+        and not overrides(learner.method, "model_for")
+        and all(getattr(task, split).numel() and not task.own_graph for task in tasks)
+    )
+
+
+def _scores_of_tasks(learner: Learner, stream: TaskStream, split: str, logits: Tensor) -> list[float]:
+    """Return the score on each observed task; ``logits`` are of the nodes of all of them."""
+    row, tasks = [], stream[: learner.num_tasks]
+    sizes = [getattr(task, split).numel() for task in tasks]
+    for task, part in zip(tasks, logits.split(sizes), strict=True):
+        columns, classes = learner.heads.columns(task.id if learner.heads.kind != "growing" else None, learner.device)
+        predicted = classes[torch.softmax(part[:, columns], dim=1).argmax(1)]
+        nodes = getattr(task, split).to(learner.device)
         row.append(SCORES[stream.metric](predicted, task.graph.y.to(learner.device)[nodes]))
     return row
 

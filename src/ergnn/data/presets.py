@@ -12,11 +12,14 @@ from torch import Tensor
 
 from ergnn.data import splits
 from ergnn.data.assignment import assigned_stream, blurred_stream
-from ergnn.data.datasets import DATASETS, load_graph
+from ergnn.data.datasets import DATASETS, LoadedGraph, load_graph, storage
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Split
 from ergnn.data.stream import TaskStream, ordered
 from ergnn.errors import InputError
+
+GraphCache = dict[str, LoadedGraph]
+"""The last graph that was read."""
 
 
 class PresetStream(NamedTuple):
@@ -42,6 +45,7 @@ def make_stream(
     root: str | Path | None = None,
     dataset_options: dict[str, Any] | None = None,
     scenario: str | None = None,
+    graphs: GraphCache | None = None,
 ) -> PresetStream:
     """Create the task stream of a data set.
 
@@ -64,6 +68,7 @@ def make_stream(
         dataset_options: options of the data set, e.g. ``train=500`` images per task for ``permuted-mnist``.
         scenario: one that the data set supports; only ``blurred`` changes the stream
             (:func:`ergnn.data.assignment.class_shares`).
+        graphs: keeps the graph for the next stream of the same data set, instead of reading it again.
     """
     spec = DATASETS.create(dataset, **(dataset_options or {}))
     check_scenario(spec, scenario)
@@ -80,19 +85,20 @@ def make_stream(
             raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
         stream, notes = spec.stream(split_seed, num_tasks, folder)
         return PresetStream(stream, "seeded", notes)
-    if isinstance(spec, PartedDataset):
-        if classes_per_task is not None:
-            raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
-        graph, used, note = spec.load("public" if split == "public" else "seeded", folder), "seeded", ""
-    else:
-        wanted = "public" if split == "validation" else split if sizes is None else "seeded"
-        graph, used, note = load_graph(dataset, split=wanted, root=root, dataset_options=dataset_options)
+    if isinstance(spec, PartedDataset) and classes_per_task is not None:
+        raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
+    wanted = "public" if split == "validation" else split if sizes is None else "seeded"
+    bag_of_words = spec.bag_of_words if normalize is None else normalize
+    graphs = {} if graphs is None else graphs
+    key = repr((spec.name, dataset_options or {}, wanted, storage.data_root(folder), bag_of_words))
+    if key not in graphs:
+        graphs.clear()  # one graph at a time
+        graphs[key] = _load(spec, wanted, folder, dataset_options, bag_of_words)
+    graph, used, note = graphs[key]
     used = used if sizes is None else split
     drawn = graph.public_split if used == "public" else spec.seeded_split(graph, split_seed) if sizes is None else None
     if split == "validation" and drawn is not None:
         used, drawn = split, Split(torch.cat([drawn.train, drawn.test]), drawn.val[:0], drawn.val)
-    if spec.bag_of_words if normalize is None else normalize:
-        graph = graph.row_normalized()
     if isinstance(spec, PartedDataset):
         tasks = _tasks_of_parts(spec, class_order, order_seed, num_tasks)[spec.parts()]
         graph = replace(graph, public_split=drawn)
@@ -112,6 +118,14 @@ def make_stream(
     else:
         stream = TaskStream.from_classes(graph, **by_class, leftover=leftover)
     return PresetStream(stream, used, (note,) if note else ())
+
+
+def _load(spec: Dataset, split: str, root: Path | None, options: dict[str, Any] | None, normalize: bool) -> LoadedGraph:
+    if isinstance(spec, PartedDataset):
+        loaded = LoadedGraph(spec.load("public" if split == "public" else "seeded", root), "seeded", "")
+    else:
+        loaded = load_graph(spec.name, split=split, root=root, dataset_options=options)
+    return loaded._replace(graph=loaded.graph.row_normalized()) if normalize else loaded
 
 
 def check_scenario(spec: Dataset | type[Dataset], scenario: str | None) -> None:

@@ -6,7 +6,7 @@ A task holds indices into a graph. Node ids are the same in every task, and feat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -187,41 +187,58 @@ class TaskStream(Sequence[Task]):
         shorter._tasks = self._tasks[:count]
         return shorter
 
+    def map(self, change: Callable[[Task], Task]) -> TaskStream:
+        """Return the stream with every task changed."""
+        changed = copy(self)
+        changed._tasks = tuple(change(task) for task in self)
+        return changed
+
     def to(self, device: torch.device | str) -> TaskStream:
         """Move the stream to a device; graphs and tensors shared by tasks stay shared."""
-        tensors: dict[int, Tensor] = {}
-        graphs: dict[int, Graph] = {}
+        return move_streams([self], device)[0]
 
-        def move(tensor: Tensor) -> Tensor:
-            if id(tensor) not in tensors:
-                tensors[id(tensor)] = tensor.to(device)
-            return tensors[id(tensor)]
 
-        def move_graph(graph: Graph) -> Graph:
-            if id(graph) not in graphs:
-                split = graph.public_split.to(device) if graph.public_split else None
-                graphs[id(graph)] = replace(
-                    graph,
-                    x=move(graph.x),
-                    edge_index=move(graph.edge_index),
-                    y=move(graph.y),
-                    public_split=split,
-                    edge_weight=None if graph.edge_weight is None else move(graph.edge_weight),
-                )
-            return graphs[id(graph)]
+def move_streams(streams: Sequence[TaskStream], device: torch.device | str) -> list[TaskStream]:
+    """Move streams to a device; graphs and tensors that they share stay shared."""
+    tensors: dict[int, Tensor] = {}
+    graphs: dict[int, Graph] = {}
 
-        moved = copy(self)
-        moved._tasks = tuple(
-            replace(
-                task,
-                graph=move_graph(task.graph),
-                train=task.train.to(device),
-                val=task.val.to(device),
-                test=task.test.to(device),
+    def move(tensor: Tensor) -> Tensor:
+        if id(tensor) not in tensors:
+            tensors[id(tensor)] = tensor.to(device)
+        return tensors[id(tensor)]
+
+    def move_graph(graph: Graph) -> Graph:
+        if id(graph) not in graphs:
+            split = graph.public_split.to(device) if graph.public_split else None
+            graphs[id(graph)] = replace(
+                graph,
+                x=move(graph.x),
+                edge_index=move(graph.edge_index),
+                y=move(graph.y),
+                public_split=split,
+                edge_weight=None if graph.edge_weight is None else move(graph.edge_weight),
             )
-            for task in self
-        )
-        return moved
+        return graphs[id(graph)]
+
+    def move_task(task: Task) -> Task:
+        train, val, test = (nodes.to(device) for nodes in (task.train, task.val, task.test))
+        return replace(task, graph=move_graph(task.graph), train=train, val=val, test=test)
+
+    return [stream.map(move_task) for stream in streams]
+
+
+def share_graphs(stream: TaskStream, other: TaskStream) -> TaskStream:
+    """Return the stream with the graph of each task replaced by an equal one of the other stream, if there is one.
+
+    What is computed once per graph is then computed once for both.
+    """
+
+    def same(a: Graph, b: Graph) -> bool:
+        return a.x is b.x and a.y is b.y and a.edge_weight is b.edge_weight and torch.equal(a.edge_index, b.edge_index)
+
+    pairs = {id(a.graph): b.graph for a, b in zip(stream, other, strict=False) if same(a.graph, b.graph)}
+    return stream.map(lambda task: replace(task, graph=pairs.get(id(task.graph), task.graph)))
 
 
 def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: int, edges: str) -> list[Graph]:

@@ -11,6 +11,7 @@ import numpy as np
 from ergnn.config import EDGES, SCENARIOS, check_choice
 from ergnn.data import PresetStream
 from ergnn.data.datasets import DATASETS
+from ergnn.data.presets import GraphCache
 from ergnn.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.evaluation import check_stream
 from ergnn.experiments.config import RunConfig
@@ -192,9 +193,10 @@ def plan(options: CompareOptions) -> tuple[list[Entry], dict[str, str]]:
     """Return every method under every condition, and the reasons of unavailable conditions; nothing is trained."""
     options.check()
     entries, left_out = [], {}
+    graphs: GraphCache = {}
     for condition in _conditions(options):
         try:
-            preset = make_config_stream(_base(condition, options, "finetune", {}), SEARCH_SEED, SEARCH_SEED)
+            preset = make_config_stream(_base(condition, options, "finetune", {}), SEARCH_SEED, SEARCH_SEED, graphs)
             if len(preset.stream) < 2:
                 raise InputError("its classes make only one task; a comparison needs two or more")
             if condition.scenario == "task" and min(task.num_classes for task in preset.stream) < 2:

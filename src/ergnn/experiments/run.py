@@ -16,6 +16,8 @@ import torch
 from ergnn.callbacks import EpochCallback
 from ergnn.config import LearnerConfig, reveals_labels
 from ergnn.data import DATASETS, PresetStream, TaskStream, make_stream
+from ergnn.data.presets import GraphCache
+from ergnn.data.stream import move_streams, share_graphs
 from ergnn.errors import InputError
 from ergnn.evaluation import check_stream, evaluate_streams
 from ergnn.experiments.config import DENOMINATORS, RunConfig
@@ -38,21 +40,32 @@ def members_of(config: RunConfig) -> list[tuple[int, int]]:
     return [(seed, order) for order in range(config.orders) for seed in seeds]
 
 
-def streams_of(config: RunConfig, members: Sequence[tuple[int, int]]) -> list[PresetStream]:
-    """Return the stream of each member; equal streams are the same object."""
+def streams_of(
+    config: RunConfig, members: Sequence[tuple[int, int]], graphs: GraphCache | None = None
+) -> list[PresetStream]:
+    """Return the stream of each member; equal streams are the same object, and equal graphs too.
+
+    Args:
+        graphs: see :func:`ergnn.data.make_stream`.
+    """
+    graphs = {} if graphs is None else graphs
     made: dict[tuple[int, int], PresetStream] = {}
+    first: dict[int, PresetStream] = {}  # of each order
     streams = []
     for seed, order in members:
-        probe = made.get((0, order)) or make_config_stream(config, 0, order)
-        made[0, order] = probe
-        key = (seed if probe.split != "public" else 0, order)
+        if order not in first:
+            first[order] = made[0, order] = make_config_stream(config, 0, order, graphs)
+        key = (seed if first[order].split != "public" else 0, order)
         if key not in made:
-            made[key] = make_config_stream(config, *key)
+            preset = make_config_stream(config, *key, graphs)
+            made[key] = preset._replace(stream=share_graphs(preset.stream, first[order].stream))
         streams.append(made[key])
     return streams
 
 
-def make_config_stream(config: RunConfig, split_seed: int, order: int) -> PresetStream:
+def make_config_stream(
+    config: RunConfig, split_seed: int, order: int, graphs: GraphCache | None = None
+) -> PresetStream:
     settings: dict[str, Any] = {**config.stream_settings, "class_order": config.parsed_class_order()}
     preset = make_stream(
         config.dataset,
@@ -62,8 +75,32 @@ def make_config_stream(config: RunConfig, split_seed: int, order: int) -> Preset
         classes_per_task=config.classes_per_task,
         dataset_options=dict(config.dataset_options),
         scenario=config.scenario,
+        graphs=graphs,
     )
     return preset if config.first_tasks is None else preset._replace(stream=preset.stream.first(config.first_tasks))
+
+
+class StreamCache:
+    """Keeps the streams of the last members, on their device, for another configuration with the same streams."""
+
+    def __init__(self) -> None:
+        self._graphs: GraphCache = {}
+        self._key = ""
+        self._presets: list[PresetStream] = []
+        self._streams: dict[int, TaskStream] = {}
+
+    def get(
+        self, config: RunConfig, members: Sequence[tuple[int, int]]
+    ) -> tuple[list[PresetStream], dict[int, TaskStream]]:
+        """Return the stream of each member, and on the device the stream of each of them by ``id``."""
+        of_data = (config.dataset, config.dataset_options, config.classes_per_task, config.first_tasks, config.scenario)
+        device = str(config.learner.device)
+        key = repr((of_data, config.stream_settings, config.parsed_class_order(), device, list(members)))
+        if key != self._key:
+            self._key, self._presets, self._streams = "", [], {}  # free the memory before more is used
+            self._presets = streams_of(config, members, self._graphs)
+            self._streams, self._key = _moved(self._presets, device), key
+        return self._presets, self._streams
 
 
 def make_learner(config: RunConfig, seed: int) -> Learner:
@@ -95,29 +132,28 @@ def run_members(
     progress: Progress | None = None,
     batch: int = 10,
     learn: Learn | None = None,
+    cache: StreamCache | None = None,
 ) -> Iterator[list[SeedResult]]:
     """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``."""
     members = members_of(config) if members is None else members
     device = str(config.learner.device)
     learn = learn or partial(learn_streams, split=config.score)
 
-    def walked(preset: PresetStream, seed: int) -> TaskStream:
-        return walk_stream(preset.stream, config.input, seed, **config.input_options).to(device)
+    if config.input != "features":
+        presets = streams_of(config, members)
 
-    stream_for = _stream_mover(device) if config.input == "features" else walked
-    return _run_members(config.learner, members, streams_of(config, members), stream_for, progress, batch, learn)
+        def walked(preset: PresetStream, seed: int) -> TaskStream:
+            return walk_stream(preset.stream, config.input, seed, **config.input_options).to(device)
+
+        return _run_members(config.learner, members, presets, walked, progress, batch, learn)
+    presets, streams = (StreamCache() if cache is None else cache).get(config, members)
+    return _run_members(config.learner, members, presets, lambda preset, _: streams[id(preset)], progress, batch, learn)
 
 
-def _stream_mover(device: str) -> Callable[[PresetStream, int], TaskStream]:
-    """Return a function that moves streams to a device, each once."""
-    moved: dict[int, TaskStream] = {}
-
-    def stream_for(preset: PresetStream, _seed: int) -> TaskStream:
-        if id(preset) not in moved:
-            moved[id(preset)] = preset.stream.to(device)
-        return moved[id(preset)]
-
-    return stream_for
+def _moved(presets: Sequence[PresetStream], device: str) -> dict[int, TaskStream]:
+    """Return the stream of each preset on a device, by the ``id`` of the preset."""
+    unique = {id(preset): preset.stream for preset in presets}
+    return dict(zip(unique, move_streams(list(unique.values()), device), strict=True))
 
 
 def _run_members(
@@ -202,8 +238,8 @@ def run(
         raise InputError(f"denominator is {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
     members = [(seed, 0) for seed in chosen]
     presets = [PresetStream(what, "given", what.notes)] * len(members)
-    stream_for = _stream_mover(str(resolved.device))
-    parts = _run_members(resolved, members, presets, stream_for, progress, 10, learn_streams)
+    moved = what.to(str(resolved.device))
+    parts = _run_members(resolved, members, presets, lambda *_: moved, progress, 10, learn_streams)
     found = tuple(result for done in parts for result in done)
     seconds, memory = time.perf_counter() - start, peak_memory_mb(str(resolved.device))
     return RunResult(what.name, resolved, found, seconds, memory, denominator)  # type: ignore[arg-type]

@@ -6,15 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from ergnn.errors import ErgnnError
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.keys import member_key
 from ergnn.experiments.result import SeedResult
-from ergnn.experiments.run import members_of, run_members
+from ergnn.experiments.run import StreamCache, members_of, run_members
 from ergnn.experiments.store import Origin, RunStore
 
 BATCH = 10
 """Number of members that are trained and stored together."""
+
+_CACHE = StreamCache()
+"""Many units have the same streams."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,13 @@ def compute(unit: Unit) -> Computed:
     """Run the members of a unit together in this process; an error becomes part of the result."""
     start = time.perf_counter()
     try:
-        parts = run_members(unit.config, unit.members, batch=len(unit.members))
+        parts = run_members(unit.config, unit.members, batch=len(unit.members), cache=_CACHE)
         results = [result for part in parts for result in part]
     except (ErgnnError, ImportError) as error:
         return Computed(unit, time.perf_counter() - start, str(error))
     except Exception as error:  # an error of one row must not stop the others
         return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
+    finally:
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # other processes may use the same GPU
     return Computed(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))
