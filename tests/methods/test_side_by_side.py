@@ -14,7 +14,7 @@ from ergnn.distributed import digest
 from ergnn.errors import InputError
 from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
-from ergnn.methods import METHODS
+from ergnn.methods import METHODS, agem, gem, stacked_memory
 from ergnn.methods.finetune import Finetune
 from ergnn.methods.importance import QuadraticPenalty
 from ergnn.observing import observe_together
@@ -115,3 +115,30 @@ def test_quadratic_penalties_are_one_hook_and_mixed_hooks_are_called_one_by_one(
     assert torch.equal(params["w"], torch.stack([expected[0] / 2, expected[1]]))
     assert join_hooks([None, None]) is None
     assert join_hooks([]) is None
+
+
+@pytest.mark.parametrize("sample", [2, 256])
+@pytest.mark.parametrize("name", ["gem", "agem"])
+def test_stacked_projections_are_those_of_each_model(name: str, sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU computes all memories in one objective; the order of sums differs, so that results agree to rounding."""
+    options = {"sample": sample} if name == "agem" else {"margin": 0.1}
+
+    def learn() -> list[Learner]:
+        own = [
+            Learner("gcn", name, optimizer="sgd", lr=0.1, per_class=3, epochs=EPOCHS, seed=s, **options)
+            for s in range(3)
+        ]
+        evaluate_streams(own, streams())
+        return own
+
+    alone, used = learn(), []
+    for module in (gem, agem):
+        monkeypatch.setattr(
+            module, "stack_memories", lambda parts: used.append(len(parts)) or stacked_memory.StackedMemory(parts)
+        )
+    for one, same in zip(learn(), alone, strict=True):
+        assert one.model is not None
+        assert same.model is not None
+        for value, expected in zip(one.model.parameters(), same.model.parameters(), strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+    assert set(used) == {3}

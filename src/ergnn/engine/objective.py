@@ -31,6 +31,8 @@ PER_EXAMPLE_ENTRIES = 1 << 23
 """Maximum number of gradient entries per chunk of per-example gradients."""
 PER_EXAMPLE_MAX = 64
 """Maximum number of examples per chunk of per-example gradients."""
+GPU_CHUNKS = 16
+"""Chunks are this many times larger on a GPU."""
 
 
 def make_objective(
@@ -193,7 +195,8 @@ class FieldObjective(Objective):
         size = sum(value.numel() for value in params.values())
         total = {name: torch.zeros_like(value) for name, value in params.items()}
         positions = torch.arange(len(self.examples[0]), device=self.weights.device)
-        for index in positions.split(max(1, min(PER_EXAMPLE_MAX, PER_EXAMPLE_ENTRIES // size))):
+        larger = GPU_CHUNKS if positions.is_cuda else 1
+        for index in positions.split(max(1, min(PER_EXAMPLE_MAX, PER_EXAMPLE_ENTRIES // size) * larger)):
             alone = [self.examples[0][one] for one in index.split(1)]
             part = FieldObjective([self._single_model] * len(alone), alone, self.heads, self._make)
             copies = {

@@ -13,6 +13,7 @@ from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
 from ergnn.methods.episodic import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
 from ergnn.methods.memory import Scarce, check_at_least
+from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
 from ergnn.replay.buffer import ReplayMode
 from ergnn.step_hooks import StepHook
 
@@ -42,6 +43,11 @@ class AverageConstraint(StepHook):
         self.generator = torch.Generator().manual_seed(seed % 2**63)
         self._step = 0
 
+    @classmethod
+    def stacked(cls, hooks: Sequence[AverageConstraint]) -> StepHook | None:
+        memory = None if any(hook.sampled for hook in hooks) else stack_memories([hook.memory for hook in hooks])
+        return None if memory is None else StackedConstraint(memory, hooks)
+
     def skip(self, steps: int) -> None:
         for _ in range(steps):
             self._sample()
@@ -55,16 +61,31 @@ class AverageConstraint(StepHook):
             set_gradient(params, projected)
 
     def _reference(self) -> Objective:
-        use_all = self.sample >= self.positions.numel()
+        index = self._sample()
         if not self.sampled:
-            return self.memory if use_all else self.memory.batch(self._sample())
-        positions = self.positions if use_all else self.positions[self._sample()]
+            return self.memory if index is None else self.memory.batch(index)
+        positions = self.positions if index is None else self.positions[index]
         return self.objective.batch(positions, key=stream_key(self.seed, self._step))
 
-    def _sample(self) -> Tensor:
-        """Sample positions in the memory without replacement."""
+    def _sample(self) -> Tensor | None:
+        """Sample positions in the memory without replacement; None for all of a small memory."""
+        if self.sample >= self.positions.numel():
+            return None
         index = torch.randperm(self.positions.numel(), generator=self.generator)[: self.sample]
         return index.to(self.positions.device)
+
+
+class StackedConstraint(StepHook):
+    """:class:`AverageConstraint` of several models."""
+
+    def __init__(self, memory: StackedMemory, hooks: Sequence[AverageConstraint]) -> None:
+        self.memory, self.hooks = memory, hooks
+
+    def before_step(self, params: ParamDict) -> None:
+        reference = self.memory.gradients(params, [hook._sample() for hook in self.hooks])
+        gradient = flat_gradients(params, len(self.hooks))
+        product, norm = (gradient * reference).sum(1, keepdim=True), reference.square().sum(1, keepdim=True)
+        set_gradients(params, gradient - product.clamp(max=0.0) / norm.clamp(min=1e-30) * reference)
 
 
 @METHODS.register("agem", aliases=("a-gem",), help="no step may increase the memory's mean loss (averaged GEM)")

@@ -48,7 +48,8 @@ class CaT(Method):
     Each task is condensed to m synthetic nodes per class without edges, X̃, that minimize
     ``E_W Σ_c ‖mean_{v∈c} ReLU(W h_v) − mean_{i∈c} ReLU(W x̃_i)‖²`` over random encoders W, where h are rows of
     ``S^K X``. X̃ starts as random rows of h, shifted to the class mean. The network is trained from new parameters on
-    the synthetic nodes of all tasks so far, including the current one, so that all classes are balanced.
+    the synthetic nodes of all tasks so far, including the current one, so that all classes are balanced. Encoders are
+    drawn on the device: a GPU uses other ones than a CPU.
 
     Args:
         per_class: m, number of synthetic nodes per class.
@@ -93,9 +94,10 @@ class CaT(Method):
         h, labels = propagate(task.graph, self.hops, nodes=task.train), task.graph.y[task.train]
         classes = [c for c in task.classes if bool((labels == c).any())]
         generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 67) % 2**63)
+        encoders = torch.Generator(h.device).manual_seed(generator.initial_seed()) if h.is_cuda else generator
 
         def encoder() -> Encoder:
-            weight = torch.randn(h.size(1), self.width, generator=generator, dtype=h.dtype).to(h.device)
+            weight = torch.randn(h.size(1), self.width, generator=encoders, dtype=h.dtype, device=h.device)
             return lambda rows: torch.relu(rows @ weight) * self.width**-0.5
 
         def start(rows: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,50 +13,10 @@ from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
 from ergnn.methods.episodic import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
 from ergnn.methods.memory import Scarce, check_at_least
+from ergnn.methods.quadratic import dual_variables, project
+from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
 from ergnn.replay.buffer import ReplayMode
 from ergnn.step_hooks import StepHook
-
-
-def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Minimize ``½ vᵀPv + qᵀv`` over v ≥ 0 exactly, for a positive semi-definite P with q in its range.
-
-    Active-set method (Bro and De Jong, 1997); at the minimum, ``Pv + q ≥ 0``, and ``= 0`` where v > 0.
-    """
-    v, free = np.zeros_like(q), np.zeros(len(q), dtype=bool)
-    for _ in range(10 * len(q) + 10):
-        slope = np.where(free, np.inf, p @ v + q)
-        if not len(q) or slope.min() >= -1e-10 * np.abs(q).max():
-            return v
-        free[slope.argmin()] = True
-        while free.any():
-            trial = np.zeros_like(v)
-            trial[free] = np.linalg.lstsq(p[np.ix_(free, free)], -q[free], rcond=None)[0]
-            blocked = free & (trial <= 0)
-            if not blocked.any():
-                break
-            step = (v[blocked] / (v[blocked] - trial[blocked] + 1e-300)).min()
-            v = v + step * (trial - v)
-            free &= v > 1e-14 * np.abs(v).max(initial=0.0)
-            v[~free] = 0.0
-        v = np.where(free, trial, 0.0)
-    return v
-
-
-def project(gradient: Tensor, memories: Tensor, margin: float = 0.0) -> Tensor:
-    """Return the vector closest to ``gradient`` with nonnegative products with all rows of ``memories``.
-
-    With g the gradient and G the memories, the dual of ``min ½‖z − g‖² s.t. Gz ≥ 0`` has one variable per task:
-
-        min_{v ≥ γ} ½ vᵀGGᵀv + gᵀGᵀv,    z = Gᵀv + g .
-
-    γ is the margin, a lower bound of v as in the authors' code; ``Gz ≥ 0`` still holds. A feasible g is not changed.
-    """
-    products = memories @ gradient
-    if bool((products >= 0).all()):
-        return gradient
-    gram = (memories @ memories.T).double().cpu().numpy()
-    v = margin + nonnegative_minimum(gram, products.double().cpu().numpy() + margin * gram.sum(1))
-    return gradient + torch.from_numpy(v).to(gradient) @ memories
 
 
 class GEMProjection(StepHook):
@@ -76,6 +35,14 @@ class GEMProjection(StepHook):
         self.memories = [] if self.sampled else [objective.batch(positions) for positions in memories]
         self._rows: Tensor | None = None
 
+    @classmethod
+    def stacked(cls, hooks: Sequence[GEMProjection]) -> StepHook | None:
+        if any(hook.sampled for hook in hooks):
+            return None
+        memories = [stack_memories(parts) for parts in zip(*(hook.memories for hook in hooks), strict=True)]
+        usable = [memory for memory in memories if memory is not None]
+        return StackedProjection(usable, hooks[0].margin) if len(usable) == len(memories) else None
+
     def skip(self, steps: int) -> None:
         self._step += steps
 
@@ -91,6 +58,23 @@ class GEMProjection(StepHook):
         projected = project(gradient, self._rows, self.margin)
         if projected is not gradient:
             set_gradient(params, projected)
+
+
+class StackedProjection(StepHook):
+    """:class:`GEMProjection` of several models; ``memories`` has one entry per earlier task."""
+
+    def __init__(self, memories: Sequence[StackedMemory], margin: float) -> None:
+        self.memories, self.margin = list(memories), margin
+
+    def before_step(self, params: ParamDict) -> None:
+        rows = torch.stack([memory.gradients(params) for memory in self.memories], dim=1)
+        gradient = flat_gradients(params, rows.size(0))
+        products, grams = (rows @ gradient.unsqueeze(2)).squeeze(2), (rows @ rows.mT).cpu()
+        v = torch.zeros(products.shape, dtype=torch.double)
+        for i, own in enumerate(products.cpu()):
+            if bool((own < 0).any()):
+                v[i] = torch.from_numpy(dual_variables(grams[i], own, self.margin))
+        set_gradients(params, gradient + (v.to(rows).unsqueeze(1) @ rows).squeeze(1))
 
 
 @METHODS.register("gem", help="no step may increase the loss of an earlier task's memory (gradient episodic memory)")
