@@ -46,10 +46,9 @@ class CaT(Method):
     """CaT (Liu et al., 2023): condense and train, with the single propagation of PUMA (Liu et al., 2024).
 
     Each task is condensed to m synthetic nodes per class without edges, X̃, that minimize
-    ``E_W Σ_c ‖mean_{v∈c} ReLU(W h_v) − mean_{i∈c} ReLU(W x̃_i)‖²`` over random encoders W, where h are rows of
-    ``S^K X``. X̃ starts as random rows of h, shifted to the class mean. The network is trained from new parameters on
-    the synthetic nodes of all tasks so far, including the current one, so that all classes are balanced. Encoders are
-    drawn on the device: a GPU uses other ones than a CPU.
+    ``E_W Σ_c ‖mean_{v∈c} ReLU(W h_v) − mean_{i∈c} ReLU(W x̃_i)‖²`` over random encoders W (a GPU draws other ones than a
+    CPU), where h are rows of ``S^K X``. X̃ starts as random rows of h, shifted to the class mean. The network is trained
+    from new parameters on the synthetic nodes of all tasks so far, including the current one.
 
     Args:
         per_class: m, number of synthetic nodes per class.
@@ -110,8 +109,7 @@ class CaT(Method):
         return task.id, x, torch.tensor(classes, device=h.device).repeat_interleave(self.per_class)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        assert self._current is not None
-        self.memory, self._current = [*self.memory, self._current], None
+        self.memory, self._current = [*self.memory, *filter(None, [self._current])], None
         return {}
 
     def state_dict(self) -> dict[str, Any]:
