@@ -1,12 +1,13 @@
 """Measure steps, Gauss-Newton products and a stream on a whole graph of Reddit's size on one GPU, compared with PyG,
 and the time of the paper's table 2 (``--parts table2``, see ``benchmarks/table2.py``).
 
-    python benchmarks/gpu.py --out benchmarks/h200-scale.json
+    python -m benchmarks.gpu --out benchmarks/h200-scale.json
 
 The graph is ``reddit-like`` at full size (232,965 nodes, 114.6 million directed edges, 602 features), generated on the
 GPU and stored in the cache folder; it is not Reddit. Times are medians of CUDA events; memory is the peak allocation
-during a step, including the graph and its features. PyG's layers run in the same process, on the same graph as an edge
-list, with the same loss and optimizer.
+during a step, including the graph and its features. PyG's layers run on the same graph as an edge list, with the same
+loss and optimizer. The stream, table 2 and the other parts run in a process each, so that none is measured with memory
+or kernels that another part left behind.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import gc
 import json
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,6 +37,7 @@ from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.objective import Objective, make_objective
+from ergnn.engine.recording import record, side_stream
 from ergnn.evaluation import scores_so_far
 from ergnn.experiments.config import RunConfig
 from ergnn.experiments.run import make_config_stream, make_learner
@@ -40,6 +45,18 @@ from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 
+PROCESSES = (("stream",), ("table2",), ("check", "steps", "products", "profile", "pyg"))
+"""Parts that run in the same process."""
+BEFORE = {
+    "GAT step, recorded (ms)": 16.2,
+    "GAT step, peak memory (GB)": 2.2,
+    "Gauss-Newton product of GAT (ms)": 19.7,
+    "stream (s)": 36.6,
+    "stream, peak memory (GB)": 4.0,
+    "table 2, both data sets (s)": 18.6,
+    "table 2, peak memory (GB)": 2.8,
+}
+"""Figures on one NVIDIA H200 (torch 2.11) before the kernels, solves and joint steps of this version."""
 CLASSES = 5
 BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")
 HEADS = 8
@@ -90,27 +107,26 @@ def whole(graph: Graph, name: str) -> tuple[Backbone, Objective]:
     return model, make_objective([model], [Examples(graph, nodes, heads, graph.y % CLASSES, weights)])
 
 
-def our_step(graph: Graph, name: str) -> dict[str, float]:
-    model, objective = whole(graph, name)
+def make_step(model: Backbone, objective: Objective) -> Callable[[], None]:
+    """Return a function that makes one training step."""
     params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
     optimizer = torch.optim.Adam(list(params.values()), lr=model.lr, fused=True, capturable=True)
-    key = dropout_keys([0], 0, 1, objective.dropout_sites, graph.device)[0]
+    key = dropout_keys([0], 0, 1, objective.dropout_sites, objective.targets.device)[0]
 
     def step() -> None:
         optimizer.zero_grad()
-        (objective.weights * objective.losses(params, key)).sum().backward()
+        objective.model_losses(params, key).sum().backward()
         optimizer.step()
 
+    return step
+
+
+def our_step(graph: Graph, name: str) -> dict[str, float]:
+    model, objective = whole(graph, name)
+    step, params = make_step(model, objective), objective.parameters()
     step()
     found = {"peak_gb": peak_gb(step), "step_ms": median_ms(step)}
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        step()
+    recorded = record(step, side_stream(graph.device))
     found["recorded_step_ms"] = median_ms(recorded.replay)
     with torch.no_grad():
         found["evaluation_ms"] = median_ms(lambda: objective.logits(params))
@@ -168,18 +184,10 @@ def gathered_gb(edges: int, p: float) -> dict[str, float]:
 def kernel_profile(graph: Graph) -> dict[str, Any]:
     """Measure where the time of a GAT step and of a Gauss-Newton product goes."""
     model, objective = whole(graph, "gat")
-    params = {key: value.requires_grad_() for key, value in objective.parameters().items()}
-    optimizer = torch.optim.Adam(list(params.values()), lr=model.lr, fused=True, capturable=True)
-    key = dropout_keys([0], 0, 1, objective.dropout_sites, graph.device)[0]
-
-    def step() -> None:
-        optimizer.zero_grad()
-        (objective.weights * objective.losses(params, key)).sum().backward()
-        optimizer.step()
-
+    step, params = make_step(model, objective), objective.parameters()
     found: dict[str, Any] = {"step": kernel_times(step)}
     found["step_gathered_gb"] = gathered_gb(graph.num_edges, model.dropout)
-    product = gauss_newton_product(objective, objective.parameters())
+    product = gauss_newton_product(objective, params)
     vector = torch.randn(sum(value.numel() for value in params.values()), device=graph.device)
     found["product"] = kernel_times(lambda: product(vector))
     found["product_gathered_gb"] = gathered_gb(graph.num_edges, 0.0)
@@ -298,6 +306,43 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     parts = args.parts.split(",")
+    groups = [group for own in PROCESSES if (group := [part for part in own if part in parts])]
+    found = in_processes(groups, args) if len(groups) > 1 else measure(parts, args)
+    summary = figures(found)
+    for name, value in summary.items():
+        print(f"{name:36} before {BEFORE[name]:5.1f}   now {value:5.1f}")
+    if args.out is not None:
+        found["before and now"] = {name: [BEFORE[name], value] for name, value in summary.items()}
+        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def in_processes(groups: list[list[str]], args: argparse.Namespace) -> dict[str, Any]:
+    """Measure each group of parts in a process of its own, and return all figures."""
+    found: dict[str, Any] = {}
+    size = [] if args.edges is None else ["--edges", str(args.edges)]
+    size += ["--nodes", str(args.nodes), "--epochs", str(args.epochs), "--backbones", args.backbones]
+    for group in groups:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "figures.json"
+            command = [sys.executable, "-m", "benchmarks.gpu", "--parts", ",".join(group), *size, "--out", str(out)]
+            subprocess.run(command, check=True)
+            found.update(json.loads(out.read_text(encoding="utf-8")))
+    return found
+
+
+def figures(found: dict[str, Any]) -> dict[str, float]:
+    """Return the figures that :data:`BEFORE` has, as far as they were measured."""
+    step, stream, table = found.get("gat step", {}), found.get("stream", {}), found.get("table 2", {})
+    values = (
+        *(step.get("recorded_step_ms"), step.get("peak_gb"), found.get("gat product", {}).get("product_ms")),
+        *(stream.get("seconds"), stream.get("peak_gb")),
+        *(table.get("both", {}).get("seconds"), table.get("peak_gb")),
+    )
+    return {name: value for name, value in zip(BEFORE, values, strict=True) if value is not None}
+
+
+def measure(parts: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """Measure some parts in this process."""
     options = {"nodes": args.nodes, "device": "cuda"} | ({} if args.edges is None else {"edges": args.edges})
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
@@ -308,40 +353,36 @@ def main() -> None:
     def note(name: str, value: Any) -> None:
         found[name] = value
         print(f"{name:24} {json.dumps(value)[:3000]}", flush=True)
-        if args.out is not None:
-            args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     if "table2" in parts:
         note("table 2", table2("cuda"))
-    if parts == ["table2"]:
-        return
+        return found
     start = time.perf_counter()
     graph = load_graph("reddit-like", dataset_options=options)[0]
     size = {"nodes": graph.num_nodes, "directed_edges": graph.num_edges, "features": graph.num_features}
     note("graph", {"kind": "reddit-like", **size, "made_or_read_seconds": time.perf_counter() - start})
-    if set(parts) & {"check", "steps", "products", "profile", "pyg"}:
-        graph = replace(graph, public_split=None).to("cuda")
-        note("graph_and_attributes_gb", torch.cuda.memory_allocated() / 1e9)
-        if "check" in parts:
-            note("kernels against twin", check(graph))
-        for name in args.backbones.split(",") if "steps" in parts else ():
-            note(f"{name} step", our_step(graph, name))
-        for name in sorted({"gat", "gcn"} & set(args.backbones.split(","))) if "products" in parts else ():
-            note(f"{name} product", our_product(graph, name))
-        if "profile" in parts:
-            note("profile", kernel_profile(graph))
-        for name in ("gat", "gcn", "sage") if "pyg" in parts else ():
-            note(f"{name} step of PyG", pyg_step(graph, name))
-            gc.collect()
-            torch.cuda.empty_cache()
-    del graph
-    gc.collect()
-    torch.cuda.empty_cache()
     if "stream" in parts:
+        del graph
         note("seconds to compile kernels and learn two short tasks", compile_kernels(options))
         gc.collect()
         torch.cuda.empty_cache()
         note("stream", stream(options, args.epochs))
+        return found
+    graph = replace(graph, public_split=None).to("cuda")
+    note("graph_and_features_gb", torch.cuda.memory_allocated() / 1e9)
+    if "check" in parts:
+        note("kernels against twin", check(graph))
+    for name in args.backbones.split(",") if "steps" in parts else ():
+        note(f"{name} step", our_step(graph, name))
+    for name in sorted({"gat", "gcn"} & set(args.backbones.split(","))) if "products" in parts else ():
+        note(f"{name} product", our_product(graph, name))
+    if "profile" in parts:
+        note("profile", kernel_profile(graph))
+    for name in ("gat", "gcn", "sage") if "pyg" in parts else ():
+        note(f"{name} step of PyG", pyg_step(graph, name))
+        gc.collect()
+        torch.cuda.empty_cache()
+    return found
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from torch import Tensor
 
 import ergnn.engine.adjacency
 from ergnn import curvature
-from ergnn.curvature import Curvature, conjugate_gradients, flatten, gradient, nystrom_preconditioner
+from ergnn.curvature import Curvature, flatten, gradient
+from ergnn.solves import conjugate_gradients, nystrom_preconditioner
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.errors import CurvatureError, InputError
@@ -203,7 +204,7 @@ def test_batched_influence_chooses_the_same_nodes_and_logs_products(caplog: pyte
     chosen = []
     for options in ({}, {"batch": 3}):
         learner = Learner("gat", selector="im", selector_options=options, epochs=5)
-        with caplog.at_level("INFO", logger="ergnn.curvature"):
+        with caplog.at_level("INFO", logger="ergnn.solves"):
             for task in stream:
                 learner.observe(task)
         chosen.append(learner.method.buffer.nodes.tolist())

@@ -17,7 +17,8 @@ from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook
-from ergnn.training import MiniBatches, Training, train
+from ergnn.minibatches import MiniBatches
+from ergnn.training import Training, train
 from graphs import random_graph
 from nn.cases import assert_near, labeled, model_of
 

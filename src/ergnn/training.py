@@ -11,17 +11,15 @@ import torch
 from torch import Tensor
 
 from ergnn.config import LearnerConfig, check_training
-from ergnn.data.hashing import stream_key
-from ergnn.distributed import ProcessGroup, SingleProcess, process_group
+from ergnn.distributed import ProcessGroup, process_group
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.optimizers import make_optimizer
-from ergnn.engine.prefetch import prefetched
 from ergnn.engine.recording import record, side_stream
-from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
-from ergnn.step_hooks import StepHook, join_hooks, split_models
+from ergnn.minibatches import MiniBatches
+from ergnn.step_hooks import Penalty, StepHook, join_hooks, total_penalties
 
 GRAPH_FROM = 20
 """Minimum number of epochs for which steps on a GPU are recorded as a CUDA graph."""
@@ -37,7 +35,7 @@ class Training:
         weight_decay: L2 factor, coupled (a term of the gradient) for ``adam`` and ``sgd``, decoupled for ``adamw``.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
         batch_size: number of the task's examples per step, plus up to the same number of others (see
-            :class:`MiniBatches`); None for all.
+            :class:`~ergnn.minibatches.MiniBatches`); None for all.
         fanout: number of neighbors to sample per node and hop in a batch; see :class:`Sampling`. None for all.
         with_replacement: whether to sample neighbors with replacement.
     """
@@ -117,54 +115,6 @@ class TaskProgress:
 
 
 OnEpoch = Callable[[TaskProgress], None]
-Penalty = Callable[[ParamDict], Tensor | None]
-"""Function of the parameters by name that returns a term of the loss."""
-
-
-class MiniBatches:
-    """The batches of an epoch, determined by the seed and the epoch.
-
-    The first ``own`` examples belong to the task. A batch consists of ``size`` of these, each of which is used once per
-    epoch in random order, and up to ``size`` of the others, sampled for every batch (except those of weight 0). With n
-    examples of the task and m others, the loss of the batch is
-
-        n/|batch| Σ_batch weight · loss + m/|sample| Σ_sample weight · loss .
-
-    Its expectation is the full loss, and if both parts have equal weight, they have equal weight in each batch. With
-    several ranks (:mod:`ergnn.distributed`), every batch is divided among them.
-    """
-
-    def __init__(
-        self, objective: Objective, size: int, own: int, seed: int, group: SingleProcess | None = None
-    ) -> None:
-        weights = objective.weights
-        self.objective = objective
-        if not isinstance(objective, SampledObjective):
-            self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
-        self.size, self.own = size, own
-        self.others = own + weights[own:].nonzero().flatten()
-        self.seed, self.group = seed, group or SingleProcess()
-
-    def __len__(self) -> int:
-        return -(-self.own // self.size)
-
-    def of_epoch(self, epoch: int) -> Iterator[Objective]:
-        """Yield the batches; with sampled neighbors, a thread prepares each batch during the previous step."""
-        batches = self._batches(epoch)
-        return prefetched(batches, depth=1) if isinstance(self.objective, SampledObjective) else batches
-
-    def _batches(self, epoch: int) -> Iterator[Objective]:
-        weights, device = self.objective.weights, self.objective.weights.device
-        generator = torch.Generator().manual_seed((self.seed + epoch * 15_485_863) % 2**63)
-        count = self.others.numel()
-        for i, index in enumerate(torch.randperm(self.own, generator=generator).to(device).split(self.size)):
-            scaled = weights[index] * (self.own / index.numel())
-            if count:
-                sample = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
-                index = torch.cat([index, sample])
-                scaled = torch.cat([scaled, weights[sample] * (count / sample.numel())])
-            yield self.objective.batch(*self.group.pick(index, scaled), key=stream_key(self.seed, epoch, i))
-
 
 def train(
     objectives: Objective | Sequence[Objective],
@@ -260,7 +210,7 @@ def train_in_phases(
             optimizer.zero_grad()
             loss = group.loss(batch, params, keys[epoch * per_epoch + i])
             if any(penalties):
-                loss = loss + _penalties(penalties, named, params)
+                loss = loss + total_penalties(penalties, named, params)
             loss.sum().backward()
             if hook is not None:
                 hook.before_step(params)
@@ -272,15 +222,6 @@ def train_in_phases(
         if on_epoch is not None:
             on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers(), hooks=hooks))
     _finish(objective, params, training)
-
-
-def _penalties(penalties: Sequence[Penalty | None], objectives: Sequence[Objective], params: ParamDict) -> Tensor:
-    """Compute the penalty of each model, ``[models]``."""
-    zero, terms = next(iter(params.values())).new_zeros(()), []
-    for penalty, objective, own in zip(penalties, objectives, split_models(params, len(penalties)), strict=True):
-        term = None if penalty is None else penalty(objective.by_name(own))
-        terms.append(zero if term is None else term)
-    return torch.stack(terms)
 
 
 def _restore(
@@ -332,10 +273,10 @@ def graphed_epochs(
     on_epoch: OnEpoch | None,
     side: torch.cuda.Stream,
 ) -> Iterator[None]:
-    """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed, in the stream ``side``.
+    """Run full-batch epochs on a GPU as CUDA graphs, in the stream ``side``.
 
-    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording takes a step;
-    parameters and the optimizer's state are restored afterwards.
+    The first epoch of each objective runs as usual, and then its step is recorded, to be replayed in later epochs. The
+    dropout keys of an epoch are copied into the tensor that the recorded step reads.
     """
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
@@ -350,31 +291,22 @@ def graphed_epochs(
         loss.copy_(total.detach())
         optimizer.step()
 
-    start = {name: value.detach().clone() for name, value in params.items()}
-    before = {
-        value: {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
-        for value, state in optimizer.state.items()
-    }
+    graphs: dict[int, torch.cuda.CUDAGraph] = {}
     main = torch.cuda.current_stream(device)
-    graphs = []
-    for objective in rounds:
-        optimizer.zero_grad(set_to_none=True)
-        graphs.append(record(partial(step, objective), side)[0])
-    with torch.no_grad():
-        for name, value in params.items():
-            value.copy_(start[name])
-            for part, now in optimizer.state[value].items():
-                if isinstance(now, Tensor):
-                    now.copy_(before[value][part]) if value in before else now.zero_()
+    side.wait_stream(main)
     try:
-        yield
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
-            for epoch in epochs:
+        for epoch in epochs:
+            number = epoch % len(rounds)
+            with torch.cuda.stream(side):
                 key.copy_(keys[epoch])
-                graphs[epoch % len(graphs)].replay()
+                if number in graphs:
+                    graphs[number].replay()
+                else:
+                    graphs[number] = record(partial(step, rounds[number]), side)[0]
                 if on_epoch is not None:
                     on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
+            if epoch == epochs.start + len(rounds) - 1:
+                yield
         yield
     finally:  # also if another group fails: memory in use by the stream must not be reused
         main.wait_stream(side)

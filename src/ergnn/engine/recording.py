@@ -18,7 +18,7 @@ def side_stream(device: torch.device, number: int = 0) -> torch.cuda.Stream:
 
 
 def record(call: Callable[[], Result], stream: torch.cuda.Stream) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """Run ``call`` once, which compiles kernels, then record it; return the graph and the tensors that it writes.
+    """Run ``call`` once, which also compiles kernels, then record it; return the graph and what the recording returned.
 
     The graph does not keep the tensors that it reads. Derivatives run on the stream of their forward pass, so if
     ``call`` does not run the forward pass, that must have run on the same ``stream``.
@@ -30,7 +30,6 @@ def record(call: Callable[[], Result], stream: torch.cuda.Stream) -> tuple[torch
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
         call()
-        torch.cuda.synchronize(stream.device)
         graph.capture_begin()
         try:
             result = call()
