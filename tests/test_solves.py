@@ -13,7 +13,6 @@ from torch import Tensor
 import ergnn.engine.adjacency
 from ergnn import curvature
 from ergnn.curvature import Curvature, flatten, gradient
-from ergnn.solves import conjugate_gradients, nystrom_preconditioner
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.errors import CurvatureError, InputError
@@ -21,6 +20,7 @@ from ergnn.learner import Learner
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS, SelectionContext
 from ergnn.replay.selectors.influence import SKETCH
+from ergnn.solves import conjugate_gradients, nystrom_preconditioner
 from graphs import random_graph
 from nn.cases import labeled, model_of
 

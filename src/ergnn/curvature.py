@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.func import grad, jvp, vjp
 
 from ergnn.engine.objective import Objective, ParamDict
+from ergnn.engine.recording import Recorded, on_stream, side_stream
 from ergnn.errors import InputError
 from ergnn.registry import check_choice
 from ergnn.solves import Product, Solution, conjugate_gradients, nystrom_preconditioner
@@ -58,13 +59,20 @@ def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: in
 
 
 class Linearization:
-    """The logits of an objective at some parameters, and products with their Jacobian ``J``, from one forward pass."""
+    """The logits of an objective at some parameters, and products with their Jacobian ``J``, from one forward pass.
+
+    Attributes:
+        logits: the logits, ``[n, outputs]``.
+        stream: the GPU stream of the forward pass if products can be recorded, otherwise None.
+    """
 
     def __init__(self, objective: Objective, params: ParamDict) -> None:
-        self._params = params
+        self._params, device = params, objective.weights.device
+        self._objective = objective  # recorded products read its tensors
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         self._points = list(leaves.values())
-        with torch.enable_grad():
+        self.stream = side_stream(device) if device.type == "cuda" and objective.recordable else None
+        with on_stream(self.stream), torch.enable_grad():
             self._logits = objective.logits(leaves)
             self._probe = torch.zeros_like(self._logits, requires_grad=True)
             pulled = torch.autograd.grad(
@@ -77,8 +85,8 @@ class Linearization:
     def forward(self, vector: Tensor) -> Tensor:
         """Compute ``J v``: ``Jᵀu`` is linear in ``u``, so this is its derivative in ``u`` along ``v``."""
         parts = list(unflatten(vector, self._params).values())
-        pulled, along = list(self._pulled.values()), [parts[i] for i in self._pulled]
-        return torch.autograd.grad(pulled, self._probe, along, retain_graph=True)[0]
+        along = [parts[i] for i in self._pulled]
+        return torch.autograd.grad(list(self._pulled.values()), self._probe, along, retain_graph=True)[0]
 
     def backward(self, u: Tensor) -> Tensor:
         """Compute ``Jᵀ u``."""
@@ -86,16 +94,25 @@ class Linearization:
         return torch.cat([g.reshape(-1) for g in grads])
 
 
-def gauss_newton_product(
-    objective: Objective, params: ParamDict, logits: Linearization | None = None
-) -> Product:
+def gauss_newton_product(objective: Objective, params: ParamDict, at: Linearization | None = None) -> Product:
     """Return ``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, logits ``z_i``, ``J_i = ∂z_i / ∂θ``.
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
     term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
-    which the Hessian of a trained GAT is not.
+    which the Hessian of a trained GAT is not. On a GPU, products are recorded as a CUDA graph.
+
+    Args:
+        at: the logits at ``params``, if they are known.
     """
-    at = Linearization(objective, params) if logits is None else logits
+    at = at or Linearization(objective, params)
+    product = _product(objective, at)
+    if at.stream is None:
+        return product
+    recorded = Recorded(product, at.stream)
+    return lambda vector: recorded(vector).clone()
+
+
+def _product(objective: Objective, at: Linearization) -> Product:
     middle = _loss_curvature(objective, at.logits)
     return lambda vector: at.backward(middle(at.forward(vector)))
 
@@ -173,17 +190,18 @@ class Curvature:
 
     @cached_property
     def _inner(self) -> Product:
-        whole = self.batch is None or self.batch >= self.objective.weights.numel()
-        if whole and self.kind == "gauss-newton":
+        if self.batch is None or self.batch >= self.objective.weights.numel():
+            if self.kind == "hessian":
+                return hessian_product(self.objective, self.params)
             return gauss_newton_product(self.objective, self.params, self._at)
-        make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
-        if whole:
-            return make(self.objective, self.params)
 
         def summed(vector: Tensor) -> Tensor:  # rebuild every part each time, to bound memory
             total = torch.zeros_like(vector)
             for part in parts_of(self.objective, self.batch):
-                total += make(part, self.params)(vector)
+                if self.kind == "hessian":
+                    total += hessian_product(part, self.params)(vector)
+                else:
+                    total += _product(part, Linearization(part, self.params))(vector)
             return total
 
         return summed

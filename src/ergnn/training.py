@@ -15,7 +15,7 @@ from ergnn.distributed import ProcessGroup, process_group
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.optimizers import make_optimizer
-from ergnn.engine.recording import record, side_stream
+from ergnn.engine.recording import Recorded, side_stream
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
 from ergnn.minibatches import MiniBatches
@@ -115,6 +115,7 @@ class TaskProgress:
 
 
 OnEpoch = Callable[[TaskProgress], None]
+
 
 def train(
     objectives: Objective | Sequence[Objective],
@@ -273,39 +274,29 @@ def graphed_epochs(
     on_epoch: OnEpoch | None,
     side: torch.cuda.Stream,
 ) -> Iterator[None]:
-    """Run full-batch epochs on a GPU as CUDA graphs, in the stream ``side``.
-
-    The first epoch of each objective runs as usual, and then its step is recorded, to be replayed in later epochs. The
-    dropout keys of an epoch are copied into the tensor that the recorded step reads.
-    """
+    """Run full-batch epochs on a GPU in the stream ``side``; the step of each objective is recorded as a CUDA graph."""
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
-    key, loss = keys[0].clone(), torch.zeros(len(seeds), device=device)
     for group in optimizer.param_groups:
         group["capturable"] = True
 
-    def step(objective: Objective) -> None:
+    def step(objective: Objective, key: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        total = objective.model_losses(params, key)
-        total.sum().backward()
-        loss.copy_(total.detach())
+        loss = objective.model_losses(params, key)
+        loss.sum().backward()
         optimizer.step()
+        return loss.detach()
 
-    graphs: dict[int, torch.cuda.CUDAGraph] = {}
+    steps = [Recorded(partial(step, objective), side) for objective in rounds]
     main = torch.cuda.current_stream(device)
     side.wait_stream(main)
     try:
         for epoch in epochs:
-            number = epoch % len(rounds)
             with torch.cuda.stream(side):
-                key.copy_(keys[epoch])
-                if number in graphs:
-                    graphs[number].replay()
-                else:
-                    graphs[number] = record(partial(step, rounds[number]), side)[0]
+                loss = steps[epoch % len(steps)](keys[epoch])
                 if on_epoch is not None:
                     on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
-            if epoch == epochs.start + len(rounds) - 1:
+            if epoch == epochs.start + len(steps) - 1:  # each objective has been recorded
                 yield
         yield
     finally:  # also if another group fails: memory in use by the stream must not be reused
