@@ -316,9 +316,7 @@ def main() -> None:
     summary = figures(found)
     for name, value in summary.items():
         print(f"{name:36} before {BEFORE[name]:5.1f}   now {value:5.1f}")
-    if args.out is not None:
-        found["before and now"] = {name: [BEFORE[name], value] for name, value in summary.items()}
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(found | {"before and now": {name: [BEFORE[name], value] for name, value in summary.items()}}, args.out)
 
 
 def in_processes(groups: list[list[str]], args: argparse.Namespace) -> dict[str, Any]:
@@ -332,7 +330,13 @@ def in_processes(groups: list[list[str]], args: argparse.Namespace) -> dict[str,
             command = [sys.executable, "-m", "benchmarks.gpu", "--parts", ",".join(group), *size, "--out", str(out)]
             subprocess.run(command, check=True)
             found.update(json.loads(out.read_text(encoding="utf-8")))
+        write(found, args.out)
     return found
+
+
+def write(found: dict[str, Any], out: Path | None) -> None:
+    if out is not None:
+        out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def figures(found: dict[str, Any]) -> dict[str, float]:

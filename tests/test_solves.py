@@ -151,6 +151,18 @@ def test_on_a_large_graph_im_sketches_the_replayed_nodes(monkeypatch: pytest.Mon
     assert ranks == [SKETCH] * (len(stream) - 1)  # none after the first task, which replays nothing
 
 
+@pytest.mark.parametrize(("linked_from", "tolerance"), [(1, 1e-2), (10**9, 1e-3)], ids=["large", "small"])
+def test_im_solves_less_exactly_on_a_large_graph(
+    linked_from: int, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", linked_from)
+    for context in contexts("per-task"):
+        chosen = SELECTORS.create("im").select(context)
+        expected = SELECTORS.create("im", tolerance=tolerance).select(context)
+        assert torch.equal(chosen.scores, expected.scores)
+        assert 1e-4 < chosen.info["residual"] <= tolerance
+
+
 def contexts(head: str) -> Iterator[SelectionContext]:
     """What a selector sees after each task of a stream."""
     stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))

@@ -95,8 +95,8 @@ def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: flo
     diagonal preconditioner makes convergence worse.
     """
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(like.numel(), min(rank, like.numel()), generator=generator, dtype=torch.float64)
-    omega = torch.linalg.qr(drawn.to(like.device)).Q.to(like)
+    drawn = torch.randn(like.numel(), min(rank, like.numel()), generator=generator, dtype=torch.float32)
+    omega = torch.linalg.qr(drawn.to(like.device, torch.float64)).Q.to(like)
     sketch = torch.stack([product(column) for column in omega.T.contiguous()], dim=1)
     vectors, inside = _positive(omega.T @ sketch)
     root = sketch @ (vectors * inside.rsqrt()).to(like)

@@ -34,7 +34,7 @@ def test_recorded_products_equal_those_on_the_cpu(
         params = objective.parameters()
         size = sum(value.numel() for value in params.values())
         vectors = torch.randn(3, size, generator=torch.Generator().manual_seed(0)).to(device)
-        product, curvature = gauss_newton_product(objective, params), Curvature(objective, params)
+        product, curvature = gauss_newton_product(objective, params), Curvature(objective, params, tolerance=1e-5)
         scores = curvature.influence(vectors[0])[0].cpu()
         del objective, curvature, other
         if device == "cuda":
@@ -44,7 +44,7 @@ def test_recorded_products_equal_those_on_the_cpu(
         found[device] = [product(vector).cpu() for vector in vectors], scores
     for got, expected in zip(found["cuda"][0], found["cpu"][0], strict=True):  # the first is not yet replayed
         assert float((got - expected).norm()) <= 1e-4 * float(expected.norm())
-    assert float((found["cuda"][1] - found["cpu"][1]).norm()) <= 5e-3 * float(found["cpu"][1].norm())
+    assert float((found["cuda"][1] - found["cpu"][1]).norm()) <= 1e-3 * float(found["cpu"][1].norm())
 
 
 def test_only_the_first_call_of_a_recorded_function_runs_it() -> None:
