@@ -162,17 +162,10 @@ def train_in_phases(
         stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
-    objective = rounds[0]
-    group = process_group()
-    params = group.parameters(objective)
-    device = objective.targets.device
-    optimizer = make_optimizer(
-        training.optimizer,
-        list(params.values()),
-        models=len(seeds),
-        lr=training.lr,
-        weight_decay=training.weight_decay,
-    )
+    objective, group = rounds[0], process_group()
+    params, device = group.parameters(objective), objective.targets.device
+    settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
+    optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
     start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
     if (
         device.type == "cuda"
