@@ -11,8 +11,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
     *("errors", "files", "lazy", "config", "registry", "signatures", "plugins"),
-    *("metrics", "data", "walks", "nn", "engine", "curvature", "influence", "distributed"),
-    *("step_hooks", "training", "replay", "analytic", "export", "watch", "methods"),
+    *("metrics", "data", "walks", "nn", "engine", "solves", "curvature", "influence", "distributed"),
+    *("step_hooks", "minibatches", "training", "replay", "analytic", "export", "watch", "methods"),
     *("resolve", "callbacks", "observing", "learner", "evaluation", "estimator"),
     *("testing", "experiments", "report", "incremental", "folder", "mlflow", "serve", "commands", "cli", "__main__"),
 )

@@ -12,6 +12,7 @@ from scipy.sparse import linalg as sla
 from torch import Tensor, nn
 from torch.func import functional_call
 
+import ergnn.engine.adjacency
 from ergnn.curvature import (
     Curvature,
     conjugate_gradients,
@@ -280,12 +281,16 @@ def cases(draw: st.DrawFn) -> tuple[Backbone, Examples, Examples, float, float]:
     return model, trained, target, draw(st.sampled_from([0.01, 0.1])), draw(st.sampled_from([0.0, 5e-4]))
 
 
-@given(cases())
+@pytest.mark.parametrize("linked_from", [1, 10**9], ids=["linked", "blocks"])
+@given(case=cases())
 @settings(max_examples=40, deadline=None)
-def test_influence_equals_per_node_gradients_and_a_dense_solve(case: tuple):
+def test_influence_equals_per_node_gradients_and_a_dense_solve(linked_from: int, case: tuple):
     model, trained, target, damping, l2 = case
-    objective = make_objective([model], [trained])
-    goal = make_objective([model], [target], heads=objective.heads)
+    with pytest.MonkeyPatch.context() as patch:  # a large graph has neighbor lists instead of blocks
+        patch.setattr(ergnn.engine.adjacency, "LINKED_FROM", linked_from)
+        objective = make_objective([model], [trained])
+        goal = make_objective([model], [target], heads=objective.heads)
+    assert objective.linked == (linked_from <= trained.graph.num_edges)
     params = objective.parameters()
     curvature = Curvature(objective, params, "gauss-newton", damping, l2, tolerance=1e-10, max_iterations=2000)
     got, solution = curvature.influence(gradient(goal, params, torch.ones(5, dtype=torch.float64)))

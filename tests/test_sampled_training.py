@@ -16,9 +16,10 @@ from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.episodic import mean_gradient
+from ergnn.minibatches import MiniBatches
 from ergnn.observing import begin
 from ergnn.step_hooks import StepHook
-from ergnn.training import MiniBatches, TaskProgress, Training
+from ergnn.training import TaskProgress, Training
 from graphs import random_graph
 
 BACKBONES = ["gat", "gcn", "sage", "gin", "sgc"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ergnn.engine.adjacency
 from ergnn import curvature
-from ergnn.curvature import Curvature, conjugate_gradients, flatten, gradient, nystrom_preconditioner
+from ergnn.curvature import Curvature, flatten, gradient
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.errors import CurvatureError, InputError
@@ -20,6 +20,7 @@ from ergnn.learner import Learner
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS, SelectionContext
 from ergnn.replay.selectors.influence import SKETCH
+from ergnn.solves import conjugate_gradients, nystrom_preconditioner
 from graphs import random_graph
 from nn.cases import labeled, model_of
 
@@ -150,6 +151,18 @@ def test_on_a_large_graph_im_sketches_the_replayed_nodes(monkeypatch: pytest.Mon
     assert ranks == [SKETCH] * (len(stream) - 1)  # none after the first task, which replays nothing
 
 
+@pytest.mark.parametrize(("linked_from", "tolerance"), [(1, 1e-2), (10**9, 1e-3)], ids=["large", "small"])
+def test_im_solves_less_exactly_on_a_large_graph(
+    linked_from: int, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", linked_from)
+    for context in contexts("per-task"):
+        chosen = SELECTORS.create("im").select(context)
+        expected = SELECTORS.create("im", tolerance=tolerance).select(context)
+        assert torch.equal(chosen.scores, expected.scores)
+        assert 1e-4 < chosen.info["residual"] <= tolerance
+
+
 def contexts(head: str) -> Iterator[SelectionContext]:
     """What a selector sees after each task of a stream."""
     stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))
@@ -203,7 +216,7 @@ def test_batched_influence_chooses_the_same_nodes_and_logs_products(caplog: pyte
     chosen = []
     for options in ({}, {"batch": 3}):
         learner = Learner("gat", selector="im", selector_options=options, epochs=5)
-        with caplog.at_level("INFO", logger="ergnn.curvature"):
+        with caplog.at_level("INFO", logger="ergnn.solves"):
             for task in stream:
                 learner.observe(task)
         chosen.append(learner.method.buffer.nodes.tolist())

@@ -14,10 +14,11 @@ from torch_geometric.nn.models import GCN as PyGGCN
 from ergnn.engine.objective import make_objective
 from ergnn.engine.plain import PlainModel
 from ergnn.errors import InputError, UnknownNameError
+from ergnn.minibatches import MiniBatches
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook
-from ergnn.training import MiniBatches, Training, train
+from ergnn.training import Training, train
 from graphs import random_graph
 from nn.cases import assert_near, labeled, model_of
 

@@ -10,8 +10,7 @@ forward-mode pass gives it for every node at once.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -21,14 +20,12 @@ from torch import Tensor
 from torch.func import grad, jvp, vjp
 
 from ergnn.engine.objective import Objective, ParamDict
-from ergnn.engine.recording import record, side_stream
-from ergnn.errors import CurvatureError, InputError
+from ergnn.engine.recording import Recorded, on_stream, side_stream
+from ergnn.errors import InputError
 from ergnn.registry import check_choice
+from ergnn.solves import Product, Solution, conjugate_gradients, nystrom_preconditioner
 
 CurvatureKind = Literal["gauss-newton", "hessian"]
-Product = Callable[[Tensor], Tensor]
-LOG = logging.getLogger(__name__)
-"""Logs every solve at level INFO."""
 
 
 def flatten(params: ParamDict) -> Tensor:
@@ -61,49 +58,63 @@ def gradient(objective: Objective, params: ParamDict, weights: Tensor, batch: in
     return total
 
 
-def gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
+class Linearization:
+    """The logits of an objective at some parameters, and products with their Jacobian ``J``, from one forward pass.
+
+    Attributes:
+        logits: the logits, ``[n, outputs]``.
+        stream: the GPU stream of the forward pass if products can be recorded, otherwise None.
+    """
+
+    def __init__(self, objective: Objective, params: ParamDict) -> None:
+        self._params, device = params, objective.weights.device
+        self._objective = objective  # recorded products read its tensors
+        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+        self._points = list(leaves.values())
+        self.stream = side_stream(device) if device.type == "cuda" and objective.recordable else None
+        with on_stream(self.stream), torch.enable_grad():
+            self._logits = objective.logits(leaves)
+            self._probe = torch.zeros_like(self._logits, requires_grad=True)
+            pulled = torch.autograd.grad(
+                self._logits, self._points, self._probe, create_graph=True, materialize_grads=True
+            )
+        # parameters that no score depends on have no derivative
+        self._pulled = {i: part for i, part in enumerate(pulled) if part.requires_grad}
+        self.logits = self._logits.detach()
+
+    def forward(self, vector: Tensor) -> Tensor:
+        """Compute ``J v``: ``Jᵀu`` is linear in ``u``, so this is its derivative in ``u`` along ``v``."""
+        parts = list(unflatten(vector, self._params).values())
+        along = [parts[i] for i in self._pulled]
+        return torch.autograd.grad(list(self._pulled.values()), self._probe, along, retain_graph=True)[0]
+
+    def backward(self, u: Tensor) -> Tensor:
+        """Compute ``Jᵀ u``."""
+        grads = torch.autograd.grad(self._logits, self._points, u, retain_graph=True, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in grads])
+
+
+def gauss_newton_product(objective: Objective, params: ParamDict, at: Linearization | None = None) -> Product:
     """Return ``v ↦ G v`` with ``G = Σ_i w_i J_iᵀ (∂²ℓ_i / ∂z_i²) J_i``, logits ``z_i``, ``J_i = ∂z_i / ∂θ``.
 
     For cross-entropy the inner matrix is ``diag p_i − p_i p_iᵀ``. G is the Hessian of the weighted loss without the
     term with the second derivatives of the logits. If the loss is convex in the logits, G is positive semi-definite,
-    which the Hessian of a trained GAT is not. On large graphs, a GPU's product is recorded as a CUDA graph.
+    which the Hessian of a trained GAT is not. On a GPU, products are recorded as a CUDA graph.
+
+    Args:
+        at: the logits at ``params``, if they are known.
     """
-    like = flatten(params)
-    if not (like.is_cuda and objective.linked and objective.recordable):
-        return _gauss_newton_product(objective, params)
-    current, stream = torch.cuda.current_stream(like.device), side_stream(like.device)
-    stream.wait_stream(current)
-    with torch.cuda.stream(stream):
-        product, vector = _gauss_newton_product(objective, params), torch.zeros_like(like)
-        graph, result = record(lambda: product(vector), stream)
-    current.wait_stream(stream)
-
-    def replay(value: Tensor, kept: object = (objective, product)) -> Tensor:  # the graph reads tensors of both
-        vector.copy_(value)
-        graph.replay()
-        return result.clone()
-
-    return replay
+    at = at or Linearization(objective, params)
+    product = _product(objective, at)
+    if at.stream is None:
+        return product
+    recorded = Recorded(product, at.stream)
+    return lambda vector: recorded(vector).clone()
 
 
-def _gauss_newton_product(objective: Objective, params: ParamDict) -> Product:
-    leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-    points = list(leaves.values())
-    with torch.enable_grad():
-        logits = objective.logits(leaves)
-        probe = torch.zeros_like(logits, requires_grad=True)
-        pulled = torch.autograd.grad(logits, points, probe, create_graph=True, materialize_grads=True)
-    read = [i for i, part in enumerate(pulled) if part.requires_grad]  # parameters that no score depends on have none
-    middle = _loss_curvature(objective, logits.detach())
-
-    def product(vector: Tensor) -> Tensor:
-        # Jᵀu is linear in u, so that its derivative in u along v is J v; the forward pass is never repeated
-        parts = list(unflatten(vector, params).values())
-        along = torch.autograd.grad([pulled[i] for i in read], probe, [parts[i] for i in read], retain_graph=True)[0]
-        grads = torch.autograd.grad(logits, points, middle(along), retain_graph=True, materialize_grads=True)
-        return torch.cat([g.reshape(-1) for g in grads])
-
-    return product
+def _product(objective: Objective, at: Linearization) -> Product:
+    middle = _loss_curvature(objective, at.logits)
+    return lambda vector: at.backward(middle(at.forward(vector)))
 
 
 def _loss_curvature(objective: Objective, logits: Tensor) -> Product:
@@ -128,102 +139,6 @@ def hessian_product(objective: Objective, params: ParamDict) -> Product:
         return flatten(jvp(gradient_at, (params,), (unflatten(vector, params),))[1])
 
     return product
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Result of conjugate gradients: ``x``, the number of products, and ``‖Ax − b‖ / ‖b‖``."""
-
-    x: Tensor
-    iterations: int
-    residual: float
-
-
-def conjugate_gradients(
-    product: Product,
-    b: Tensor,
-    *,
-    tolerance: float = 1e-3,
-    max_iterations: int = 500,
-    start: Tensor | None = None,
-    preconditioner: Product | None = None,
-) -> Solution:
-    """Solve ``A x = b`` for a positive definite ``A`` up to a relative residual.
-
-    Args:
-        start: warm start: its best multiple is the initial guess, at the cost of one product.
-        preconditioner: ``v ↦ M v`` for a positive definite ``M ≈ A⁻¹``.
-
-    Raises:
-        CurvatureError: if a direction has ``dᵀ A d ≤ 0``, or the tolerance is not reached.
-    """
-    x, r, size, products = torch.zeros_like(b), b.clone(), float(b.norm()), 0
-    if size == 0.0:
-        return Solution(x, 0, 0.0)
-    if start is not None and float(start.norm()) > 0.0:
-        a_start, products = product(start), 1
-        step = float(start @ b) / _curvature(start, a_start, products)
-        x, r = step * start, b - step * a_start
-    residual = float(r.norm()) / size
-    z = r if preconditioner is None else preconditioner(r)
-    d, rz = z.clone(), float(r @ z)
-    while residual > tolerance:
-        if products >= max_iterations:
-            raise CurvatureError(
-                f"conjugate gradients left a relative residual of {residual:.2g} after {max_iterations} products "
-                f"({tolerance:g} was requested); use a larger damping or more iterations"
-            )
-        a_d = product(d)
-        products += 1
-        step = rz / _curvature(d, a_d, products)
-        x, r = x + step * d, r - step * a_d
-        residual = float(r.norm()) / size
-        LOG.info("conjugate gradients: %d product(s), residual %.2g of %.2g", products, residual, tolerance)
-        z = r if preconditioner is None else preconditioner(r)
-        new = float(r @ z)
-        d, rz = z + (new / rz) * d, new
-    return Solution(x, products, residual)
-
-
-def _curvature(d: Tensor, a_d: Tensor, products: int) -> float:
-    found = float(d @ a_d)
-    if not found > 0:
-        raise CurvatureError(
-            f"negative curvature ({found / float(d @ d):.3g}) after {products} product(s): the matrix is not "
-            "positive definite here; use curvature='gauss-newton', or a larger damping"
-        )
-    return found
-
-
-def nystrom_preconditioner(product: Product, like: Tensor, rank: int, shift: float, seed: int = 0) -> Product:
-    """Return ``v ↦ M v``, ``M ≈ (G + shift I)⁻¹``, from ``rank`` products with random vectors (Frangella et al. 2023).
-
-    With Ω orthonormal, ``G ≈ (GΩ)(ΩᵀGΩ)⁻¹(GΩ)ᵀ = U diag(λ) Uᵀ``, and for the smallest eigenvalue ``λ_k`` in it
-
-        M = (λ_k + shift) U diag(1 / (λ + shift)) Uᵀ + I − U Uᵀ .
-
-    G of a few labeled nodes has low rank but dense eigenvectors: removing its large eigenvalues helps, whereas a
-    diagonal preconditioner makes convergence worse.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(like.numel(), min(rank, like.numel()), generator=generator, dtype=torch.float64)
-    omega = torch.linalg.qr(drawn).Q.to(like)
-    sketch = torch.stack([product(column) for column in omega.T.contiguous()], dim=1)
-    vectors, inside = _positive(omega.T @ sketch)
-    root = sketch @ (vectors * inside.rsqrt()).to(like)
-    turn, large = _positive(root.T @ root)
-    if not large.numel():
-        return lambda vector: vector
-    basis = root @ (turn * large.rsqrt()).to(like)
-    weight = ((float(large[0]) + shift) / (large + shift) - 1.0).to(like)
-    return lambda vector: vector + basis @ (weight * (basis.T @ vector))
-
-
-def _positive(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the eigenvectors and eigenvalues above rounding errors, in ascending order."""
-    values, vectors = torch.linalg.eigh(matrix.double())
-    kept = values > 10 * torch.finfo(matrix.dtype).eps * values.abs().sum()
-    return vectors[:, kept], values[kept]
 
 
 @dataclass(frozen=True)
@@ -270,16 +185,23 @@ class Curvature:
         return self.damping * float(self.objective.weights.sum()) + self.l2
 
     @cached_property
+    def _at(self) -> Linearization:
+        return Linearization(self.objective, self.params)
+
+    @cached_property
     def _inner(self) -> Product:
         if self.batch is None or self.batch >= self.objective.weights.numel():
-            make = gauss_newton_product if self.kind == "gauss-newton" else hessian_product
-            return make(self.objective, self.params)
-        make = _gauss_newton_product if self.kind == "gauss-newton" else hessian_product
+            if self.kind == "hessian":
+                return hessian_product(self.objective, self.params)
+            return gauss_newton_product(self.objective, self.params, self._at)
 
         def summed(vector: Tensor) -> Tensor:  # rebuild every part each time, to bound memory
             total = torch.zeros_like(vector)
             for part in parts_of(self.objective, self.batch):
-                total += make(part, self.params)(vector)
+                if self.kind == "hessian":
+                    total += hessian_product(part, self.params)(vector)
+                else:
+                    total += _product(part, Linearization(part, self.params))(vector)
             return total
 
         return summed
@@ -311,6 +233,9 @@ class Curvature:
     def influence(self, target_gradient: Tensor, start: Tensor | None = None) -> tuple[Tensor, Solution]:
         """Compute ``I(v) = −g_Tᵀ H⁻¹ ∇ℓ_v`` for every example of the objective, with one solve and one JVP."""
         solution = self.solve(target_gradient, start)
+        if self.objective.linked and self.kind == "gauss-newton" and self.batch is None:
+            slope = grad(lambda z: self.objective.loss(z).sum())(self._at.logits)
+            return -(slope * self._at.forward(solution.x)).sum(1), solution
         direction = unflatten(solution.x, self.params)
         parts = parts_of(self.objective, self.batch)
         return -torch.cat([jvp(part.losses, (self.params,), (direction,))[1] for part in parts]), solution

@@ -1,14 +1,17 @@
-"""Hooks of methods around every training step, also for models that are trained side by side."""
+"""Hooks and penalties of methods in every training step, also for models that are trained side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ergnn.engine.losses import ParamDict
+from ergnn.engine.losses import Objective, ParamDict
+
+Penalty = Callable[[ParamDict], Tensor | None]
+"""Function of the parameters by name that returns a term of the loss."""
 
 
 class StepHook:
@@ -111,3 +114,12 @@ def split_models(params: ParamDict, models: int) -> list[ParamDict]:
 def stack_models(params: Sequence[ParamDict]) -> ParamDict:
     """Invert :func:`split_models`."""
     return {name: torch.cat([own[name] for own in params]) for name in params[0]}
+
+
+def total_penalties(penalties: Sequence[Penalty | None], objectives: Sequence[Objective], params: ParamDict) -> Tensor:
+    """Compute the penalty of each model, ``[models]``, from stacked parameters."""
+    zero, terms = next(iter(params.values())).new_zeros(()), []
+    for penalty, objective, own in zip(penalties, objectives, split_models(params, len(penalties)), strict=True):
+        term = None if penalty is None else penalty(objective.by_name(own))
+        terms.append(zero if term is None else term)
+    return torch.stack(terms)

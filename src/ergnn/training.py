@@ -11,17 +11,15 @@ import torch
 from torch import Tensor
 
 from ergnn.config import LearnerConfig, check_training
-from ergnn.data.hashing import stream_key
-from ergnn.distributed import ProcessGroup, SingleProcess, process_group
+from ergnn.distributed import ProcessGroup, process_group
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.optimizers import make_optimizer
-from ergnn.engine.prefetch import prefetched
-from ergnn.engine.recording import record, side_stream
-from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.recording import Recorded, side_stream
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import DivergedError, InputError
-from ergnn.step_hooks import StepHook, join_hooks, split_models
+from ergnn.minibatches import MiniBatches
+from ergnn.step_hooks import Penalty, StepHook, join_hooks, total_penalties
 
 GRAPH_FROM = 20
 """Minimum number of epochs for which steps on a GPU are recorded as a CUDA graph."""
@@ -37,7 +35,7 @@ class Training:
         weight_decay: L2 factor, coupled (a term of the gradient) for ``adam`` and ``sgd``, decoupled for ``adamw``.
         optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
         batch_size: number of the task's examples per step, plus up to the same number of others (see
-            :class:`MiniBatches`); None for all.
+            :class:`~ergnn.minibatches.MiniBatches`); None for all.
         fanout: number of neighbors to sample per node and hop in a batch; see :class:`Sampling`. None for all.
         with_replacement: whether to sample neighbors with replacement.
     """
@@ -117,53 +115,6 @@ class TaskProgress:
 
 
 OnEpoch = Callable[[TaskProgress], None]
-Penalty = Callable[[ParamDict], Tensor | None]
-"""Function of the parameters by name that returns a term of the loss."""
-
-
-class MiniBatches:
-    """The batches of an epoch, determined by the seed and the epoch.
-
-    The first ``own`` examples belong to the task. A batch consists of ``size`` of these, each of which is used once per
-    epoch in random order, and up to ``size`` of the others, sampled for every batch (except those of weight 0). With n
-    examples of the task and m others, the loss of the batch is
-
-        n/|batch| Σ_batch weight · loss + m/|sample| Σ_sample weight · loss .
-
-    Its expectation is the full loss, and if both parts have equal weight, they have equal weight in each batch. With
-    several ranks (:mod:`ergnn.distributed`), every batch is divided among them.
-    """
-
-    def __init__(
-        self, objective: Objective, size: int, own: int, seed: int, group: SingleProcess | None = None
-    ) -> None:
-        weights = objective.weights
-        self.objective = objective
-        if not isinstance(objective, SampledObjective):
-            self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
-        self.size, self.own = size, own
-        self.others = own + weights[own:].nonzero().flatten()
-        self.seed, self.group = seed, group or SingleProcess()
-
-    def __len__(self) -> int:
-        return -(-self.own // self.size)
-
-    def of_epoch(self, epoch: int) -> Iterator[Objective]:
-        """Yield the batches; with sampled neighbors, a thread prepares each batch during the previous step."""
-        batches = self._batches(epoch)
-        return prefetched(batches, depth=1) if isinstance(self.objective, SampledObjective) else batches
-
-    def _batches(self, epoch: int) -> Iterator[Objective]:
-        weights, device = self.objective.weights, self.objective.weights.device
-        generator = torch.Generator().manual_seed((self.seed + epoch * 15_485_863) % 2**63)
-        count = self.others.numel()
-        for i, index in enumerate(torch.randperm(self.own, generator=generator).to(device).split(self.size)):
-            scaled = weights[index] * (self.own / index.numel())
-            if count:
-                sample = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
-                index = torch.cat([index, sample])
-                scaled = torch.cat([scaled, weights[sample] * (count / sample.numel())])
-            yield self.objective.batch(*self.group.pick(index, scaled), key=stream_key(self.seed, epoch, i))
 
 
 def train(
@@ -211,17 +162,10 @@ def train_in_phases(
         stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
     """
     rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
-    objective = rounds[0]
-    group = process_group()
-    params = group.parameters(objective)
-    device = objective.targets.device
-    optimizer = make_optimizer(
-        training.optimizer,
-        list(params.values()),
-        models=len(seeds),
-        lr=training.lr,
-        weight_decay=training.weight_decay,
-    )
+    objective, group = rounds[0], process_group()
+    params, device = group.parameters(objective), objective.targets.device
+    settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
+    optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
     start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
     if (
         device.type == "cuda"
@@ -260,7 +204,7 @@ def train_in_phases(
             optimizer.zero_grad()
             loss = group.loss(batch, params, keys[epoch * per_epoch + i])
             if any(penalties):
-                loss = loss + _penalties(penalties, named, params)
+                loss = loss + total_penalties(penalties, named, params)
             loss.sum().backward()
             if hook is not None:
                 hook.before_step(params)
@@ -272,15 +216,6 @@ def train_in_phases(
         if on_epoch is not None:
             on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers(), hooks=hooks))
     _finish(objective, params, training)
-
-
-def _penalties(penalties: Sequence[Penalty | None], objectives: Sequence[Objective], params: ParamDict) -> Tensor:
-    """Compute the penalty of each model, ``[models]``."""
-    zero, terms = next(iter(params.values())).new_zeros(()), []
-    for penalty, objective, own in zip(penalties, objectives, split_models(params, len(penalties)), strict=True):
-        term = None if penalty is None else penalty(objective.by_name(own))
-        terms.append(zero if term is None else term)
-    return torch.stack(terms)
 
 
 def _restore(
@@ -332,49 +267,30 @@ def graphed_epochs(
     on_epoch: OnEpoch | None,
     side: torch.cuda.Stream,
 ) -> Iterator[None]:
-    """Run full-batch epochs on a GPU as CUDA graphs: a step is recorded once and then replayed, in the stream ``side``.
-
-    The dropout keys of an epoch are copied into the tensor that the recorded step reads. Recording takes a step;
-    parameters and the optimizer's state are restored afterwards.
-    """
+    """Run full-batch epochs on a GPU in the stream ``side``; the step of each objective is recorded as a CUDA graph."""
     device = next(iter(params.values())).device
     keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
-    key, loss = keys[0].clone(), torch.zeros(len(seeds), device=device)
     for group in optimizer.param_groups:
         group["capturable"] = True
 
-    def step(objective: Objective) -> None:
+    def step(objective: Objective, key: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        total = objective.model_losses(params, key)
-        total.sum().backward()
-        loss.copy_(total.detach())
+        loss = objective.model_losses(params, key)
+        loss.sum().backward()
         optimizer.step()
+        return loss.detach()
 
-    start = {name: value.detach().clone() for name, value in params.items()}
-    before = {
-        value: {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
-        for value, state in optimizer.state.items()
-    }
+    steps = [Recorded(partial(step, objective), side) for objective in rounds]
     main = torch.cuda.current_stream(device)
-    graphs = []
-    for objective in rounds:
-        optimizer.zero_grad(set_to_none=True)
-        graphs.append(record(partial(step, objective), side)[0])
-    with torch.no_grad():
-        for name, value in params.items():
-            value.copy_(start[name])
-            for part, now in optimizer.state[value].items():
-                if isinstance(now, Tensor):
-                    now.copy_(before[value][part]) if value in before else now.zero_()
+    side.wait_stream(main)
     try:
-        yield
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
-            for epoch in epochs:
-                key.copy_(keys[epoch])
-                graphs[epoch % len(graphs)].replay()
+        for epoch in epochs:
+            with torch.cuda.stream(side):
+                loss = steps[epoch % len(steps)](keys[epoch])
                 if on_epoch is not None:
                     on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
+            if epoch == epochs.start + len(steps) - 1:  # each objective has been recorded
+                yield
         yield
     finally:  # also if another group fails: memory in use by the stream must not be reused
         main.wait_stream(side)

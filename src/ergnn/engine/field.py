@@ -34,7 +34,7 @@ class Field:
         layers: one block per layer of the encoder that has parameters.
         take: the encoder's output row for each input row of the heads (a node scored by two heads occurs twice); None
             if the rows are the same. For a large graph, links with one source per row, so that gradients of repeated
-            rows are summed in a propagation_blocks order.
+            rows are summed in a fixed order.
         head: block of the output layer, with one slot per head.
         linked: whether the blocks are those of a large graph (:class:`LinkedBlock`), which cannot be joined.
     """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
 
 import torch
-
-Result = TypeVar("Result")
+from torch import Tensor
 
 
 @cache
@@ -17,24 +16,51 @@ def side_stream(device: torch.device, number: int = 0) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def record(call: Callable[[], Result], stream: torch.cuda.Stream) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """Run ``call`` once, which compiles kernels, then record it; return the graph and the tensors that it writes.
-
-    The graph does not keep the tensors that it reads. Derivatives run on the stream of their forward pass, so if
-    ``call`` does not run the forward pass, that must have run on the same ``stream``.
-    """
+@contextmanager
+def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Run work on a GPU stream, after earlier and before later work on the current one; None for no other stream."""
+    if stream is None:
+        yield
+        return
     current = torch.cuda.current_stream(stream.device)
     stream.wait_stream(current)
-    if torch.cuda.mem_get_info(stream.device)[0] < torch.cuda.memory_reserved(stream.device):
-        torch.cuda.empty_cache()  # a graph has memory of its own and cannot use cached blocks
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        call()
-        torch.cuda.synchronize(stream.device)
-        graph.capture_begin()
-        try:
-            result = call()
-        finally:
-            graph.capture_end()
-    current.wait_stream(stream)
-    return graph, result
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        current.wait_stream(stream)
+
+
+class Recorded:
+    """A function of a tensor that is recorded after its first call; later calls replay the recording.
+
+    The first call compiles kernels. Its result is used as well, and recording takes place while the GPU computes it.
+    All later results are one tensor, which the next call overwrites.
+
+    Args:
+        call: function that never synchronizes with the GPU. Derivatives run on the stream of their forward pass, so
+            if ``call`` does not run the forward pass, that must have run on the same ``stream``.
+        stream: stream of the first call and the recording; later calls run on the current stream.
+    """
+
+    def __init__(self, call: Callable[[Tensor], Tensor], stream: torch.cuda.Stream) -> None:
+        self._call, self._stream = call, stream  # keeps what the recording reads
+        self._recording: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None
+
+    def __call__(self, value: Tensor) -> Tensor:
+        if self._recording is not None:
+            graph, argument, result = self._recording
+            argument.copy_(value)
+            graph.replay()
+            return result
+        graph, argument, device = torch.cuda.CUDAGraph(), value.clone(), value.device
+        if torch.cuda.mem_get_info(device)[0] < torch.cuda.memory_reserved(device):
+            torch.cuda.empty_cache()  # a graph has memory of its own and cannot use cached blocks
+        with on_stream(self._stream):
+            first = self._call(argument)
+            graph.capture_begin()
+            try:
+                self._recording = graph, argument, self._call(argument)
+            finally:
+                graph.capture_end()
+        return first

@@ -88,7 +88,21 @@ def _derivative(tangents: Any, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: A
     return change
 
 
-class _Derivative(Function):
+class _NotDifferentiable(Function):
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise CurvatureError(NO_HESSIAN)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise CurvatureError(NO_HESSIAN)
+
+
+class _Derivative(_NotDifferentiable):
     """Compute ``J v``."""
 
     @staticmethod
@@ -104,37 +118,13 @@ class _Derivative(Function):
         out, lse = saved[:2]
         return torch_attention.derivative(tangents, z, a_src, a_dst, key, out, lse, links, slope, p)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise CurvatureError(NO_HESSIAN)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise CurvatureError(NO_HESSIAN)
-
-
-class _Fixed(Function):
+class _Fixed(_NotDifferentiable):
     """Identity that raises an error when differentiated, for tensors that gradients cannot be differentiated in."""
 
     @staticmethod
     def forward(value: Tensor) -> Tensor:
         return value.view_as(value)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise CurvatureError(NO_HESSIAN)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise CurvatureError(NO_HESSIAN)
 
 
 class _Gradients(Function):

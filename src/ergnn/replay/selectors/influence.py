@@ -18,6 +18,8 @@ from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
 
 Sign = Literal["helpful", "harmful", "magnitude"]
+TOLERANCE, LARGE_TOLERANCE = 1e-3, 1e-2
+"""Default tolerances; the second is for large graphs, on which each product takes long and this one chose the same."""
 SKETCH = 16
 """Default rank of the preconditioner on a large graph with replayed nodes; chosen by measurement."""
 
@@ -37,7 +39,9 @@ class Influence(Selector):
         curvature: ``gauss-newton``, or ``hessian``, which fails if curvature is negative.
         damping: added to the diagonal of H, in addition to the L2 term; relative to the loss's total weight.
         normalize: divide by ``√(∇ℓ_vᵀ H⁻¹ ∇ℓ_v)``, so that a large gradient alone does not decide.
-        tolerance, max_iterations: stopping criteria of conjugate gradients.
+        tolerance: relative residual at which conjugate gradients stop; by default 1e-3, on graphs of a million directed
+            edges or more 1e-2.
+        max_iterations: maximum number of products.
         rank: rank of the preconditioner, 0 for none; useful if damping is small (see docs/influence.md). By default 0,
             but on graphs of a million directed edges or more, the curvature of replayed nodes is approximated.
         warm_start: start with the solution of the previous task. It is not part of a learner's state: a resumed run
@@ -52,7 +56,7 @@ class Influence(Selector):
         curvature: CurvatureKind = "gauss-newton",
         damping: float = 0.01,
         normalize: bool = False,
-        tolerance: float = 1e-3,
+        tolerance: float | None = None,
         max_iterations: int = 500,
         rank: int | None = None,
         warm_start: bool = False,
@@ -63,7 +67,7 @@ class Influence(Selector):
         check_choice("curvature", curvature, CurvatureKind)
         if not 0 <= damping < float("inf"):
             raise InputError(f"damping is {damping}; it must be 0 or more")
-        if not 0 < tolerance < 1:
+        if tolerance is not None and not 0 < tolerance < 1:
             raise InputError(f"tolerance is {tolerance}; it must lie between 0 and 1")
         if max_iterations < 1:
             raise InputError(f"max_iterations is {max_iterations}; at least 1 is needed")
@@ -102,7 +106,7 @@ class Influence(Selector):
             return [self.select(context) for context in contexts]
         objective = make_objective(models, trained, heads)
         target = make_objective(models, [context.examples(self.target) for context in contexts], heads)
-        curvature = StackedCurvature(objective, self.damping, lead.l2, self.tolerance, self.max_iterations)
+        curvature = StackedCurvature(objective, self.damping, lead.l2, self.tolerance or TOLERANCE, self.max_iterations)
         return [
             self._selection(context, self._signed(influence[: context.nodes.numel()]), found.iterations, found.residual)
             for context, (influence, found) in zip(contexts, curvature.influence(target), strict=True)
@@ -132,7 +136,7 @@ class Influence(Selector):
             self.curvature,
             self.damping,
             context.l2,
-            self.tolerance,
+            self.tolerance or (LARGE_TOLERANCE if trained.linked else TOLERANCE),
             self.max_iterations,
             (self.rank or 0) if sketched is None else SKETCH,
             self.batch,
