@@ -21,6 +21,14 @@ class StepHook:
     optimizer state. :meth:`stacked` may replace the hooks of all models by one hook of all stacked parameters.
     """
 
+    @property
+    def recordable(self) -> bool:
+        """Whether every step is the same operations on the same tensors, without synchronizing with a GPU.
+
+        Steps can then be recorded as a CUDA graph. What a step changes must be changed in place.
+        """
+        return False
+
     @classmethod
     def stacked(cls, hooks: Sequence[Any]) -> StepHook | None:
         """Return a hook for the stacked parameters of several models, given the hook of each; by default None."""
@@ -60,6 +68,10 @@ class _HookPerModel(StepHook):
         self.hooks = hooks
         self._params: list[ParamDict] = []
         self._optimizers: list[torch.optim.Optimizer] = []
+
+    @property
+    def recordable(self) -> bool:
+        return all(hook is None or hook.recordable for hook in self.hooks)
 
     def before_step(self, params: ParamDict) -> None:
         models = len(self.hooks)

@@ -167,35 +167,35 @@ def train_in_phases(
     settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
     optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
     start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
-    if (
-        device.type == "cuda"
-        and not isinstance(group, ProcessGroup)
-        and all(part.recordable for part in rounds)
-        and not any(hooks)
-        and not any(penalties)
-        and training.batch_size is None
-        and training.epochs - start >= GRAPH_FROM
-    ):
-        epochs, side = range(start, training.epochs), side_stream(device, stream)
-        yield from graphed_epochs(rounds, params, optimizer, epochs, seeds, task, on_epoch, side)
-        _finish(objective, params, training)
-        return
     mini = None
     if training.batch_size is not None:
         if len(seeds) != 1:
             raise InputError(f"mini-batches support one model at a time; {len(seeds)} are trained side by side")
         count = objective.weights.numel() if own is None else own
         mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, group)
-    else:
-        rounds = [group.share(part) for part in rounds]
     per_epoch = 1 if mini is None else len(mini)
-    keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
     for own_hook in filter(None, hooks):
         own_hook.skip(start * per_epoch)
         if resume is not None:
             kept = {name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()}
             own_hook.load_state_dict(kept)
     hook = join_hooks(hooks)
+    if (
+        device.type == "cuda"
+        and not isinstance(group, ProcessGroup)
+        and all(part.recordable for part in rounds)
+        and (hook is None or hook.recordable)
+        and not any(penalties)
+        and training.batch_size is None
+        and training.epochs - start >= GRAPH_FROM
+    ):
+        epochs, side = range(start, training.epochs), side_stream(device, stream)
+        yield from graphed_epochs(rounds, params, optimizer, epochs, seeds, task, on_epoch, side, hook, hooks)
+        _finish(objective, params, training)
+        return
+    if mini is None:
+        rounds = [group.share(part) for part in rounds]
+    keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
     named = [objective.part(i) for i in range(len(penalties))] if any(penalties) else []
     for epoch in range(start, training.epochs):
         total = torch.zeros(len(seeds), device=device)
@@ -266,6 +266,8 @@ def graphed_epochs(
     task: int,
     on_epoch: OnEpoch | None,
     side: torch.cuda.Stream,
+    hook: StepHook | None = None,
+    hooks: Sequence[StepHook | None] = (),
 ) -> Iterator[None]:
     """Run full-batch epochs on a GPU in the stream ``side``; the step of each objective is recorded as a CUDA graph."""
     device = next(iter(params.values())).device
@@ -277,7 +279,11 @@ def graphed_epochs(
         optimizer.zero_grad(set_to_none=True)
         loss = objective.model_losses(params, key)
         loss.sum().backward()
+        if hook is not None:
+            hook.before_step(params)
         optimizer.step()
+        if hook is not None:
+            hook.after_step(params, optimizer)
         return loss.detach()
 
     steps = [Recorded(partial(step, objective), side) for objective in rounds]
@@ -288,7 +294,7 @@ def graphed_epochs(
             with torch.cuda.stream(side):
                 loss = steps[epoch % len(steps)](keys[epoch])
                 if on_epoch is not None:
-                    on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer))
+                    on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer, hooks=hooks))
             if epoch == epochs.start + len(steps) - 1:  # each objective has been recorded
                 yield
         yield

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -93,3 +95,40 @@ def test_stacked_models_equal_single_models() -> None:
         alone = Learner("gcn", "finetune", device="cuda", seed=s, epochs=30).observe(task)
         for p, q in zip(learner.model.parameters(), alone.model.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ewc", "mas", "si", "piggyback", "agem", "lwf", "derpp", "icarl", "er-ace"])
+def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, recorded = cora().to("cuda"), []
+    graphed = ergnn.training.graphed_epochs
+
+    def record(*args: Any) -> Any:
+        recorded.append(args)
+        return graphed(*args)
+
+    monkeypatch.setattr(ergnn.training, "graphed_epochs", record)
+
+    def learn() -> list[Learner]:
+        head = "growing" if method == "er-ace" else "per-task"
+        options = {"head": head, "optimizer": "sgd", "lr": 0.1, "epochs": 20, "device": "cuda"}
+        learners = [Learner("gcn", method, seed=s, **options) for s in range(3)]
+        for task in stream[:2]:
+            observe_together(learners, [task] * 3)
+        return learners
+
+    fast = learn()
+    assert len(recorded) == 2
+    monkeypatch.setattr(ergnn.training, "GRAPH_FROM", 10**9)
+    for one, same in zip(fast, learn(), strict=True):
+        for p, q in zip(one.model.parameters(), same.model.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
+    assert len(recorded) == 2
+
+
+@pytest.mark.parametrize("head", ["per-task", "growing"])
+def test_learners_of_different_splits_are_scored_in_one_pass(head: str) -> None:
+    streams = [make_stream("cora", split="seeded", split_seed=s).stream.to("cuda") for s in range(3)]
+    learners = [Learner("gcn", "finetune", seed=s, head=head, epochs=20, device="cuda") for s in range(3)]
+    for matrix, learner, stream in zip(evaluate_streams(learners, streams), learners, streams, strict=True):
+        last = [learner.evaluate(task) for task in stream]
+        assert matrix.to_list()[-1] == pytest.approx(last, abs=0.002)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from ergnn.errors import InputError
 from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.methods import METHODS, agem, gem, stacked_memory
+from ergnn.methods.balance import shifted_loss
 from ergnn.methods.finetune import Finetune
 from ergnn.methods.importance import QuadraticPenalty
+from ergnn.nn.examples import loss_key
 from ergnn.observing import observe_together
 from ergnn.step_hooks import join_hooks
 from graphs import random_graph
@@ -142,3 +145,41 @@ def test_stacked_projections_are_those_of_each_model(name: str, sample: int, mon
         for value, expected in zip(one.model.parameters(), same.model.parameters(), strict=True):
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
     assert set(used) == {3}
+
+
+class Scaled(Finetune):
+    """A loss that depends on an option, declared or not."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Any) -> Tensor:
+        return self.factor * super().loss(logits, targets, extras)
+
+
+class Declared(Scaled):
+    loss_options = ("factor",)
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Any) -> Tensor:
+        return super().loss(logits, targets, extras)
+
+
+class Changed(Declared):
+    def loss(self, logits: Tensor, targets: Tensor, extras: Any) -> Tensor:
+        return super().loss(logits, targets, extras)
+
+
+def test_losses_are_joined_if_they_are_known_to_be_the_same() -> None:
+    assert loss_key(Declared(2.0).loss) == loss_key(Declared(2.0).loss) is not None
+    assert loss_key(Declared(2.0).loss) != loss_key(Declared(3.0).loss)
+    assert loss_key(Scaled(2.0).loss) is None
+    assert loss_key(Changed(2.0).loss) is None  # another loss, which declares nothing
+    assert loss_key(lambda *_: torch.zeros(0)) is None
+    shifted = [partial(shifted_loss, loss=Declared(f).loss) for f in (2.0, 2.0, 3.0)]
+    assert loss_key(shifted[0]) == loss_key(shifted[1]) != loss_key(shifted[2])
+    assert loss_key(partial(shifted_loss, loss=Scaled(2.0).loss)) is None
+
+
+@pytest.mark.parametrize("method", [Scaled, Declared])
+def test_losses_with_different_options_stay_separate(method: Any) -> None:
+    compare(lambda seed: Learner("gcn", method(1.0 + seed), epochs=EPOCHS, seed=seed), streams())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.func import vjp
 
 from ergnn.errors import InputError
-from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.nn.examples import Examples, cross_entropy, loss_key
 
 MASKED = -1e9
 """Score of an output that a head does not have (heads of different widths are padded)."""
@@ -102,10 +103,24 @@ class Objective(ABC):
         """Whether the loss of every example is cross-entropy."""
         return all(part.loss is cross_entropy for part in self.examples)
 
+    @cached_property
+    def joint_extras(self) -> dict[str, Tensor] | None:
+        """Extras of all examples, if the losses of all models are known to be the same function; otherwise None."""
+        keys, first = [loss_key(part.loss) for part in self.examples], self.examples[0].extras
+        shapes = {name: value.shape[1:] for name, value in first.items()}
+        for part in self.examples:
+            if {name: value.shape[1:] for name, value in part.extras.items()} != shapes:
+                return None
+        if keys[0] is None or any(key != keys[0] for key in keys):
+            return None
+        return {name: torch.cat([part.extras[name] for part in self.examples]) for name in first}
+
     def loss(self, logits: Tensor) -> Tensor:
         """Compute the loss of each example, ``[n]``, from all scores."""
         if self.has_default_loss:
             return cross_entropy(logits, self.targets, {})
+        if logits.is_cuda and self.joint_extras is not None:  # on a CPU, rounding would depend on the other models
+            return self.examples[0].loss(logits, self.targets, self.joint_extras)
         parts = logits.split([len(part) for part in self.examples])
         return torch.cat([part.losses(own) for part, own in zip(self.examples, parts, strict=True)])
 

@@ -87,7 +87,8 @@ class FieldObjective(Objective):
         self._local_heads = head_positions(self.heads, torch.cat([part.heads for part in examples]))
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
-        self.recordable = self.has_default_loss  # other losses may synchronize with the GPU
+        # losses that are not known to be the same may synchronize with the GPU
+        self.recordable = self.targets.is_cuda and self.joint_extras is not None
         self.dropout_sites = 2 * len(models[0].convs) + 2
         self._encoder = Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]
@@ -195,7 +196,8 @@ class FieldObjective(Objective):
         size = sum(value.numel() for value in params.values())
         total = {name: torch.zeros_like(value) for name, value in params.items()}
         positions = torch.arange(len(self.examples[0]), device=self.weights.device)
-        larger = GPU_CHUNKS if positions.is_cuda else 1
+        sparse = all(part.graph.is_sparse for part in self.examples)  # dense rows take too much memory
+        larger = GPU_CHUNKS if positions.is_cuda and sparse else 1
         for index in positions.split(max(1, min(PER_EXAMPLE_MAX, PER_EXAMPLE_ENTRIES // size) * larger)):
             alone = [self.examples[0][one] for one in index.split(1)]
             part = FieldObjective([self._single_model] * len(alone), alone, self.heads, self._make)

@@ -28,6 +28,8 @@ SEARCH_SEED = 1_000_000
 SEARCH_SEEDS = 3
 ROWS = 10
 """The default budget has room for this many rows of features per class of every task."""
+IMPORTANCE_NODES = 256
+"""Training nodes per task to estimate the importance of parameters from, at most: it takes a gradient per node."""
 ID_BYTES = 16
 """Bytes of the id and the label of a node."""
 GRAPHS = ("cora", "citeseer", "cora-ml", "dblp", "pubmed", "amazon-photo", "amazon-computers", "coauthor-cs", "twitch")
@@ -255,6 +257,8 @@ def _entry(condition: Condition, options: CompareOptions, label: str, preset: Pr
     known, stream = default_options(name), preset.stream
     budget = default_budget(preset) if options.budget is None else options.budget
     given = {**variant, **({"scarce": "keep"} if "scarce" in known else {})}
+    if max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
+        given |= {key: IMPORTANCE_NODES for key in ("fisher_samples", "samples") if key in known}
     modes: Sequence[Mapping[str, Any]] = ({},)
     if "replay" in known and "replay" not in variant:
         modes = ({"replay": "ego"}, {"replay": "isolated"})

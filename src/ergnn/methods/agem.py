@@ -81,6 +81,10 @@ class StackedConstraint(StepHook):
     def __init__(self, memory: StackedMemory, hooks: Sequence[AverageConstraint]) -> None:
         self.memory, self.hooks = memory, hooks
 
+    @property
+    def recordable(self) -> bool:
+        return all(hook.sample >= hook.positions.numel() for hook in self.hooks)  # nothing is sampled
+
     def before_step(self, params: ParamDict) -> None:
         reference = self.memory.gradients(params, [hook._sample() for hook in self.hooks])
         gradient = flat_gradients(params, len(self.hooks))

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.engine.losses import MASKED
-from ergnn.nn.examples import Examples, LossFunction
+from ergnn.nn.examples import Examples, LossFunction, pure_loss
 
 
+@pure_loss
 def shifted_loss(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor], loss: LossFunction) -> Tensor:
     """Apply the method's loss to ``logits + shift``, or to the logits if there is no shift."""
     if "shift" in extras:

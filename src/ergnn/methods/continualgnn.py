@@ -34,6 +34,7 @@ class ContinualGNN(MemoryMethod):
 
     Args:
         lam: λ, weight of the penalty; 0 is replay alone.
+        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
     extra_hops = 1
@@ -48,9 +49,10 @@ class ContinualGNN(MemoryMethod):
         budget_nodes: int | None = None,
         budget_bytes: int | None = None,
         scarce: Scarce = "error",
+        fisher_samples: int | None = None,
     ) -> None:
         super().__init__("random", per_class, None, replay, hops, budget_nodes, budget_bytes, scarce)
-        self.ewc = EWC(lam)
+        self.ewc = EWC(lam, fisher_samples)
 
     @property
     def nbytes(self) -> int:

@@ -33,6 +33,7 @@ class DERpp(MemoryMethod):
     """
 
     search = {"alpha": (0.1, 0.5, 1.0), "beta": (0.5, 1.0)}
+    loss_options = ("alpha", "beta")
 
     def __init__(
         self,

@@ -35,6 +35,8 @@ class ICaRL(MemoryMethod):
     of the current model divided by their norm, and μ_c divided by its norm. The outputs serve training only.
     """
 
+    loss_options = ()
+
     def __init__(
         self,
         per_class: int = 1,
@@ -66,7 +68,7 @@ class ICaRL(MemoryMethod):
         if "soft" in extras:
             soft = F.pad(extras["soft"], (0, logits.size(1) - extras["soft"].size(1)), value=ABSENT).to(logits.dtype)
         else:
-            soft = F.one_hot(targets, logits.size(1)).to(logits.dtype)
+            soft = (targets.unsqueeze(1) == torch.arange(logits.size(1), device=targets.device)).to(logits.dtype)
         terms = F.binary_cross_entropy_with_logits(logits, soft.clamp(min=0.0), reduction="none")
         return torch.where(soft == ABSENT, 0.0, terms).sum(1)
 

@@ -38,6 +38,10 @@ class QuadraticPenalty(StepHook):
         self.stiffness = {name: lam * value for name, value in importance.items()}
         self.pull = {name: lam * value for name, value in pull.items()}
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     @classmethod
     def stacked(cls, hooks: Sequence[QuadraticPenalty]) -> StepHook:
         return cls(1.0, stack_models([hook.stiffness for hook in hooks]), stack_models([hook.pull for hook in hooks]))

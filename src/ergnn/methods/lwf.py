@@ -31,6 +31,7 @@ class LwF(Method):
     """
 
     search = {"alpha": (0.1, 1.0, 10.0), "temperature": (1.0, 2.0)}
+    loss_options = ("alpha", "temperature")
 
     def __init__(self, alpha: float = 1.0, temperature: float = 2.0) -> None:
         check_at_least(0, alpha=alpha)

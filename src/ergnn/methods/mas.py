@@ -15,7 +15,7 @@ from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.importance import ImportanceMethod, sampled
 from ergnn.methods.memory import check_at_least
-from ergnn.nn.examples import Examples
+from ergnn.nn.examples import Examples, pure_loss
 
 
 @METHODS.register("mas", help="penalize changes of parameters that outputs are sensitive to (memory aware synapses)")
@@ -46,6 +46,7 @@ class MAS(ImportanceMethod):
         return {name: value / chosen.numel() for name, value in total.items()}
 
 
+@pure_loss
 def squared_norm(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
     """``‖z‖²`` of each example, over the outputs that its heads have."""
     return torch.where(logits == MASKED, 0.0, logits).square().sum(1)

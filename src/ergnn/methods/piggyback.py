@@ -39,6 +39,10 @@ class MaskTraining(StepHook):
         self.real = {name: torch.full_like(value, init) for name, value in self.fixed.items() if has_mask[name]}
         self.held = [name for name in self.fixed if held[name]]
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def state_dict(self) -> ParamDict:
         return self.real
 
@@ -56,7 +60,7 @@ class MaskTraining(StepHook):
     @torch.no_grad()
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
         for name in self.real:
-            self.real[name] = params[name].detach().clone()
+            self.real[name].copy_(params[name])
             params[name].copy_(torch.where(self.real[name] > self.threshold, self.fixed[name], 0.0))
         for name in self.held:
             params[name].copy_(self.fixed[name])

@@ -30,6 +30,10 @@ class PathIntegral(StepHook):
         self.path = {name: torch.zeros_like(value) for name, value in self.start.items()}
         self._before: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
+    @property
+    def recordable(self) -> bool:
+        return self.penalty is None or self.penalty.recordable
+
     @classmethod
     def stacked(cls, hooks: Sequence[PathIntegral]) -> StepHook:
         together = copy(hooks[0])

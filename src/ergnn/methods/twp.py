@@ -17,7 +17,7 @@ from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.ewc import fisher_diagonal
-from ergnn.methods.importance import ImportanceMethod
+from ergnn.methods.importance import ImportanceMethod, sampled
 from ergnn.methods.memory import check_at_least
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -90,14 +90,18 @@ class TWP(ImportanceMethod):
         lam_loss: λ_l, weight of the importance for the loss.
         lam_topology: λ_t, weight of the importance for the topology, whose slopes are smaller.
         beta: β, weight of the norm of the gradient, computed on all examples of the task without dropout.
+        fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
     search = {"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)}
 
-    def __init__(self, lam_loss: float = 1.5, lam_topology: float = 100.0, beta: float = 0.0) -> None:
+    def __init__(
+        self, lam_loss: float = 1.5, lam_topology: float = 100.0, beta: float = 0.0, fisher_samples: int | None = None
+    ) -> None:
         check_at_least(0, lam_loss=lam_loss, lam_topology=lam_topology, beta=beta)
+        check_at_least(1, fisher_samples=fisher_samples)
         super().__init__(lam=2.0, decay=None)
-        self.lam_loss, self.lam_topology, self.beta = lam_loss, lam_topology, beta
+        self.lam_loss, self.lam_topology, self.beta, self.fisher_samples = lam_loss, lam_topology, beta, fisher_samples
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         model = learner.model
@@ -113,7 +117,8 @@ class TWP(ImportanceMethod):
 
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         assert isinstance(learner.model, Backbone)
-        objective = make_objective([learner.model], [trained_on])
+        chosen = sampled(learner, task, trained_on, self.fisher_samples)
+        objective = make_objective([learner.model], [trained_on]).batch(chosen)
         fisher = objective.by_name(fisher_diagonal(objective, objective.parameters()))
         params = [learner.model.get_parameter(name) for name in fisher]
         slopes = torch.autograd.grad(topology(learner.model, trained_on), params, materialize_grads=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +14,42 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.errors import InputError
 
+Function = TypeVar("Function", bound=Callable[..., Tensor])
 LossFunction = Callable[[Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 """``(logits [n, outputs], targets [n], extras) -> losses [n]``, one loss per example."""
 
 
+_PURE: set[Any] = set()
+
+
+def pure_loss(function: Function) -> Function:
+    """Declare that a loss depends on its arguments only, row by row, and never synchronizes with a GPU."""
+    _PURE.add(function)
+    return function
+
+
+@pure_loss
 def cross_entropy(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
     """Compute the default loss, ``−log softmax(logits)[target]`` (one term of Eq. 1 per node)."""
     return F.cross_entropy(logits, targets, reduction="none")
+
+
+def loss_key(loss: LossFunction) -> tuple[Any, ...] | None:
+    """Return all that a loss depends on; None if that is unknown.
+
+    Functions declare it with :func:`pure_loss`, methods with :attr:`ergnn.methods.Method.loss_options`.
+    """
+    if isinstance(loss, partial):  # a pure function of another loss
+        inner = loss_key(loss.keywords["loss"]) if set(loss.keywords) == {"loss"} and not loss.args else None
+        return None if inner is None or loss.func not in _PURE else (loss.func, inner)
+    if loss in _PURE:
+        return (loss,)
+    owner, function = getattr(loss, "__self__", None), getattr(loss, "__func__", None)
+    for cls in type(owner).__mro__:
+        if function is not None and vars(cls).get("loss") is function:
+            names = vars(cls).get("loss_options")
+            return None if names is None else (function, *(getattr(owner, name) for name in names))
+    return None
 
 
 @dataclass(frozen=True, eq=False)
