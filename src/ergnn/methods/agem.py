@@ -9,10 +9,11 @@ from torch import Tensor
 
 from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
-from ergnn.methods.episodic import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
-from ergnn.methods.memory import Scarce, check_at_least
+from ergnn.methods.base import check_at_least
+from ergnn.methods.episodic import Choose, EpisodicMemory
+from ergnn.methods.gradients import GradientConstraint, mean_gradient
+from ergnn.methods.memory import Scarce
 from ergnn.replay.buffer import ReplayMode
 from ergnn.step_hooks import StepHook
 
@@ -25,7 +26,7 @@ def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
     return gradient - (product / (reference @ reference)) * reference
 
 
-class AverageConstraint(StepHook):
+class AverageConstraint(GradientConstraint):
     """Step hook that applies the projection of A-GEM.
 
     Args:
@@ -36,35 +37,30 @@ class AverageConstraint(StepHook):
     """
 
     def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
-        self.objective, self.positions, self.sample, self.seed = objective, memory, sample, seed
-        self.sampled = isinstance(objective, SampledObjective)
-        self.memory = objective if self.sampled else objective.batch(memory)
+        super().__init__(objective, [memory], seed)
+        self.sample = sample
         self.generator = torch.Generator().manual_seed(seed % 2**63)
-        self._step = 0
 
     def skip(self, steps: int) -> None:
         for _ in range(steps):
             self._sample()
-        self._step += steps
+        super().skip(steps)
 
-    def before_step(self, params: ParamDict) -> None:
-        gradient = flat_gradient(params)
-        projected = project_on_average(gradient, mean_gradient(self._reference(), params))
-        self._step += 1
-        if projected is not gradient:
-            set_gradient(params, projected)
+    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
+        return project_on_average(gradient, mean_gradient(self._reference(), params))
 
     def _reference(self) -> Objective:
-        use_all = self.sample >= self.positions.numel()
+        positions = self.positions[0]
+        use_all = self.sample >= positions.numel()
         if not self.sampled:
-            return self.memory if use_all else self.memory.batch(self._sample())
-        positions = self.positions if use_all else self.positions[self._sample()]
-        return self.objective.batch(positions, key=stream_key(self.seed, self._step))
+            return self.memories[0] if use_all else self.memories[0].batch(self._sample())
+        positions = positions if use_all else positions[self._sample()]
+        return self.objective.batch(positions, key=stream_key(self.seed, self.step))
 
     def _sample(self) -> Tensor:
         """Sample positions in the memory without replacement."""
-        index = torch.randperm(self.positions.numel(), generator=self.generator)[: self.sample]
-        return index.to(self.positions.device)
+        index = torch.randperm(self.positions[0].numel(), generator=self.generator)[: self.sample]
+        return index.to(self.positions[0].device)
 
 
 @METHODS.register("agem", aliases=("a-gem",), help="no step may increase the memory's mean loss (averaged GEM)")

@@ -15,10 +15,9 @@ from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
+from ergnn.methods.base import LearnerView, check_at_least
 from ergnn.methods.ewc import fisher_diagonal
 from ergnn.methods.importance import ImportanceMethod
-from ergnn.methods.memory import check_at_least
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate, form_of
