@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from distributed.launch import PRELOADED
 from ergnn.cli import main
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
@@ -69,7 +70,7 @@ def open_and_close(path: str) -> None:
 
 def in_processes(target: Any, arguments: list[tuple[Any, ...]]) -> list[int | None]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ergnn.experiments.store"])  # imported once, not by each
+    context.set_forkserver_preload(PRELOADED)
     processes = [context.Process(target=target, args=each) for each in arguments]
     for process in processes:
         process.start()
