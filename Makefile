@@ -11,10 +11,10 @@ run: $(VENV)/.installed  ## set up, train ER-GAT with influence maximization on 
 	$(BIN)/ergnn run cora --backbone gat --method replay --selector im --seeds 5
 
 test: $(VENV)/.test  ## set up, run the test suite with branch coverage
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
-test-slow: $(VENV)/.test  ## run the tests marked slow (retraining studies; a few minutes)
-	$(BIN)/python -m pytest -m slow -n 2
+test-slow: $(VENV)/.test  ## run the tests marked slow, and properties with more examples
+	$(BIN)/python -m pytest -m 'slow or hypothesis' -n 2 --dist worksteal --hypothesis-profile thorough
 
 test-gpu: $(VENV)/.test  ## run the tests marked gpu
 	$(BIN)/python -m pytest -m gpu tests/gpu

@@ -13,9 +13,10 @@ try:
     from hypothesis import settings
 except ImportError:  # the GPU tests run without it
     pass
-else:  # a shared machine can be slow at any time
-    settings.register_profile("no-deadline", deadline=None)
-    settings.load_profile("no-deadline")
+else:  # no deadlines: a shared machine can be slow at any time
+    settings.register_profile("quick", deadline=None, max_examples=50)
+    settings.register_profile("thorough", deadline=None, max_examples=500)
+    settings.load_profile("quick")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ergnn.methods import METHODS
+
 PACKAGE = Path(__file__).parents[1] / "src" / "ergnn"
 PACKAGES = (
     *("errors", "files", "lazy", "config", "registry", "signatures", "plugins"),
@@ -43,6 +45,18 @@ def test_a_package_imports_only_from_packages_to_its_left(package: str) -> None:
 def test_every_package_is_listed() -> None:
     packages = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert packages - {"__init__"} == set(PACKAGES)
+
+
+def test_the_file_of_a_method_is_short() -> None:
+    """Shared code belongs in modules of its own, so that a file shows the rule of its method."""
+    own = [module for name in METHODS if (module := METHODS.get(name).__module__).startswith("ergnn.methods.")]
+    assert len(own) > 20
+    long = {module: count for module in own if (count := len(module_source(module).splitlines())) > 120}
+    assert not long, f"more than 120 lines: {long}"
+
+
+def module_source(module: str) -> str:
+    return PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
 
 
 UNIX_ONLY = {"curses", "fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}

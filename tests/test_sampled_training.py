@@ -15,7 +15,7 @@ from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.learner import Learner
-from ergnn.methods.episodic import mean_gradient
+from ergnn.methods.gradients import mean_gradient
 from ergnn.minibatches import MiniBatches
 from ergnn.observing import begin
 from ergnn.step_hooks import StepHook

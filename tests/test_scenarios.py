@@ -101,7 +101,7 @@ def test_methods_run_in_every_scenario_they_support(
     assert repeated == (scenario in ("domain", "time", "blurred"))
 
 
-@pytest.mark.parametrize("scenario", ["task", "class", "blurred"])
+@pytest.mark.parametrize("scenario", ["task", "blurred"])
 @pytest.mark.parametrize("selector", list(SELECTORS))
 def test_selectors_run_from_the_command_line(selector: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tiny", "--selector", selector, "--per-class", "2", "--scenario", scenario, "--epochs", "2"]

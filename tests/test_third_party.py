@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fresh import commands, python
 
 GUIDE = Path(__file__).parents[1] / "docs" / "extending.md"
 
@@ -63,18 +62,6 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def python(*args: str, path: Path | None = None, stdin: str = "") -> str:
-    """Run a fresh interpreter, with ``path`` importable; returns what it printed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ERGNN_OFFLINE": "1"}
-    if path is not None:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(path), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *args], env=environment, input=stdin, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that looks like one where ``acme-ergnn`` was installed."""
@@ -98,7 +85,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def used(site: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("selectors")
     (folder / "dropped_in.py").write_text(DROPPED_IN, encoding="utf-8")
-    return json.loads(python("-c", USE, str(folder), path=site))
+    return json.loads(python("-c", USE, str(folder), site=site))
 
 
 @pytest.mark.parametrize(
@@ -123,9 +110,11 @@ def test_a_learner_runs_with_third_party_selector_backbone_and_data_set(used: di
 
 
 def test_the_command_line_lists_and_runs_a_third_party_selector(site: Path) -> None:
-    assert re.search(r"^\W*hub\b.*most neighbors", python("-m", "ergnn", "selectors", path=site), re.MULTILINE)
     command = "run rings --selector hub --backbone graphconv --split seeded --seeds 1 --epochs 2 --json --quiet"
-    result = json.loads(python("-m", "ergnn", *command.split(), path=site))
+    listed, ran = commands("selectors", command, site=site)
+    assert re.search(r"^\W*hub\b.*most neighbors", listed.out, re.MULTILINE)
+    assert ran.code == 0, ran.err
+    result = json.loads(ran.out)
     assert (result["dataset"], result["backbone"], result["selector"]) == ("rings", "graphconv", "hub")
     assert result["buffer"]["nodes"] == 4
 

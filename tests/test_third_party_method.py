@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from fresh import commands, python
 
 METHOD = '''
 from collections.abc import Mapping
@@ -85,59 +84,40 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def python(site: Path, *args: str, code: int = 0) -> str:
-    """What a fresh interpreter prints that finds the package."""
-    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ERGNN_OFFLINE": "1", "PYTHONPATH": path, "COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *args], env=environment, capture_output=True, text=True, cwd=site
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
-
-
 def test_it_is_listed_and_its_options_are_documented(site: Path) -> None:
-    assert re.search(
-        r"^ keep-outputs .*outputs of the shared head", python(site, "-m", "ergnn", "methods"), re.MULTILINE
-    )
-    listed = python(site, "-m", "ergnn", "methods", "keep-outputs")
-    assert re.search(r"^ --strength +│ float +0\.5 +weight of the distance", listed, re.MULTILINE)
-    text = python(site, "-m", "ergnn", "run", "--help")
-    assert re.search(r"--strength X +weight of the distance .*\(keep-outputs; default: 0\.5\)", text)
-    assert re.search(r"--divergence squared\|absolute\s+how the distance is measured \(keep-outputs", text)
+    methods, listed, text = commands("methods", "methods keep-outputs", "run --help", site=site)
+    assert re.search(r"^ keep-outputs .*outputs of the shared head", methods.out, re.MULTILINE)
+    assert re.search(r"^ --strength +│ float +0\.5 +weight of the distance", listed.out, re.MULTILINE)
+    assert re.search(r"--strength X +weight of the distance .*\(keep-outputs; default: 0\.5\)", text.out)
+    assert re.search(r"--divergence squared\|absolute\s+how the distance is measured \(keep-outputs", text.out)
 
 
 def test_a_run_takes_its_options(site: Path) -> None:
-    command = (
-        "-m ergnn run cora --method keep-outputs --backbone sgc --head shared --split seeded --seeds 1 --epochs 20"
-    )
-    weak, strong = (
-        json.loads(python(site, *command.split(), "--strength", strength, "--json", "--quiet"))
-        for strength in ("0", "1000")
-    )
+    command = "run cora --method keep-outputs --backbone sgc --head shared --split seeded --seeds 1 --epochs 20"
+    ran = commands(*(f"{command} --strength {strength} --json --quiet" for strength in (0, 1000)), site=site)
+    weak, strong = (json.loads(each.out) for each in ran)
     assert weak["method_options"] == {"strength": 0.0, "divergence": "squared"}
     assert strong["method_options"]["strength"] == 1000.0
     moved = [abs(result["matrix"][2][0] - result["matrix"][0][0]) for result in (weak, strong)]
     assert moved[1] < moved[0], "what is held in place forgets less"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--method replay --strength 2", "method 'replay' has no option 'strength'; its options: "),
-        (
-            "--method keep-outputs --per-class 7",
-            "'keep-outputs' has no option 'per_class'; its options: div",
-        ),
-        ("--method keep-outputs --divergence cubed", "unknown divergence 'cubed'; choose one of: absolute, squared"),
-        ("--method keep-outputs --strength much", "argument --strength: invalid float value: 'much'"),
-    ],
-)
-def test_wrong_options_are_rejected(site: Path, options: str, message: str) -> None:
-    assert message in python(site, "-m", "ergnn", "run", "cora", *options.split(), code=2)
+WRONG = {
+    "--method replay --strength 2": "method 'replay' has no option 'strength'; its options: ",
+    "--method keep-outputs --per-class 7": "'keep-outputs' has no option 'per_class'; its options: div",
+    "--method keep-outputs --divergence cubed": "unknown divergence 'cubed'; choose one of: absolute, squared",
+    "--method keep-outputs --strength much": "argument --strength: invalid float value: 'much'",
+}
+
+
+def test_wrong_options_are_rejected(site: Path) -> None:
+    done = commands(*(f"run cora {options}" for options in WRONG), site=site)
+    for refused, message in zip(done, WRONG.values(), strict=True):
+        assert refused.code == 2
+        assert message in refused.err
 
 
 def test_it_satisfies_the_contract_and_the_store_records_its_options(site: Path, tmp_path: Path) -> None:
-    strengths, found = python(site, "-c", STORE, str(tmp_path / "runs.sqlite")).splitlines()
+    strengths, found = python("-c", STORE, str(tmp_path / "runs.sqlite"), site=site).splitlines()
     assert json.loads(strengths) == [7.0, None], "a default is left out of the key"
     assert json.loads(found) == [0]

@@ -22,7 +22,7 @@ from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, overrides
-from ergnn.methods.memory import choose_together
+from ergnn.methods.together import choose_together
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook

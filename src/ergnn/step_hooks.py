@@ -19,15 +19,13 @@ class StepHook:
 
     For models trained side by side, each hook gets views of its model's part of the stacked parameters, gradients and
     optimizer state. :meth:`stacked` may replace the hooks of all models by one hook of all stacked parameters.
+
+    Attributes:
+        recordable: whether every step is the same operations on the same tensors, changed in place, and never
+            synchronizes with a GPU, so that a CUDA graph can record it.
     """
 
-    @property
-    def recordable(self) -> bool:
-        """Whether every step is the same operations on the same tensors, without synchronizing with a GPU.
-
-        Steps can then be recorded as a CUDA graph. What a step changes must be changed in place.
-        """
-        return False
+    recordable: bool = False
 
     @classmethod
     def stacked(cls, hooks: Sequence[Any]) -> StepHook | None:
@@ -66,12 +64,9 @@ class _HookPerModel(StepHook):
 
     def __init__(self, hooks: Sequence[StepHook | None]) -> None:
         self.hooks = hooks
+        self.recordable = all(hook is None or hook.recordable for hook in hooks)
         self._params: list[ParamDict] = []
         self._optimizers: list[torch.optim.Optimizer] = []
-
-    @property
-    def recordable(self) -> bool:
-        return all(hook is None or hook.recordable for hook in self.hooks)
 
     def before_step(self, params: ParamDict) -> None:
         models = len(self.hooks)

@@ -170,7 +170,7 @@ def test_a_fresh_process_reports_its_result_or_its_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("step", "coverage") else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=() if name == "coverage" else pytest.mark.slow) for name in CASES]
 )
 def test_a_case_measures_something(name: str) -> None:
     measured = CASES[name](torch.get_num_threads(), True)

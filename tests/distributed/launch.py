@@ -14,6 +14,9 @@ import torch
 
 from ergnn.errors import ErgnnError
 
+PRELOADED = ["ergnn.experiments.resumable", "ergnn.experiments.store", "ergnn.data.datasets.amazon"]
+"""Modules that are imported once, not by each process; the last one imports PyG."""
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -24,7 +27,7 @@ def free_port() -> int:
 def on_ranks(function: Callable[..., Any], *arguments: Any, size: int = 2) -> list[Any]:
     """What the function gives on each rank; the message of its error as an ErgnnError; or an exit code if it died."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ergnn.experiments.resumable"])  # imported once, not by each rank
+    context.set_forkserver_preload(PRELOADED)
     port, pipes, processes = free_port(), [], []
     for rank in range(size):
         ours, theirs = context.Pipe(duplex=False)

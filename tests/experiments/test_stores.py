@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from distributed.launch import PRELOADED
 from ergnn.cli import main
 from ergnn.errors import InputError
 from ergnn.experiments.config import RunConfig
@@ -24,7 +25,7 @@ from ergnn.metrics import AccuracyMatrix
 
 CONFIG = RunConfig(dataset="cora", backbone="sgc", split="seeded", seeds=2, epochs=2).resolved()
 ORIGIN = Origin("1.0", {"host": "somewhere"}, 12.5)
-WRITERS, EACH, SHARED = 8, 200, 5
+WRITERS, SHARED = 8, 5
 
 
 def some_result(seed: int, order: int = 0, score: float = 0.5) -> SeedResult:
@@ -36,15 +37,15 @@ def some_result(seed: int, order: int = 0, score: float = 0.5) -> SeedResult:
     )
 
 
-def write_rows(path: str, writer: int) -> None:
-    """A writer's own rows, and the first few of the next one's, which that one brings too."""
-    first = writer * EACH
+def write_rows(path: str, writer: int, count: int) -> None:
+    """``count`` rows of a writer, and the first few of the next one, which that one writes as well."""
+    first = writer * count
     with RunStore(path) as store:
         added = sum(
-            store.put_all(CONFIG, [some_result(seed % (WRITERS * EACH), score=seed / 2000)], origin=ORIGIN)
-            for seed in range(first, first + EACH + SHARED)
+            store.put_all(CONFIG, [some_result(seed % (WRITERS * count), score=seed / 2000)], origin=ORIGIN)
+            for seed in range(first, first + count + SHARED)
         )
-    assert EACH - SHARED <= added <= EACH + SHARED
+    assert count - SHARED <= added <= count + SHARED
 
 
 def write_batches(path: str, turned: bool) -> None:
@@ -69,7 +70,7 @@ def open_and_close(path: str) -> None:
 
 def in_processes(target: Any, arguments: list[tuple[Any, ...]]) -> list[int | None]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ergnn.experiments.store"])  # imported once, not by each
+    context.set_forkserver_preload(PRELOADED)
     processes = [context.Process(target=target, args=each) for each in arguments]
     for process in processes:
         process.start()
@@ -78,13 +79,15 @@ def in_processes(target: Any, arguments: list[tuple[Any, ...]]) -> list[int | No
     return [process.exitcode for process in processes]
 
 
-def test_eight_processes_write_200_runs_each(store_path: str) -> None:
-    assert in_processes(write_rows, [(store_path, i) for i in range(WRITERS)]) == [0] * WRITERS
+@pytest.mark.parametrize("count", [25, pytest.param(200, marks=pytest.mark.slow)])
+def test_eight_processes_write_runs_at_the_same_time(store_path: str, count: int) -> None:
+    assert in_processes(write_rows, [(store_path, i, count) for i in range(WRITERS)]) == [0] * WRITERS
+    total = WRITERS * count
     with RunStore(store_path, create=False) as store:
-        assert len(store) == 1600
+        assert len(store) == total
         runs = store.runs()
-    assert [run.seed for run in runs] == list(range(1600))
-    assert [run.key for run in runs] == [member_key(CONFIG, seed, 0) for seed in range(1600)]
+    assert [run.seed for run in runs] == list(range(total))
+    assert [run.key for run in runs] == [member_key(CONFIG, seed, 0) for seed in range(total)]
 
 
 def test_two_writers_of_the_same_batches_never_wait_for_each_other(store_path: str) -> None:

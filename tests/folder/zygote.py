@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -16,6 +17,9 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+PR_SET_PDEATHSIG = 1
+"""From ``sys/prctl.h``."""
 
 
 class Zygote:
@@ -80,7 +84,13 @@ def _command(order: dict[str, Any], out: int) -> None:
     os.write(out, json.dumps({"status": status, "events": count, "error": error}).encode())
 
 
+def _end_with_parent() -> None:
+    """Let the kernel end this process with its parent, which may be killed while others still hold the pipe."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _serve() -> None:
+    _end_with_parent()
     import torch
 
     import ergnn.cli
@@ -96,6 +106,7 @@ def _serve() -> None:
         start = time.monotonic()
         child = os.fork()
         if not child:
+            _end_with_parent()
             try:
                 _command(order, write)
             except BaseException as error:

@@ -13,8 +13,8 @@ from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.learner import Learner
 from ergnn.methods.agem import AGEM, project_on_average
-from ergnn.methods.episodic import flat_gradient, mean_gradient
 from ergnn.methods.gem import project
+from ergnn.methods.gradients import flat_gradient, mean_gradient
 from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph

@@ -209,7 +209,7 @@ def test_centroids_are_limited_per_class_and_nearly_as_accurate() -> None:
 
 
 def test_a_sketch_is_chosen_by_width_and_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ergnn.methods.analytic.SKETCH_SIZE", 16)
+    monkeypatch.setattr("ergnn.analytic.head.SKETCH_SIZE", 16)
     for width, expected in ((12, None), (20, 16), (90, None)):  # narrow; wide; wide, but fewer nodes than columns
         stream = TaskStream.from_classes(random_graph(n=80, f=width, classes=2))
         assert learned(stream).history[-1]["selection"]["sketch"] == expected

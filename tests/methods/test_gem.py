@@ -14,8 +14,8 @@ from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.learner import Learner
-from ergnn.methods.episodic import flat_gradient
 from ergnn.methods.gem import GEM, GEMProjection, project
+from ergnn.methods.gradients import flat_gradient
 from ergnn.methods.quadratic import nonnegative_minimum
 from ergnn.observing import begin
 from ergnn.testing import check_method

@@ -24,8 +24,13 @@ from ergnn.observing import observe_together
 from ergnn.step_hooks import join_hooks
 from graphs import random_graph
 
-OPTIONS: dict[str, dict[str, Any]] = {"agem": {"sample": 3}, "twp": {"beta": 0.01}, "gem": {"margin": 0.1}}
-EPOCHS = 5
+OPTIONS: dict[str, dict[str, Any]] = {
+    "agem": {"sample": 3},
+    "cat": {"steps": 5},
+    "twp": {"beta": 0.01},
+    "gem": {"margin": 0.1},
+}
+EPOCHS = 3
 
 
 def streams() -> list[TaskStream]:

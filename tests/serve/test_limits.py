@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -67,7 +67,7 @@ def tight(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tes
 
     root = tmp_path_factory.mktemp("tight") / "learner"
     shutil.copytree(place / "base", root)
-    limits = ServeLimits(predict_rows=3, update_rows=4, predict_megabytes=1, update_megabytes=2, features=20, seconds=1)
+    limits = ServeLimits(predict_rows=3, update_rows=4, predict_megabytes=1, update_megabytes=2, features=20)
     with TestClient(make_app(Service(root, limits)), "http://localhost") as client:
         yield client
 
@@ -97,13 +97,17 @@ def test_a_body_without_a_length_is_counted(tight: TestClient) -> None:
     assert "larger than 2 MB" in problem(answer, 413)
 
 
-def test_time(tight: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ergnn.serve import app
 
-    monkeypatch.setattr(app, "read_upload", lambda place, limits: time.sleep(3))
-    answer = tight.post("/observe", content=b"id\nn0\n", headers={"content-type": "text/csv"})
-    assert "not finish within 1 seconds" in problem(answer, 503)
-    assert tight.get("/updates").json() == {"updates": []}
+    answered = Event()
+    monkeypatch.setattr(app, "read_upload", lambda place, limits: answered.wait(60))
+    service = Service(root, ServeLimits(seconds=2))
+    with TestClient(make_app(service), "http://localhost") as client:
+        answer = client.post("/observe", content=b"id\nn0\n", headers={"content-type": "text/csv"})
+        answered.set()
+        assert not service.spool.unfinished()
+    assert "not finish within 2 seconds" in problem(answer, 503)
 
 
 def test_bugs_are_not_shown(tight: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

@@ -152,7 +152,7 @@ def test_a_run_on_walks_uses_their_classifier_by_default() -> None:
 
 
 def test_each_member_of_a_run_samples_its_own_walks() -> None:
-    settings = {"walks": 5, "length": 20, "dim": 32, "window": 5}
+    settings = {"walks": 3, "length": 15, "dim": 16, "window": 3}
     config = RunConfig(
         "cora", input="node2vec", input_options=settings, method="finetune", protocol="paper", seeds=2, epochs=60
     )

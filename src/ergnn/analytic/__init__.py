@@ -12,9 +12,12 @@
     training nodes and labels, and their rows of φ.
 ``kept``
     rows of φ that are stored without their nodes, and k-means centroids of them.
+``head``
+    the head of a stream: labels so far, feature maps of graphs, and the solution.
 """
 
 from ergnn.analytic.features import Features
+from ergnn.analytic.head import AnalyticHead
 from ergnn.analytic.inputs import Inputs, Sketch
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import RidgeSolution, fit_ridge
@@ -23,6 +26,7 @@ from ergnn.engine.propagation import NormalizedAdjacency
 
 __all__ = [
     "FEATURE_MAPS",
+    "AnalyticHead",
     "AnalyticState",
     "FeatureMap",
     "Features",

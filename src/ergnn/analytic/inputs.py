@@ -11,6 +11,9 @@ from ergnn.data.csr import targets
 from ergnn.data.graph import Graph
 from ergnn.data.mapped import release
 
+FLOAT64_ENTRIES = 1 << 25
+"""Graphs with more feature entries (nodes × features) are propagated in float32."""
+
 NONZEROS = 3
 """Entries per row of a sketch."""
 
@@ -144,3 +147,8 @@ class Inputs:
             if read >= RELEASE_BYTES:
                 release(self._x)
                 read = 0
+
+
+def working_dtype(num_nodes: int, num_features: int) -> torch.dtype:
+    """Return the dtype in which to propagate the features of a graph of this size."""
+    return torch.float32 if num_nodes * num_features > FLOAT64_ENTRIES else torch.float64

@@ -62,6 +62,10 @@ class Task:
         labels = self.graph.y[self.train]
         return {c: int((labels == c).sum()) for c in self.classes}
 
+    def generator(self, seed: int, salt: int) -> torch.Generator:
+        """Return a random generator for one purpose, which ``salt`` identifies, in this task."""
+        return torch.Generator().manual_seed((seed * 1_000_003 + self.id * 7919 + salt) % 2**63)
+
     def targets(self, nodes: Tensor) -> Tensor:
         """Return the nodes' labels as positions in ``classes``, the targets of a head for this task."""
         labels = self.graph.y[nodes]

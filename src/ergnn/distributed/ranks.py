@@ -46,6 +46,10 @@ class Ranks:
 
 
 _current: Ranks | None = None
+_failed: list[object] = []
+"""Process groups of failed runs, kept until this process ends. The traceback of the error refers to the reducer of
+DistributedDataParallel, which would destroy its group while it holds the interpreter lock; the thread of the group may
+wait for that lock: a deadlock."""
 
 
 def current_ranks() -> Ranks | None:
@@ -89,6 +93,9 @@ def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks | No
         _current = Ranks(rank, size, own)
         try:
             yield _current
+        except BaseException:
+            _failed.append(dist.group.WORLD)
+            raise
         finally:
             _current = None
             dist.destroy_process_group()

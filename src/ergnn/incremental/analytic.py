@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic import FEATURE_MAPS, FeatureMap, Features, Inputs, NormalizedAdjacency, RidgeSolution
+from ergnn.analytic.inputs import working_dtype
 from ergnn.analytic.state import choose
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.errors import InputError
@@ -18,7 +19,7 @@ from ergnn.incremental.plan import CachedRows, make_plan
 from ergnn.incremental.settings import Settings
 from ergnn.incremental.snapshot import Snapshot
 from ergnn.learner import Learner
-from ergnn.methods.analytic import Analytic, working_dtype
+from ergnn.methods.analytic import Analytic
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
 

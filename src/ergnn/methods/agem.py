@@ -9,10 +9,11 @@ from torch import Tensor
 
 from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
-from ergnn.methods.episodic import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
-from ergnn.methods.memory import Scarce, check_at_least
+from ergnn.methods.base import check_at_least
+from ergnn.methods.episodic import Choose, EpisodicMemory
+from ergnn.methods.gradients import GradientConstraint, mean_gradient
+from ergnn.methods.memory import Scarce
 from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
 from ergnn.replay.buffer import ReplayMode
 from ergnn.step_hooks import StepHook
@@ -26,7 +27,7 @@ def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
     return gradient - (product / (reference @ reference)) * reference
 
 
-class AverageConstraint(StepHook):
+class AverageConstraint(GradientConstraint):
     """Step hook that applies the projection of A-GEM.
 
     Args:
@@ -37,42 +38,37 @@ class AverageConstraint(StepHook):
     """
 
     def __init__(self, objective: Objective, memory: Tensor, sample: int, seed: int) -> None:
-        self.objective, self.positions, self.sample, self.seed = objective, memory, sample, seed
-        self.sampled = isinstance(objective, SampledObjective)
-        self.memory = objective if self.sampled else objective.batch(memory)
+        super().__init__(objective, [memory], seed)
+        self.sample = sample
+        self.uses_all = sample >= memory.numel()
         self.generator = torch.Generator().manual_seed(seed % 2**63)
-        self._step = 0
 
     @classmethod
     def stacked(cls, hooks: Sequence[AverageConstraint]) -> StepHook | None:
-        memory = None if any(hook.sampled for hook in hooks) else stack_memories([hook.memory for hook in hooks])
+        memory = None if any(hook.sampled for hook in hooks) else stack_memories([hook.memories[0] for hook in hooks])
         return None if memory is None else StackedConstraint(memory, hooks)
 
     def skip(self, steps: int) -> None:
         for _ in range(steps):
             self._sample()
-        self._step += steps
+        super().skip(steps)
 
-    def before_step(self, params: ParamDict) -> None:
-        gradient = flat_gradient(params)
-        projected = project_on_average(gradient, mean_gradient(self._reference(), params))
-        self._step += 1
-        if projected is not gradient:
-            set_gradient(params, projected)
+    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
+        return project_on_average(gradient, mean_gradient(self._reference(), params))
 
     def _reference(self) -> Objective:
-        index = self._sample()
+        positions, index = self.positions[0], self._sample()
         if not self.sampled:
-            return self.memory if index is None else self.memory.batch(index)
-        positions = self.positions if index is None else self.positions[index]
-        return self.objective.batch(positions, key=stream_key(self.seed, self._step))
+            return self.memories[0] if index is None else self.memories[0].batch(index)
+        positions = positions if index is None else positions[index]
+        return self.objective.batch(positions, key=stream_key(self.seed, self.step))
 
     def _sample(self) -> Tensor | None:
         """Sample positions in the memory without replacement; None for all of a small memory."""
-        if self.sample >= self.positions.numel():
+        if self.uses_all:
             return None
-        index = torch.randperm(self.positions.numel(), generator=self.generator)[: self.sample]
-        return index.to(self.positions.device)
+        index = torch.randperm(self.positions[0].numel(), generator=self.generator)[: self.sample]
+        return index.to(self.positions[0].device)
 
 
 class StackedConstraint(StepHook):
@@ -80,10 +76,7 @@ class StackedConstraint(StepHook):
 
     def __init__(self, memory: StackedMemory, hooks: Sequence[AverageConstraint]) -> None:
         self.memory, self.hooks = memory, hooks
-
-    @property
-    def recordable(self) -> bool:
-        return all(hook.sample >= hook.positions.numel() for hook in self.hooks)  # nothing is sampled
+        self.recordable = all(hook.uses_all for hook in hooks)
 
     def before_step(self, params: ParamDict) -> None:
         reference = self.memory.gradients(params, [hook._sample() for hook in self.hooks])

@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ergnn.analytic import (
-    FEATURE_MAPS,
-    AnalyticState,
-    FeatureMap,
-    Features,
-    Inputs,
-    NormalizedAdjacency,
-    RidgeSolution,
-    fit_ridge,
-)
-from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS
-from ergnn.analytic.state import choose
+from ergnn.analytic.head import AnalyticHead, Memory
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.base import LearnerView, Method, task_examples
 from ergnn.nn.examples import Examples, cross_entropy
-from ergnn.registry import check_choice
-
-Memory = Literal["nodes", "centroids"]
-
-SKETCH_SIZE = 2048
-"""Columns of an automatic sketch, for features with more columns."""
-
-FLOAT64_ENTRIES = 1 << 25
-"""Graphs with more feature entries (nodes × features) are propagated in float32."""
-
-NO_SCORE = -1e9
-"""Score of a class without a labeled node."""
 
 
 @METHODS.register("analytic", aliases=("ridge",), help="a closed-form ridge head on propagated features, no training")
-class Analytic(Method):
+class Analytic(AnalyticHead, Method):
     """Ridge regression on propagated features, from all labels seen so far.
 
     After each task, the head is solved from the ids and labels of all training nodes so far, in the graph of that task.
@@ -63,7 +39,7 @@ class Analytic(Method):
             to 2,048 once there are at least as many training nodes as columns; None disables sketching.
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
-            ``head="growing"``.
+            ``head="growing"``. Forgotten nodes change the student only with the next task.
     """
 
     backbone = "gcn"
@@ -80,61 +56,20 @@ class Analytic(Method):
         sketch: int | str | None = "auto",
         student: bool = False,
     ) -> None:
-        check_choice("memory", memory, Memory)
-        if lam is not None and not 0 < lam < float("inf"):
-            raise InputError(f"lam is {lam}; it must be above 0, or None for the best by leave-one-out")
-        if per_class < 1:
-            raise InputError(f"per_class is {per_class}; at least 1 centroid per class is needed")
-        if sketch is not None and sketch != "auto" and (isinstance(sketch, str) or sketch < 1):
-            raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
-        self._map = FEATURE_MAPS.create(feature_map, **(map_options or {}))
-        self._candidates = self.maps = self._map.candidates()
-        self.lam, self.memory, self.per_class, self.sketch = lam, memory, per_class, sketch
+        super().__init__(feature_map, map_options, lam, memory, per_class, sketch)
         self.trains = self.from_scratch = self.student = student
         self.reads_edge_weights = not student
-        self.state = AnalyticState()
-        self.solution: RidgeSolution | None = None
-        self._chosen = 0
-        self._sketched: int | None = None
-        self._graph: Graph | None = None
-        self._features: WeakKeyDictionary[Graph, tuple[int | None, dict[str, Features]]] = WeakKeyDictionary()
-        self._scores: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without graphs and without anything computed from them."""
-        return {**vars(self), "_graph": None, "_features": None, "_scores": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
 
     @property
     def unused_settings(self) -> tuple[str, ...]:
         return super().unused_settings + (("per_class",) if self.memory == "nodes" else ())
-
-    @property
-    def lambdas(self) -> tuple[float, ...]:
-        """Candidate values of λ."""
-        if self.lam is not None:
-            return (self.lam,)
-        return (DEFAULT_LAMBDA,) if self.memory == "centroids" else LAMBDAS
-
-    @property
-    def needs_earlier_graph(self) -> bool:
-        return self.memory == "nodes"
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the stored ids and labels, or of the rows stored instead, in bytes."""
-        return self.state.nbytes
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         if self.student:
             if learner.heads.kind != "growing":
                 raise InputError(f"head is {learner.heads.kind!r}; a student learns all classes: use head='growing'")
             self._learn_task(task, learner.seed)
-        own = learner.examples(task.graph, task.train, task.id)
-        return own.weighted(1.0 / len(own))
+        return task_examples(learner, task)
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
         """With a student, add all nodes of the graph, with the head's probabilities as targets."""
@@ -144,7 +79,7 @@ class Analytic(Method):
         outputs = int(columns.max()) + 1
         nodes = torch.arange(task.graph.num_nodes, device=examples.nodes.device)
         soft = torch.zeros(nodes.numel(), outputs, device=nodes.device)
-        soft[:, columns] = torch.softmax(self._head_scores(task.graph, nodes, classes), 1).to(soft.dtype)
+        soft[:, columns] = torch.softmax(self.head_scores(task.graph, nodes, classes), 1).to(soft.dtype)
         hard = torch.nn.functional.one_hot(examples.targets, outputs).to(soft.dtype)
         heads = learner.heads.heads_of(task.id, nodes.numel(), nodes.device)
         weights = torch.full((nodes.numel(),), 1.0 / nodes.numel(), device=nodes.device)
@@ -176,152 +111,8 @@ class Analytic(Method):
         if self.memory == "nodes" and not task.own_graph:
             self.learn(task.graph, task.train, labels)
         else:
-            self._keep(task.graph, task.train, labels, seed)
-
-    def learn(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
-        """Add or replace labels, and solve the head in ``graph``."""
-        self.state.update(nodes, labels)
-        self.refresh(graph)
-
-    def forget_nodes(self, nodes: Tensor) -> int:
-        """Remove labels and the head; the next prediction solves the head as if the labels had never existed.
-
-        The features of a node still contribute to φ of its neighbors as long as the graph contains its edges. A student
-        does not change until the next task.
-        """
-        if self.state.kept:
-            raise InputError("single nodes cannot be removed from stored rows and centroids; use memory='nodes'")
-        nodes = nodes.to(self.state.nodes.device)
-        known = nodes[torch.isin(nodes, self.state.nodes)]
-        if known.numel():
-            self.state.remove(known)
-            self.solution, self._scores = None, WeakKeyDictionary()
-        return known.numel()
-
-    def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
-        state = AnalyticState()
-        state.kept = self.state.kept
-        state.update(mapping(self.state.nodes), self.state.labels)
-        self.state, self._graph, self._scores = state, None, WeakKeyDictionary()
-
-    def refresh(self, graph: Graph) -> None:
-        """Solve the head in ``graph``, and recompute only the rows of φ affected by changed edges or features."""
-        nodes = self.state.nodes
-        if nodes.numel() and int(nodes[-1]) >= graph.num_nodes:
-            raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
-        sketched = self.sketch_size(graph.num_features, nodes.numel())
-        if self._graph is None or sketched != self._sketched:
-            self.state.forget_rows()
-        elif graph is not self._graph:
-            self.state.move(self._graph, graph, self.maps)
-            self._features = WeakKeyDictionary()  # a stream may keep its graphs for a long time
-        self._graph, self._sketched = graph, sketched
-        self._solve(graph)
+            self.keep(task.graph, task.train, labels, seed)
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
         """Return ``τ φW``, whose softmax over all classes is calibrated by leave-one-out; None with a student."""
-        return None if self.student else self._head_scores(graph, nodes, classes)
-
-    def _head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
-        if self.solution is None and self.state.nodes.numel():
-            self.refresh(graph)
-        if self.solution is None:
-            return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
-        if graph not in self._scores:
-            features = self._features_of(graph, self.maps[self._chosen])
-            self._scores[graph] = features.scores(self.solution.weight).mul_(self.solution.temperature)
-        all_scores, known = self._scores[graph], self.solution.classes
-        columns = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
-        return torch.where(known[columns] == classes, all_scores[nodes][:, columns], NO_SCORE)
-
-    def _solve(self, graph: Graph) -> None:
-        """Solve the head for each feature map and choose the best."""
-        maps = self.maps if self.state.kept else self.maps_of(graph.num_edges)
-        found = self.state.solve([self._features_of(graph, each) for each in maps], self.lambdas)
-        self._scores, self.solution = WeakKeyDictionary(), None
-        if found is not None:
-            self._chosen, best = self.maps.index(maps[found[0]]), found[1]
-            self.solution = replace(best, loo=best.loo[:0])
-
-    def maps_of(self, num_edges: int) -> tuple[FeatureMap, ...]:
-        """Return the maps to compare in a graph with this many edges."""
-        return self._map.candidates(num_edges)
-
-    def _keep(self, graph: Graph, nodes: Tensor, labels: Tensor, seed: int) -> None:
-        """Store rows of φ, or their centroids, instead of ids, and solve the head."""
-        kept = self.state.kept
-        if self._graph is None and not kept:
-            self._sketched = self.sketch_size(graph.num_features, nodes.numel())
-            self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
-        if self.memory == "centroids" and not kept:  # choose one map for all tasks: only its centroids are stored
-            best, _ = choose([fit_ridge(self._features_of(graph, each).rows(nodes), labels) for each in self.maps])
-            self.maps = self.maps[best : best + 1]
-        for each in self.maps:
-            kept.add(each.name, self._features_of(graph, each).rows(nodes), labels)
-        if self.memory == "centroids":
-            kept.compress(self.per_class, seed)
-        self._graph = graph
-        self._solve(graph)
-
-    def sketch_size(self, num_features: int, count: int) -> int | None:
-        """Return the number of columns to sketch to, or None.
-
-        With fewer rows than columns, the dual system is small without a sketch.
-        """
-        if self.state.kept:
-            return self._sketched
-        if self.sketch == "auto":
-            return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
-        return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
-
-    def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
-        """Return φ of a map on a graph, cached as long as the graph exists."""
-        sketched, cached = self._features.get(graph, (self._sketched, {}))
-        if not cached or sketched != self._sketched:
-            dtype = working_dtype(graph.num_nodes, graph.num_features)
-            operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
-            cached = {each.name: Features(each, operator, inputs) for each in self._candidates}
-            self._features[graph] = self._sketched, cached
-        return cached[feature_map.name]
-
-    def state_dict(self) -> dict[str, Any]:
-        solution = self.solution
-        return {
-            "nodes": self.state.nodes.clone(),
-            "labels": self.state.labels.clone(),
-            "kept": self.state.kept.state_dict(),
-            "maps": [each.name for each in self.maps],
-            "chosen": self._chosen,
-            "sketch": self._sketched,
-            "solution": None
-            if solution is None
-            else {
-                "weight": solution.weight.clone(),
-                "classes": solution.classes.clone(),
-                "lam": solution.lam,
-                "temperature": solution.temperature,
-                "loo_error": solution.loo_error,
-            },
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        names = state["maps"]
-        unknown = sorted(set(names) - {each.name for each in self._candidates})
-        if unknown:
-            choices = ", ".join(each.name for each in self._candidates)
-            raise InputError(f"the state has feature map {unknown[0]!r}; this method has: {choices}")
-        self.maps = tuple(each for each in self._candidates if each.name in names)
-        self.state = AnalyticState()
-        self.state.nodes, self.state.labels = state["nodes"].clone(), state["labels"].clone()
-        self.state.kept.load_state_dict(state["kept"])
-        self._chosen, self._sketched, self._graph = state["chosen"], state["sketch"], None
-        solution = state["solution"]
-        self.solution = None
-        if solution is not None:
-            self.solution = RidgeSolution(**solution, loo=solution["weight"][:0])
-        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
-
-
-def working_dtype(num_nodes: int, num_features: int) -> torch.dtype:
-    """Return the dtype in which to propagate the features of a graph of this size."""
-    return torch.float32 if num_nodes * num_features > FLOAT64_ENTRIES else torch.float64
+        return None if self.student else self.head_scores(graph, nodes, classes)

@@ -1,6 +1,7 @@
-"""Logit shifts for a growing head, to offset that the current task has many more examples per class than the buffer.
+"""Class balancing for a growing head: the current task has many more examples per class than the buffer.
 
-The method's loss is applied to the shifted logits: cross-entropy, unless a subclass overrides ``Method.loss``.
+Logit shifts offset this. The method's loss is applied to the shifted logits: cross-entropy, unless a subclass overrides
+``Method.loss``.
 """
 
 from __future__ import annotations
@@ -8,13 +9,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
+from ergnn.errors import InputError
+from ergnn.methods.base import LearnerView
 from ergnn.nn.examples import Examples, LossFunction, pure_loss
+from ergnn.replay.buffer import ExperienceBuffer
+
+ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
+MEMORY_SHARE = 0.25
+"""Minimum ratio of remembered nodes per class to training nodes of the task's largest class for which ``auto`` is
+``memory``. With a smaller buffer, the parameters contain more information about earlier classes than the buffer. The
+value was chosen on validation nodes: docs/howto/choosing-e.md.
+"""
+MEMORY_LABELS = 50
+"""Maximum size of the task's largest class for which ``auto`` is ``memory``: new parameters have to learn all classes
+in the epochs of one task, which fails where many labels need many epochs.
+"""
+
+
+def balance_of_task(given: ClassBalance, learner: LearnerView, task: Task, buffer: ExperienceBuffer) -> ClassBalance:
+    """Return the class balancing of a task: ``none`` unless the head grows and the buffer contains nodes."""
+    grows = learner.heads.kind == "growing"
+    if not grows and given not in ("auto", "none"):
+        raise InputError(
+            f"class_balance is {given!r}, which requires head 'growing'; the head is {learner.heads.kind!r}: choose "
+            "auto or none"
+        )
+    if not grows or not (remembered := _remembered(buffer, task)):
+        return "none"
+    if given != "auto":
+        return given
+    seen = {c for classes in learner.heads.classes[: task.id] for c in classes}
+    if seen & set(task.classes):
+        return "none"
+    largest = int(task.graph.y[task.train].bincount().max())
+    large = remembered / len(seen) >= MEMORY_SHARE * largest
+    return "memory" if large and largest <= MEMORY_LABELS else "logit-adjustment"
+
+
+def _remembered(buffer: ExperienceBuffer, task: Task) -> int:
+    """Return the number of remembered nodes, except those that the task learns again, which leave the buffer."""
+    nodes = buffer.nodes
+    if not len(buffer) or buffer.replay != "live":
+        return nodes.numel()
+    return int((~torch.isin(nodes, task.train.to(nodes.device))).sum())
 
 
 @pure_loss
@@ -55,9 +100,3 @@ def separate_classes(examples: Examples, own: int, columns: Tensor) -> Examples:
     shift[:own] = MASKED
     shift[:own, columns] = 0.0
     return _with_shift(examples, shift)
-
-
-def balance_classes(examples: Examples) -> Examples:
-    """Weight an example of class c by ``1 / (C n_c)``, so that each of the C classes has the same total weight."""
-    _, place, counts = torch.unique(examples.graph.y[examples.nodes], return_inverse=True, return_counts=True)
-    return examples.weighted(1.0 / (counts.numel() * counts[place]))

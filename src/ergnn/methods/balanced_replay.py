@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ergnn.methods.balance import ClassBalance
 from ergnn.methods.memory import Scarce
-from ergnn.methods.replay import ClassBalance, Replay
+from ergnn.methods.replay import Replay
 from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selector
 

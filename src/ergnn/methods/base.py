@@ -13,6 +13,7 @@ from ergnn.config import HEADS
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, ParamDict
+from ergnn.errors import InputError
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
 from ergnn.replay.buffer import ExperienceBuffer
@@ -198,6 +199,19 @@ class Method(ABC):
         """Restore a state returned by :meth:`state_dict`."""
         if self.buffer is not None:
             self.buffer.load_state_dict(state["buffer"])
+
+
+def task_examples(learner: LearnerView, task: Task) -> Examples:
+    """Return the training nodes of a task, weighted so that the loss is their mean."""
+    own = learner.examples(task.graph, task.train, task.id)
+    return own.weighted(1.0 / len(own))
+
+
+def check_at_least(least: float, **options: float | None) -> None:
+    """Raise an error if an option is below ``least``; None is always allowed."""
+    for name, value in options.items():
+        if value is not None and not least <= value < float("inf"):
+            raise InputError(f"{name} is {value}; it must be {least:g} or more")
 
 
 def overrides(method: Method, name: str) -> bool:

@@ -12,8 +12,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method
-from ergnn.methods.memory import check_at_least
+from ergnn.methods.base import LearnerView, Method, check_at_least
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import append_graphs
 
@@ -92,7 +91,7 @@ class CaT(Method):
         """Return the task's number, and the features and labels of its synthetic nodes."""
         h, labels = propagate(task.graph, self.hops, nodes=task.train), task.graph.y[task.train]
         classes = [c for c in task.classes if bool((labels == c).any())]
-        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 67) % 2**63)
+        generator = task.generator(learner.seed, 67)
         encoders = torch.Generator(h.device).manual_seed(generator.initial_seed()) if h.is_cuda else generator
 
         def encoder() -> Encoder:

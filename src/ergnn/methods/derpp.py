@@ -13,8 +13,8 @@ from torch import Tensor
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
-from ergnn.methods.memory import MemoryMethod, Scarce, check_at_least
+from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.memory import MemoryMethod, Scarce
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selector

@@ -10,34 +10,15 @@ import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
-from ergnn.engine.losses import Objective, ParamDict
-from ergnn.methods.base import LearnerView, Method
-from ergnn.methods.memory import Scarce, check_at_least, check_scarce
+from ergnn.engine.losses import Objective
+from ergnn.methods.base import LearnerView, Method, check_at_least
+from ergnn.methods.memory import Scarce, check_scarce
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
 from ergnn.step_hooks import StepHook
 
 Choose = Literal["random", "last"]
-
-
-def flat_gradient(params: ParamDict) -> Tensor:
-    """Concatenate the gradients of all parameters into one vector."""
-    return torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in params.values()])
-
-
-def set_gradient(params: ParamDict, vector: Tensor) -> None:
-    parts = vector.split([value.numel() for value in params.values()])
-    for value, part in zip(params.values(), parts, strict=True):
-        value.grad = part.view_as(value)
-
-
-def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = None) -> Tensor:
-    """Compute the gradient of the mean loss in evaluation mode as one vector (written to ``out`` if given)."""
-    grads = torch.autograd.grad(objective.losses(params).mean(), list(params.values()), allow_unused=True)
-    pairs = zip(grads, params.values(), strict=True)
-    parts = [(torch.zeros_like(value) if grad is None else grad).flatten() for grad, value in pairs]
-    return torch.cat(parts) if out is None else torch.cat(parts, out=out)
 
 
 class EpisodicMemory(Method):
@@ -96,7 +77,7 @@ class EpisodicMemory(Method):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         count = self.per_class * task.num_classes
-        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 37) % 2**63)
+        generator = task.generator(learner.seed, 37)
         positions = torch.arange(task.train.numel())[-count:]
         if self.choose == "random":
             shuffled = torch.randperm(task.train.numel(), generator=generator)

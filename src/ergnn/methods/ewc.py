@@ -11,9 +11,8 @@ from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
+from ergnn.methods.base import LearnerView, check_at_least
 from ergnn.methods.importance import ImportanceMethod, sampled
-from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples
 
 LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)

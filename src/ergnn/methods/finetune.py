@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.base import LearnerView, Method, task_examples
 from ergnn.nn.examples import Examples
 
 
@@ -13,5 +13,4 @@ class Finetune(Method):
     """Minimize only the mean loss of the task's training nodes."""
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own = learner.examples(task.graph, task.train, task.id)
-        return own.weighted(1.0 / len(own))
+        return task_examples(learner, task)

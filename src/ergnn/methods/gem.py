@@ -9,17 +9,18 @@ from torch import Tensor
 
 from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.engine.sampled import SampledObjective
 from ergnn.methods import METHODS
-from ergnn.methods.episodic import Choose, EpisodicMemory, flat_gradient, mean_gradient, set_gradient
-from ergnn.methods.memory import Scarce, check_at_least
+from ergnn.methods.base import check_at_least
+from ergnn.methods.episodic import Choose, EpisodicMemory
+from ergnn.methods.gradients import GradientConstraint, mean_gradient
+from ergnn.methods.memory import Scarce
 from ergnn.methods.quadratic import dual_variables, project
 from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
 from ergnn.replay.buffer import ReplayMode
 from ergnn.step_hooks import StepHook
 
 
-class GEMProjection(StepHook):
+class GEMProjection(GradientConstraint):
     """Step hook that projects the gradient if the step would increase the loss of a memory.
 
     Args:
@@ -30,9 +31,8 @@ class GEMProjection(StepHook):
     """
 
     def __init__(self, objective: Objective, memories: Sequence[Tensor], margin: float, seed: int) -> None:
-        self.objective, self.positions, self.margin, self.seed, self._step = objective, list(memories), margin, seed, 0
-        self.sampled = isinstance(objective, SampledObjective)
-        self.memories = [] if self.sampled else [objective.batch(positions) for positions in memories]
+        super().__init__(objective, memories, seed)
+        self.margin = margin
         self._rows: Tensor | None = None
 
     @classmethod
@@ -43,21 +43,14 @@ class GEMProjection(StepHook):
         usable = [memory for memory in memories if memory is not None]
         return StackedProjection(usable, hooks[0].margin) if len(usable) == len(memories) else None
 
-    def skip(self, steps: int) -> None:
-        self._step += steps
-
-    def before_step(self, params: ParamDict) -> None:
-        gradient = flat_gradient(params)
+    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
         if self._rows is None:  # one tensor for all steps
             self._rows = gradient.new_empty(len(self.positions), gradient.numel())
         for i, row in enumerate(self._rows):
-            key = stream_key(self.seed, self._step, i)  # samples the memory's neighbors
+            key = stream_key(self.seed, self.step, i)  # samples the memory's neighbors
             memory = self.objective.batch(self.positions[i], key=key) if self.sampled else self.memories[i]
             mean_gradient(memory, params, out=row)
-        self._step += 1
-        projected = project(gradient, self._rows, self.margin)
-        if projected is not gradient:
-            set_gradient(params, projected)
+        return project(gradient, self._rows, self.margin)
 
 
 class StackedProjection(StepHook):

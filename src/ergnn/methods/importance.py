@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.methods.base import LearnerView, Method
-from ergnn.methods.memory import check_at_least
+from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook, stack_models
 
@@ -38,9 +37,7 @@ class QuadraticPenalty(StepHook):
         self.stiffness = {name: lam * value for name, value in importance.items()}
         self.pull = {name: lam * value for name, value in pull.items()}
 
-    @property
-    def recordable(self) -> bool:
-        return True
+    recordable = True
 
     @classmethod
     def stacked(cls, hooks: Sequence[QuadraticPenalty]) -> StepHook:
@@ -90,8 +87,7 @@ class ImportanceMethod(Method):
         """Return Ω of the task that has just been learned, by the model's names of parameters, 0 or more."""
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own = learner.examples(task.graph, task.train, task.id)
-        return own.weighted(1.0 / len(own))
+        return task_examples(learner, task)
 
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
         if not self.total or self.lam == 0:
@@ -122,5 +118,5 @@ def sampled(learner: LearnerView, task: Task, examples: Examples, count: int | N
     """Return positions of ``count`` examples, sampled by seed; of all if None."""
     if count is None:
         return torch.arange(len(examples), device=examples.nodes.device)
-    generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 31) % 2**63)
+    generator = task.generator(learner.seed, 31)
     return torch.randperm(len(examples), generator=generator)[:count].to(examples.nodes.device)

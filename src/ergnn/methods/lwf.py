@@ -12,8 +12,7 @@ from torch import Tensor
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method
-from ergnn.methods.memory import check_at_least
+from ergnn.methods.base import LearnerView, Method, check_at_least
 from ergnn.nn.examples import Examples, cross_entropy
 
 

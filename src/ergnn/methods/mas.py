@@ -12,9 +12,8 @@ from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED, ParamDict
 from ergnn.engine.objective import make_objective
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
+from ergnn.methods.base import LearnerView, check_at_least
 from ergnn.methods.importance import ImportanceMethod, sampled
-from ergnn.methods.memory import check_at_least
 from ergnn.nn.examples import Examples, pure_loss
 
 

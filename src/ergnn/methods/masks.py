@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ergnn.data.stream import Task
 from ergnn.engine.losses import ParamDict
 from ergnn.errors import InputError
-from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.base import LearnerView, Method, task_examples
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 
@@ -53,8 +53,7 @@ class MaskMethod(Method):
                 f"backbone {learner.backbone!r} has running statistics (batch_norm), which every task changes; masks "
                 "need a backbone without"
             )
-        own = learner.examples(task.graph, task.train, task.id)
-        return own.weighted(1.0 / len(own))
+        return task_examples(learner, task)
 
 
 def shared_parameters(learner: LearnerView) -> tuple[ParamDict, ParamDict]:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import Tensor
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import can_be_stacked
 from ergnn.errors import InputError
-from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.base import LearnerView, Method, check_at_least
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
-from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, check_per_class, select_together
+from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, check_per_class
 
 Scarce = Literal["error", "keep"]
-
-
-def check_at_least(least: float, **options: float | None) -> None:
-    """Raise an error if an option is below ``least``; None is always allowed."""
-    for name, value in options.items():
-        if value is not None and not least <= value < float("inf"):
-            raise InputError(f"{name} is {value}; it must be {least:g} or more")
 
 
 def check_scarce(task: Task, per_class: int, scarce: Scarce) -> None:
@@ -115,24 +106,3 @@ class MemoryMethod(Method):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.chosen = None
-
-
-def choose_together(learned: Sequence[tuple[LearnerView, Task, Examples]]) -> None:
-    """Let learners that were trained side by side on a GPU choose the nodes to remember, in one pass if possible.
-
-    On a CPU, they choose one after another, with the same order of sums as a single learner.
-    """
-    choosing = [
-        (learner, task, trained_on)
-        for learner, task, trained_on in learned
-        if isinstance(method := learner.method, MemoryMethod)
-        and method.chosen is None
-        and type(method).select is MemoryMethod.select
-        and can_be_stacked([] if learner.model is None else [learner.model])
-        and learner.device.type != "cpu"
-    ]
-    methods = [learner.method for learner, _, _ in choosing if isinstance(learner.method, MemoryMethod)]
-    contexts = [method.context(*parts) for method, parts in zip(methods, choosing, strict=True)]
-    selections = select_together([method.selector for method in methods], contexts)
-    for method, selection in zip(methods, selections, strict=True):
-        method.chosen = selection

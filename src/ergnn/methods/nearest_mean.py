@@ -13,7 +13,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method
+from ergnn.methods.base import LearnerView, Method, task_examples
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 
@@ -52,8 +52,7 @@ class NearestMean(Method):
         return sum(total.numel() * total.element_size() + 8 for total in self._sums.values())
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own = learner.examples(task.graph, task.train, task.id)
-        return own.weighted(1.0 / len(own))
+        return task_examples(learner, task)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         z, labels = self._embed(task.graph, task.train), task.graph.y[task.train]

@@ -13,9 +13,9 @@ from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.balance import balance_classes
-from ergnn.methods.base import LearnerView
-from ergnn.methods.memory import MemoryMethod, Scarce, check_at_least
+from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
 

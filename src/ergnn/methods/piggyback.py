@@ -30,6 +30,8 @@ class MaskTraining(StepHook):
         l2: coupled weight decay of the optimizer.
     """
 
+    recordable = True
+
     def __init__(
         self, objective: Objective, masked: ParamDict, frozen: ParamDict, init: float, threshold: float, l2: float
     ) -> None:
@@ -38,10 +40,6 @@ class MaskTraining(StepHook):
         has_mask, held = ({k: bool(v.any()) for k, v in objective.from_names(d).items()} for d in (masked, frozen))
         self.real = {name: torch.full_like(value, init) for name, value in self.fixed.items() if has_mask[name]}
         self.held = [name for name in self.fixed if held[name]]
-
-    @property
-    def recordable(self) -> bool:
-        return True
 
     def state_dict(self) -> ParamDict:
         return self.real

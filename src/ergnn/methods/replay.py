@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ergnn.data.stream import Task
-from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.balance import adjust_logits, separate_classes
-from ergnn.methods.base import LearnerView
-from ergnn.methods.memory import MemoryMethod, Scarce, check_at_least
+from ergnn.methods.balance import ClassBalance, adjust_logits, balance_of_task, separate_classes
+from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.weights import LossScale, replay_weights
 from ergnn.nn.examples import Examples
 from ergnn.registry import check_choice
 from ergnn.replay.buffer import ReplayMode
@@ -21,48 +20,6 @@ from ergnn.replay.selectors import Selector
 MAX_ROUNDS = 16
 """Maximum number of sets of remembered nodes that the epochs of a task cycle through: preparing a set takes about as
 long as an epoch, and all sets stay in memory."""
-
-LossScale = Literal["sum", "balanced", "mean"]
-ClassBalance = Literal["auto", "none", "logit-adjustment", "ace", "memory"]
-MEMORY_SHARE = 0.25
-"""Minimum ratio of remembered nodes per class to training nodes of the task's largest class for which ``auto`` is
-``memory``. With a smaller buffer, the parameters contain more information about earlier classes than the buffer. The
-value was chosen on validation nodes: docs/howto/choosing-e.md.
-"""
-MEMORY_LABELS = 50
-"""Maximum size of the task's largest class for which ``auto`` is ``memory``: new parameters have to learn all classes
-in the epochs of one task, which fails where many labels need many epochs.
-"""
-
-
-def replay_weights(task_size: int, buffer_size: int, scale: LossScale = "sum", beta: float | None = None) -> Tensor:
-    """Return the weight of each example's loss: the task's examples first, then the remembered ones.
-
-    Eq. 3 is ``L' = β L(D) + (1 − β) L(B)`` with ``β = |B| / (|D| + |B|)`` (Eq. 2). The scale of L matters:
-
-    ``sum``
-        Eq. 1 literally, ``L(D) = Σ ℓ``. Both sets have the same total weight, ``|D| |B| / (|D| + |B|)``, which grows
-        with the buffer, so an L2 term matters less with every task.
-    ``balanced``
-        ``sum`` divided by its total weight: ``½ mean(D) + ½ mean(B)`` for the β of Eq. 2.
-    ``mean``
-        ``L(D) = mean ℓ``. The same β then gives the current task almost no weight.
-
-    Args:
-        task_size: |D|.
-        buffer_size: |B|; if 0, the loss is the mean over the task (β = 0 would make it vanish).
-        scale: ``sum``, ``balanced`` or ``mean``.
-        beta: fixed β instead of Eq. 2.
-    """
-    check_choice("loss_scale", scale, LossScale)
-    if beta is not None and not 0.0 < beta < 1.0:
-        raise InputError(f"beta is {beta}; it must lie between 0 and 1")
-    if buffer_size == 0:
-        return torch.full((task_size,), 1.0 / task_size)
-    b = buffer_size / (task_size + buffer_size) if beta is None else beta
-    own, old = (b / task_size, (1.0 - b) / buffer_size) if scale == "mean" else (b, 1.0 - b)
-    weights = torch.cat([torch.full((task_size,), own), torch.full((buffer_size,), old)])
-    return weights / weights.sum() if scale == "balanced" else weights
 
 
 @METHODS.register("replay", aliases=("er",), help="replay a few remembered nodes per class (ER-GNN)")
@@ -110,29 +67,7 @@ class Replay(MemoryMethod):
 
     def balance(self, learner: LearnerView, task: Task) -> ClassBalance:
         """Return the class balancing of a task: ``none`` unless the head grows and the buffer contains nodes."""
-        grows = learner.heads.kind == "growing"
-        if not grows and self.class_balance not in ("auto", "none"):
-            raise InputError(
-                f"class_balance is {self.class_balance!r}, which requires head 'growing'; the head is "
-                f"{learner.heads.kind!r}: choose auto or none"
-            )
-        if not grows or not (remembered := self._remembered(task)):
-            return "none"
-        if self.class_balance != "auto":
-            return self.class_balance
-        seen = {c for classes in learner.heads.classes[: task.id] for c in classes}
-        if seen & set(task.classes):
-            return "none"
-        largest = int(task.graph.y[task.train].bincount().max())
-        large = remembered / len(seen) >= MEMORY_SHARE * largest
-        return "memory" if large and largest <= MEMORY_LABELS else "logit-adjustment"
-
-    def _remembered(self, task: Task) -> int:
-        """Return the number of remembered nodes, except those that the task learns again, which leave the buffer."""
-        nodes = self.buffer.nodes
-        if not len(self.buffer) or self.buffer.replay != "live":
-            return nodes.numel()
-        return int((~torch.isin(nodes, task.train.to(nodes.device))).sum())
+        return balance_of_task(self.class_balance, learner, task, self.buffer)
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
         return self.balance(learner, task) == "memory"
@@ -158,7 +93,7 @@ class Replay(MemoryMethod):
         count, batch = len(examples) - own, own if self.replay_batch is None else self.replay_batch
         if not batch or count <= batch or learner.training.batch_size is not None or self.chosen is not None:
             return [examples]
-        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 53) % 2**63)
+        generator = task.generator(learner.seed, 53)
         shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
         shuffled = shuffled[: min(MAX_ROUNDS, learner.training.epochs) * batch]
         first = torch.arange(own, device=shuffled.device)

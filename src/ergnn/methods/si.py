@@ -27,12 +27,9 @@ class PathIntegral(StepHook):
 
     def __init__(self, objective: Objective, penalty: StepHook | None) -> None:
         self.objective, self.penalty, self.start = objective, penalty, objective.parameters()
+        self.recordable = penalty is None or penalty.recordable
         self.path = {name: torch.zeros_like(value) for name, value in self.start.items()}
         self._before: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    @property
-    def recordable(self) -> bool:
-        return self.penalty is None or self.penalty.recordable
 
     @classmethod
     def stacked(cls, hooks: Sequence[PathIntegral]) -> StepHook:

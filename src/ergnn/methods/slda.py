@@ -12,8 +12,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method
-from ergnn.methods.memory import check_at_least
+from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
 from ergnn.nn.examples import Examples
 
 
@@ -58,8 +57,7 @@ class StreamingLDA(Method):
         return 8 * (len(self.means) * (self.width + 1) + self.scatter.numel()) if self.means else 0
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own = learner.examples(task.graph, task.train, task.id)
-        return own.weighted(1.0 / len(own))
+        return task_examples(learner, task)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         self.seed = learner.seed

@@ -12,9 +12,9 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.methods import METHODS
-from ergnn.methods.balance import balance_classes
-from ergnn.methods.base import LearnerView
-from ergnn.methods.memory import MemoryMethod, Scarce, check_at_least
+from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selector
 
@@ -77,5 +77,5 @@ class SSM(MemoryMethod):
         return balance_classes(Examples.join(self.parts(learner, task)))
 
     def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
-        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 71) % 2**63)
+        generator = task.generator(learner.seed, 71)
         return sparsify(task.graph, nodes, self.buffer.hops, self.neighbors, generator)

@@ -13,8 +13,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method
-from ergnn.methods.memory import check_at_least
+from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
 from ergnn.nn.examples import Examples
 
 USED = ("epochs", "lr", "weight_decay")
@@ -64,13 +63,12 @@ class TPP(Method):
         return tuple(name for name in super().unused_settings if name not in USED)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own = learner.examples(task.graph, task.train, task.id)
-        return own.weighted(1.0 / len(own))
+        return task_examples(learner, task)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         h, targets = self.inputs(task.graph, task.train), task.targets(task.train)
         encoder = self.encoder(learner, h)
-        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + task.id * 7919 + 73) % 2**63)
+        generator = task.generator(learner.seed, 73)
         query = torch.randn(h.size(1), self.prompts, generator=generator).to(h)
         zeros = [h.new_zeros(*shape) for shape in ((self.prompts, h.size(1)), (self.width, len(task.classes)))]
         part = dict(zip(NAMES, (query, *zeros, h.new_zeros(len(task.classes))), strict=True))

@@ -24,7 +24,7 @@ from ergnn.report.page_figures import KINDS, DatasetFigures
 from ergnn.report.result_tables import cost_table, page_table, tables_text, tests_of
 from ergnn.report.rows import Row, dataset_order, gather, main_backbone
 from ergnn.report.settings import Setting, settings_of
-from ergnn.report.table import Table
+from ergnn.report.table import Table, duration
 
 MAX_SETTINGS = 3
 """Maximum number of settings with figures; all settings have tables."""
@@ -167,7 +167,7 @@ def _facts(runs: Sequence[StoredRun], settings: Sequence[Setting]) -> list[tuple
         ("seeds", f"{len({run.seed for run in runs}):,}"),
         ("class orders", f"{len({(run.config.get('class_order'), run.order) for run in runs}):,}"),
         ("data sets", ", ".join(sorted({run.dataset for run in runs}, key=dataset_order))),
-        ("compute time", _duration(sum(run.seconds for run in runs))),
+        ("compute time", duration(sum(run.seconds for run in runs))),
         ("machine", "; ".join(machines)),
         ("code", ", ".join(sorted({run.code_version for run in runs}))),
         ("finished", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"),
@@ -177,16 +177,6 @@ def _facts(runs: Sequence[StoredRun], settings: Sequence[Setting]) -> list[tuple
 def _machine(facts: dict[str, Any]) -> str:
     device = "" if facts.get("device") in (None, "cpu") else f", {facts['device']}"
     return f"{facts.get('cores', '?')} cores, {facts.get('cpu', '')}{device}, torch {facts.get('torch', '?')}"
-
-
-def _duration(seconds: float) -> str:
-    """
-    >>> _duration(4.26), _duration(754), _duration(7_800)
-    ('4.3 s', '13 min', '2.2 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:

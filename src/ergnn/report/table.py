@@ -135,6 +135,18 @@ def display_width(text: str) -> int:
     )
 
 
+def duration(seconds: float) -> str:
+    """Return a time in the units that fit it.
+
+    >>> duration(3.14), duration(125), duration(7260)
+    ('3.1 s', '2 min 05 s', '2 h 01 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
 def percent(fraction: float) -> str:
     """Format a fraction as percent with two decimals, never ``-0.00``.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ergnn.errors import InputError
-from ergnn.report.table import LEAKY, NOTHING, OWN_EDGES, Table, percent
+from ergnn.report.table import LEAKY, NOTHING, OWN_EDGES, Table, duration, percent
 
 __all__ = ["Table", "accuracy_table", "measure_table", "percent", "run_table"]
 
@@ -140,7 +140,7 @@ def _cost(result: Mapping[str, Any]) -> str:
             lines.append(_wrapped("", f"seed {seed}: {_listing(ids[0])}"))
         elif ids:
             lines.append(_wrapped("", _listing(ids)))
-    lines.append(_wrapped("Time", _duration(result["seconds"])))
+    lines.append(_wrapped("Time", duration(result["seconds"])))
     training, selection = result.get("train_seconds"), result.get("select_seconds")
     if training and selection and kept and kept["nodes"]:
         lines.append(_wrapped("", f"selection took {100 * selection / training:.0f} % of the training time"))
@@ -188,17 +188,6 @@ def _size(bytes: float) -> str:
         if bytes < 1000:
             return f"{bytes:.1f} {unit}"
     return f"{bytes / 1000:.1f} GB"
-
-
-def _duration(seconds: float) -> str:
-    """
-    >>> _duration(3.14), _duration(125), _duration(7260)
-    ('3.1 s', '2 min 05 s', '2 h 01 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _wrapped(label: str, text: str) -> str:

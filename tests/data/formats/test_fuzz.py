@@ -33,7 +33,7 @@ def fuzz(folder: Path, count: int, seed: int) -> None:
 
 
 def test_some_mutated_files(tmp_path: Path) -> None:
-    fuzz(tmp_path, 300, seed=0)
+    fuzz(tmp_path, 100, seed=0)
 
 
 @pytest.mark.slow

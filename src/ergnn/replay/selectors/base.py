@@ -64,7 +64,7 @@ class SelectionContext:
 
     def generator(self) -> torch.Generator:
         """Return a new random generator with the same seed at each call."""
-        return torch.Generator().manual_seed((self.seed * 1_000_003 + self.task.id * 7919 + 17) % 2**63)
+        return self.task.generator(self.seed, 17)
 
     def split(self, name: str) -> Tensor:
         """Return the task's nodes of a split, if the selector may see their labels."""
