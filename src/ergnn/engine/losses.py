@@ -128,11 +128,19 @@ class Objective(ABC):
         """Compute the loss of each example, ``[n]``, from parameters."""
         return self.loss(self.logits(params, keys))
 
+    @cached_property
+    def _owner(self) -> Tensor:
+        """The model of each example."""
+        sizes = torch.tensor([len(part) for part in self.examples], device=self.targets.device)
+        return torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+
     def model_losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         """Compute ``Σ weight · loss`` over the examples of each model, ``[models]``."""
         losses = self.weights * self.losses(params, keys)
         if len(self.examples) == 1:
             return losses.sum().view(1)
+        if losses.is_cuda:  # one operation instead of one per model
+            return losses.new_zeros(len(self.examples)).index_add(0, self._owner, losses)
         return torch.stack([part.sum() for part in losses.split([len(part) for part in self.examples])])
 
 

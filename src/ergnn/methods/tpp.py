@@ -12,13 +12,13 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import propagate
+from ergnn.engine.recording import Recorded, side_stream
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
 from ergnn.nn.examples import Examples
 
 USED = ("epochs", "lr", "weight_decay")
 """Settings of training that apply to prompts and classifiers."""
-NAMES = ("query", "tokens", "weight", "bias")
 
 
 @METHODS.register("tpp", help="prompts and a classifier for each task on a frozen encoder, with task profiles (TPP)")
@@ -41,8 +41,7 @@ class TPP(Method):
         width: number of outputs of the encoder.
     """
 
-    trains = False
-    backbone = "gcn"
+    trains, backbone = False, "gcn"
     search = {"hops": (1, 2, 3)}
 
     def __init__(self, prompts: int = 3, hops: int = 2, width: int = 256) -> None:
@@ -66,24 +65,26 @@ class TPP(Method):
         return task_examples(learner, task)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        h, targets = self.inputs(task.graph, task.train), task.targets(task.train)
-        encoder = self.encoder(learner, h)
-        generator = task.generator(learner.seed, 73)
-        query = torch.randn(h.size(1), self.prompts, generator=generator).to(h)
-        zeros = [h.new_zeros(*shape) for shape in ((self.prompts, h.size(1)), (self.width, len(task.classes)))]
-        part = dict(zip(NAMES, (query, *zeros, h.new_zeros(len(task.classes))), strict=True))
-        training = learner.training
-        optimizer = torch.optim.Adam(
-            [value.requires_grad_() for value in part.values()], lr=training.lr, weight_decay=training.weight_decay
-        )
-        for _ in range(training.epochs):
+        h, targets, training = self.inputs(task.graph, task.train), task.targets(task.train), learner.training
+        encoder, generator = self.encoder(learner, h), task.generator(learner.seed, 73)
+        zeros = map(h.new_zeros, ((self.prompts, h.size(1)), (self.width, task.num_classes), (task.num_classes,)))
+        values = [torch.randn(h.size(1), self.prompts, generator=generator).to(h), *zeros]
+        part = dict(zip(("query", "tokens", "weight", "bias"), (v.requires_grad_() for v in values), strict=True))
+        optimizer = torch.optim.Adam(values, training.lr, weight_decay=training.weight_decay, capturable=h.is_cuda)
+
+        def step(_: Tensor) -> Tensor:
             optimizer.zero_grad()
             loss = F.cross_entropy(outputs(h, encoder, part), targets)
             loss.backward()
             optimizer.step()
-        self.profiles = [*self.profiles, h.mean(0)]
+            return loss.detach()
+
+        train = Recorded(step, side_stream(h.device)) if h.is_cuda else step
+        for _ in range(training.epochs):
+            loss = train(h[:0])
         self.tasks = [*self.tasks, {name: value.detach() for name, value in part.items()}]
-        return {"loss": float(loss.detach())}
+        self.profiles = [*self.profiles, h.mean(0)]
+        return {"loss": float(loss)}
 
     def inputs(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return h of some nodes, ``[n, features]``."""
@@ -100,9 +101,10 @@ class TPP(Method):
         guess = torch.cdist(h, torch.stack(self.profiles)).argmin(1) if task is None else torch.full_like(nodes, task)
         places = learner.heads.columns(None if learner.heads.kind == "growing" else task, nodes.device)[0]
         out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, device=nodes.device)
+        encoder = self.encoder(learner, h)
         for of in guess.unique().tolist():
             rows, columns = (guess == of).nonzero(), learner.heads.columns(of, nodes.device)[0]
-            out[rows, columns] = outputs(h[rows.flatten()], self.encoder(learner, h), self.tasks[of])
+            out[rows, columns] = outputs(h[rows.flatten()], encoder, self.tasks[of])
         return out
 
     def state_dict(self) -> dict[str, Any]:
