@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -27,6 +27,14 @@ SKETCH_SIZE = 2048
 
 NO_SCORE = -1e9
 """Score of a class without a labeled node."""
+
+_SHARED: WeakKeyDictionary[Graph, WeakValueDictionary[str, Features]] = WeakKeyDictionary()
+"""φ on graphs on a GPU, by :func:`_key`; learners on the same graph share it."""
+
+
+def _key(features: Features) -> str:
+    of = features.feature_map
+    return repr((type(of), sorted(vars(of).items()), features.inputs.width, features.inputs.dtype))
 
 
 class AnalyticHead:
@@ -196,6 +204,9 @@ class AnalyticHead:
             dtype = working_dtype(graph.num_nodes, graph.num_features)
             operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
             cached = {each.name: Features(each, operator, inputs) for each in self._candidates}
+            if graph.device.type != "cpu":  # rounding does not depend on what was cached
+                shared = _SHARED.setdefault(graph, WeakValueDictionary())
+                cached = {name: shared.setdefault(_key(of), of) for name, of in cached.items()}
             self._features[graph] = self._sketched, cached
         return cached[feature_map.name]
 

@@ -13,6 +13,7 @@ from ergnn.engine.propagation import propagate
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
+from ergnn.methods.random_encoder import RandomEncoder
 from ergnn.nn.examples import Examples
 
 
@@ -46,7 +47,7 @@ class StreamingLDA(Method):
         if not 0.0 < shrinkage <= 1.0:
             raise InputError(f"shrinkage is {shrinkage}; it must be above 0 and at most 1")
         self.hops, self.width, self.shrinkage = hops, width, shrinkage
-        self.seed = 0
+        self.seed, self.encoder = 0, RandomEncoder(61, torch.float64)
         self.means: dict[int, Tensor] = {}
         self.counts: dict[int, int] = {}
         self.scatter = torch.zeros(width, width, dtype=torch.float64)
@@ -80,9 +81,7 @@ class StreamingLDA(Method):
     def encode(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return z of some nodes, ``[n, d]``, in float64."""
         h = torch.nn.functional.normalize(propagate(graph, self.hops, nodes=nodes).double(), dim=1)
-        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + 61) % 2**63)
-        weight = torch.randn(graph.num_features, self.width, generator=generator, dtype=torch.float64)
-        return torch.relu(h @ weight.to(h.device))
+        return torch.relu(h @ self.encoder(self.seed, graph.num_features, self.width, h.device))
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
         z = self.encode(graph, nodes)

@@ -15,6 +15,7 @@ from ergnn.engine.propagation import propagate
 from ergnn.engine.recording import Recorded, side_stream
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
+from ergnn.methods.random_encoder import RandomEncoder
 from ergnn.nn.examples import Examples
 
 USED = ("epochs", "lr", "weight_decay")
@@ -48,6 +49,7 @@ class TPP(Method):
         check_at_least(0, prompts=prompts, hops=hops)
         check_at_least(1, width=width)
         self.prompts, self.hops, self.width = prompts, hops, width
+        self.encoder = RandomEncoder(79)
         self.profiles: list[Tensor] = []
         self.tasks: list[dict[str, Tensor]] = []
 
@@ -66,7 +68,8 @@ class TPP(Method):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         h, targets, training = self.inputs(task.graph, task.train), task.targets(task.train), learner.training
-        encoder, generator = self.encoder(learner, h), task.generator(learner.seed, 73)
+        encoder = self.encoder(learner.seed, h.size(1), self.width, h.device)
+        generator = task.generator(learner.seed, 73)
         zeros = map(h.new_zeros, ((self.prompts, h.size(1)), (self.width, task.num_classes), (task.num_classes,)))
         values = [torch.randn(h.size(1), self.prompts, generator=generator).to(h), *zeros]
         part = dict(zip(("query", "tokens", "weight", "bias"), (v.requires_grad_() for v in values), strict=True))
@@ -90,18 +93,13 @@ class TPP(Method):
         """Return h of some nodes, ``[n, features]``."""
         return F.normalize(propagate(graph, self.hops, nodes=nodes).float(), dim=1)
 
-    def encoder(self, learner: LearnerView, h: Tensor) -> Tensor:
-        """Return W, ``[features, width]``."""
-        generator = torch.Generator().manual_seed((learner.seed * 1_000_003 + 79) % 2**63)
-        return torch.randn(h.size(1), self.width, generator=generator).to(h)
-
     def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
         """Return the outputs of each node's task; other outputs are masked."""
         h = self.inputs(graph, nodes)
         guess = torch.cdist(h, torch.stack(self.profiles)).argmin(1) if task is None else torch.full_like(nodes, task)
         places = learner.heads.columns(None if learner.heads.kind == "growing" else task, nodes.device)[0]
         out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, device=nodes.device)
-        encoder = self.encoder(learner, h)
+        encoder = self.encoder(learner.seed, h.size(1), self.width, h.device)
         for of in guess.unique().tolist():
             rows, columns = (guess == of).nonzero(), learner.heads.columns(of, nodes.device)[0]
             out[rows, columns] = outputs(h[rows.flatten()], encoder, self.tasks[of])
