@@ -185,7 +185,9 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
 
 @pytest.mark.parametrize("experiment", [BEGIN, GSIP], ids=lambda one: one.name)
 def test_a_quick_run_writes_its_table(experiment: Experiment, tmp_path: Path) -> None:
-    rows = [row for row in experiment.rows if not row.settings or row.settings["method"] in ("finetune", "lwf", "analytic")]
+    rows = [
+        row for row in experiment.rows if not row.settings or row.settings["method"] in ("finetune", "lwf", "analytic")
+    ]
     small = replace(experiment, rows=rows, datasets=("cora",), common={**experiment.common, "split": "0.05/0.05/0.1"})
     options = Options(quick=True, seeds=1)
     done = reproduce([small], tmp_path, options)
