@@ -77,6 +77,11 @@ def check_choice(name: str, value: object, choices: Any) -> None:
         raise UnknownNameError(name, value, get_args(choices))
 
 
+def name_of(part: Any) -> str | None:
+    """Return the name of a backbone, method or selector; for an object, the name of its class."""
+    return part if part is None or isinstance(part, str) else type(part).__name__
+
+
 @cache  # an entry may be created very often, e.g. one selector per seed and row of a table
 def options_of(factory: Any) -> tuple[Option, ...]:
     """Return the options of a class or function, from its signature and docstring."""

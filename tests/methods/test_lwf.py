@@ -14,7 +14,6 @@ from ergnn.errors import InputError
 from ergnn.methods.lwf import LwF
 from ergnn.nn.heads import HEADS
 from ergnn.observing import begin, observe_together
-from ergnn.testing import check_method
 from methods.plain_loop import (
     PlainGCN,
     assert_equal_bits,
@@ -108,10 +107,6 @@ def test_learners_side_by_side_equal_single_learners(head: str) -> None:
         alone = learned("lwf", head, tasks, seed=seed)
         for name, value in alone.model.state_dict().items():
             torch.testing.assert_close(learner.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
-
-
-def test_lwf_passes_the_contract_suite() -> None:
-    check_method("lwf")
 
 
 def test_invalid_options_are_refused() -> None:

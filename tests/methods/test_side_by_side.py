@@ -54,7 +54,7 @@ def compare(make: Any, tasks: list[TaskStream]) -> None:
         assert state_of(same) == state_of(learner)
 
 
-@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+@pytest.mark.parametrize("head", [pytest.param("shared", marks=pytest.mark.slow), "per-task", "growing"])
 @pytest.mark.parametrize("name", METHODS.names())
 def test_every_method_learns_the_same_alone_and_side_by_side(name: str, head: str) -> None:
     def make(seed: int) -> Learner:

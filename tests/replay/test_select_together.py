@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -32,11 +33,15 @@ def contexts(backbone: str = "gcn", head: str = "per-task", count: int = 4) -> l
     return found
 
 
+trained_once = cache(contexts)
+"""The same contexts for all selectors, which do not modify them."""
+
+
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "sgc", "mlp"])
 @pytest.mark.parametrize("name", ["im", "mf*", "cm*", "cm", "random", "herding", "k-center"])
 def test_the_same_nodes_are_chosen(name: str, backbone: str, head: str) -> None:
-    made = contexts(backbone, head)
+    made = trained_once(backbone, head)
     selectors = [SELECTORS.create(name, **({"tolerance": 1e-5} if name == "im" else {})) for _ in made]
     for selector, context, selection in zip(selectors, made, select_together(selectors, made), strict=True):
         alone = selector.select(context)

@@ -13,6 +13,7 @@ from ergnn.callbacks.base import Callback
 from ergnn.data.stream import Task
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.methods.base import LearnerView
+from ergnn.registry import name_of
 from ergnn.training import TaskProgress
 
 SPLITS = ("train", "val", "test")
@@ -107,9 +108,9 @@ class Recorder(Callback):
 
 def settings(learner: LearnerView) -> dict[str, Any]:
     """Return the settings of a learner as plain values."""
-    backbone = learner.backbone if isinstance(learner.backbone, str) else type(learner.backbone).__name__
+    backbone = name_of(learner.backbone)
     training = {name: getattr(learner.training, name) for name in ("epochs", "lr", "weight_decay", "optimizer")}
-    out: dict[str, Any] = {"backbone": backbone, "method": type(learner.method).__name__, "head": learner.heads.kind}
+    out: dict[str, Any] = {"backbone": backbone, "method": name_of(learner.method), "head": learner.heads.kind}
     selector = getattr(learner.method, "selector", None)
     if selector is not None:
         out |= {"selector": type(selector).__name__, "per_class": getattr(learner.method, "per_class", None)}

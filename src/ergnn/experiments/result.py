@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ergnn import metrics
 from ergnn.config import LearnerConfig
 from ergnn.metrics import AccuracyMatrix, Summary, summarize
+from ergnn.registry import name_of
 from ergnn.resolve import options_in_effect
 
 if TYPE_CHECKING:
@@ -189,8 +190,3 @@ class RunResult:
             "notes": self.notes,
             "paper": self.paper,
         }
-
-
-def name_of(part: Any) -> str | None:
-    """Return the name of a backbone, method or selector; for an object, the name of its class."""
-    return part if part is None or isinstance(part, str) else type(part).__name__

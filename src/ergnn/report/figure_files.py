@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ergnn.errors import InputError
-from ergnn.experiments.result import RunResult, name_of
+from ergnn.experiments.result import RunResult
 from ergnn.experiments.stored_run import StoredRun
 from ergnn.files import write_file
 from ergnn.metrics import performance_after_each_task, summarize
+from ergnn.registry import name_of
 from ergnn.report.figures import Point, Series, class_map, dot_plot, heat_map, line_chart, loss_ticks, value_ticks
 from ergnn.report.page import drawn_settings, figures_of
 from ergnn.report.page_figures import KINDS, DatasetFigures

@@ -129,9 +129,8 @@ def _method_per_node(subject: Subject) -> None:
     stream = example_stream()
     for head in _method(subject).supported_heads:
         learner = _learned(subject, stream, head)
-        for task in stream:
-            of = None if head == "growing" else task.id
-            nodes = task.test if of is not None else torch.cat([each.test for each in stream])
+        growing = (None, torch.cat([task.test for task in stream]))
+        for of, nodes in [growing] if head == "growing" else [(task.id, task.test) for task in stream]:
             together = learner.predict_proba(nodes, of)
             alone = torch.cat([learner.predict_proba(part, of) for part in nodes.split(1)])
             back = learner.predict_proba(nodes.flip(0), of).flip(0)
