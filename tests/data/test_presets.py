@@ -7,6 +7,7 @@ import torch
 
 from ergnn.data import PublicSplitUnavailable, make_stream
 from ergnn.data.datasets import storage
+from ergnn.data.presets import GraphCache
 from raw_files import write_cora, write_reddit
 
 
@@ -82,3 +83,15 @@ def test_options_reach_the_stream() -> None:
     assert bool((y[source] >= 0).all())
     assert bool((y[target] >= 0).all())
     assert stream.classes == make_stream("cora", **options).stream.classes[:3]
+
+
+def test_a_graph_is_read_once_for_several_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: GraphCache = {}
+    first = make_stream("cora", split="seeded", graphs=graphs).stream
+    monkeypatch.setattr("ergnn.data.presets.load_graph", lambda *_, **__: pytest.fail("the graph was read again"))
+    again = make_stream("cora", split="seeded", split_seed=1, edges="seen", graphs=graphs).stream
+    assert again[-1].graph.x is first[0].graph.x
+    monkeypatch.undo()
+    assert make_stream("cora", split="seeded", normalize=False, graphs=graphs).stream[0].graph.x is not first[0].graph.x
+    assert make_stream("citeseer", split="seeded", graphs=graphs).stream.name == "citeseer"
+    assert len(graphs) == 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ergnn.config import LearnerConfig
 from ergnn.data import make_stream
@@ -19,7 +20,15 @@ from ergnn.errors import InputError
 from ergnn.evaluation import evaluate_stream
 from ergnn.experiments import RunConfig, RunResult
 from ergnn.experiments.progress import total_epochs
-from ergnn.experiments.run import make_learner, peak_memory_mb, run
+from ergnn.experiments.run import (
+    StreamCache,
+    make_config_stream,
+    make_learner,
+    members_of,
+    peak_memory_mb,
+    run,
+    streams_of,
+)
 from ergnn.learner import Learner
 from ergnn.methods.replay import Replay
 from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
@@ -216,3 +225,38 @@ def test_the_data_actually_used_are_recorded(monkeypatch: pytest.MonkeyPatch, tm
     config = RunConfig("permuted-mnist", backbone="mlp", method="finetune", seeds=1, epochs=1, dataset_options=options)
     assert run(config).members[0].data == "permuted-digits"
     assert run(replace(QUICK, seeds=1, epochs=1)).members[0].data == "cora"
+
+
+def test_streams_share_equal_graphs_and_each_is_what_it_would_be_alone() -> None:
+    settings = {"method": "finetune", "backbone": "gcn", "split": "0.1/0.1/0.2", "class_order": "shuffled"}
+    for edges, graphs in (("all", 1), ("own", 2)):
+        config = RunConfig("cora", scenario="class", edges=edges, orders=2, seeds=2, **settings).resolved()
+        streams = [preset.stream for preset in streams_of(config, members_of(config))]
+        assert len({id(stream[0].graph) for stream in streams}) == graphs
+        assert len({id(stream[0].graph.x) for stream in streams}) == 1
+        for (seed, order), stream in zip(members_of(config), streams, strict=True):
+            for task, alone in zip(stream, make_config_stream(config, seed, order).stream, strict=True):
+                assert torch.equal(task.graph.edge_index, alone.graph.edge_index)
+                assert all(torch.equal(getattr(task, part), getattr(alone, part)) for part in ("train", "val", "test"))
+
+
+def test_a_cache_keeps_the_streams_of_the_last_members() -> None:
+    cache, settings = StreamCache(), {"scenario": "class", "split": "seeded", "seeds": 2, "method": "finetune"}
+    configs = [RunConfig("cora", epochs=epochs, **settings).resolved() for epochs in (1, 2)]
+    members = members_of(configs[0])
+    kept = cache.get(configs[0], members)
+    assert cache.get(configs[1], members) == kept
+    for changed, some in (
+        ({"edges": "own"}, members),
+        ({"first_tasks": 1}, members),
+        ({"split": "0.1/0.1/0.1"}, members),
+        ({}, members[:1]),
+    ):
+        config = configs[0].with_settings(**changed).resolved()
+        presets, moved = cache.get(config, some)
+        assert presets is not kept[0]
+        expected = streams_of(config, some)
+        assert [len(preset.stream) for preset in presets] == [len(preset.stream) for preset in expected]
+        for preset, other in zip(presets, expected, strict=True):
+            assert torch.equal(moved[id(preset)][0].train, other.stream[0].train)
+            assert torch.equal(preset.stream[0].graph.edge_index, other.stream[0].graph.edge_index)

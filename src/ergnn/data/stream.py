@@ -239,7 +239,8 @@ def share_graphs(stream: TaskStream, other: TaskStream) -> TaskStream:
     """
 
     def same(a: Graph, b: Graph) -> bool:
-        return a.x is b.x and a.y is b.y and a.edge_weight is b.edge_weight and torch.equal(a.edge_index, b.edge_index)
+        same_parts = a.x is b.x and a.edge_weight is b.edge_weight and a.public_split is b.public_split
+        return same_parts and torch.equal(a.y, b.y) and torch.equal(a.edge_index, b.edge_index)
 
     pairs = {id(a.graph): b.graph for a, b in zip(stream, other, strict=False) if same(a.graph, b.graph)}
     return stream.map(lambda task: replace(task, graph=pairs.get(id(task.graph), task.graph)))

@@ -51,14 +51,20 @@ def streams_of(
     graphs = {} if graphs is None else graphs
     made: dict[tuple[int, int], PresetStream] = {}
     first: dict[int, PresetStream] = {}  # of each order
+
+    def make(seed: int, order: int) -> PresetStream:
+        preset = make_config_stream(config, seed, order, graphs)
+        for other in first.values():
+            preset = preset._replace(stream=share_graphs(preset.stream, other.stream))
+        return preset
+
     streams = []
     for seed, order in members:
         if order not in first:
-            first[order] = made[0, order] = make_config_stream(config, 0, order, graphs)
+            first[order] = made[0, order] = make(0, order)
         key = (seed if first[order].split != "public" else 0, order)
         if key not in made:
-            preset = make_config_stream(config, *key, graphs)
-            made[key] = preset._replace(stream=share_graphs(preset.stream, first[order].stream))
+            made[key] = make(*key)
         streams.append(made[key])
     return streams
 
