@@ -90,10 +90,10 @@ def make_stream(
     wanted = "public" if split == "validation" else split if sizes is None else "seeded"
     bag_of_words = spec.bag_of_words if normalize is None else normalize
     graphs = {} if graphs is None else graphs
-    key = repr((spec.name, dataset_options or {}, wanted, storage.data_root(folder), bag_of_words))
+    key = repr((dataset, dataset_options or {}, wanted, storage.data_root(folder), bag_of_words))
     if key not in graphs:
         graphs.clear()  # one graph at a time
-        graphs[key] = _load(spec, wanted, folder, dataset_options, bag_of_words)
+        graphs[key] = _load(dataset, wanted, folder, dataset_options, bag_of_words)
     graph, used, note = graphs[key]
     used = used if sizes is None else split
     drawn = graph.public_split if used == "public" else spec.seeded_split(graph, split_seed) if sizes is None else None
@@ -120,11 +120,12 @@ def make_stream(
     return PresetStream(stream, used, (note,) if note else ())
 
 
-def _load(spec: Dataset, split: str, root: Path | None, options: dict[str, Any] | None, normalize: bool) -> LoadedGraph:
+def _load(name: str, split: str, root: Path | None, options: dict[str, Any] | None, normalize: bool) -> LoadedGraph:
+    spec = DATASETS.create(name, **(options or {}))
     if isinstance(spec, PartedDataset):
         loaded = LoadedGraph(spec.load("public" if split == "public" else "seeded", root), "seeded", "")
     else:
-        loaded = load_graph(spec.name, split=split, root=root, dataset_options=options)
+        loaded = load_graph(name, split=split, root=root, dataset_options=options)
     return loaded._replace(graph=loaded.graph.row_normalized()) if normalize else loaded
 
 

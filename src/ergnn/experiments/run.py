@@ -144,6 +144,7 @@ def run_members(
     members = members_of(config) if members is None else members
     device = str(config.learner.device)
     learn = learn or partial(learn_streams, split=config.score)
+    Learner(config.learner)  # refuses an unavailable device before any work
 
     if config.input != "features":
         presets = streams_of(config, members)
