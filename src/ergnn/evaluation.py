@@ -126,7 +126,10 @@ def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStrea
     models = [learner.model for learner in learners if isinstance(learner.model, Backbone)]
     graphs = [learner.graph for learner in learners if learner.graph is not None]
     large = adjacency_of(graphs[0]).is_large
-    if not large and (len({id(stream[0]) for stream in streams}) < len(streams) or not can_be_stacked(models)):
+    distinct = len({id(stream[0]) for stream in streams}) == len(streams)
+    shapes = [(learner.backbone, learner.backbone_options, learner.heads.kind) for learner in learners]
+    alike = all(shape == shapes[0] for shape in shapes) and can_be_stacked(models)
+    if not large and not (distinct and alike):
         return []
     examples = []
     for learner, graph, stream in zip(learners, graphs, streams, strict=True):
@@ -185,7 +188,8 @@ def _shared_scores(
         graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
         here = graph is not None and graph.device == nodes.device == learner.device
         if here and _scores_by_model(learner) and 0 < nodes.numel() <= CHUNK:
-            key = id(graph), id(task), learner.backbone, learner.heads.kind, tuple(learner.heads.classes)
+            network = learner.backbone, repr(learner.backbone_options), learner.heads.kind
+            key = id(graph), id(task), *network, tuple(learner.heads.classes)
             groups.setdefault(key, []).append(i)
     for group in groups.values():
         lead, stream = learners[group[0]], streams[group[0]]

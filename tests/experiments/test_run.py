@@ -245,7 +245,11 @@ def test_a_cache_keeps_the_streams_of_the_last_members() -> None:
     configs = [RunConfig("cora", epochs=epochs, **settings).resolved() for epochs in (1, 2)]
     members = members_of(configs[0])
     kept = cache.get(configs[0], members)
-    assert cache.get(configs[1], members) == kept
+    presets, moved = cache.get(configs[1], members)
+    assert presets is kept[0]
+    for preset in presets:
+        assert moved[id(preset)][0].graph.x is kept[1][id(preset)][0].graph.x
+        assert moved[id(preset)][0].graph is not kept[1][id(preset)][0].graph  # caches per graph do not grow
     for changed, some in (
         ({"edges": "own"}, members),
         ({"first_tasks": 1}, members),
@@ -260,3 +264,5 @@ def test_a_cache_keeps_the_streams_of_the_last_members() -> None:
         for preset, other in zip(presets, expected, strict=True):
             assert torch.equal(moved[id(preset)][0].train, other.stream[0].train)
             assert torch.equal(preset.stream[0].graph.edge_index, other.stream[0].graph.edge_index)
+    cache.clear()
+    assert cache.get(configs[0], members)[0][0].stream[0].graph.x is not presets[0].stream[0].graph.x

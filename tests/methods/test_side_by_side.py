@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from ergnn.callbacks import Callback
 from ergnn.data import TaskStream
 from ergnn.distributed import digest
+from ergnn.engine.losses import Objective
 from ergnn.errors import InputError
 from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
@@ -169,6 +171,24 @@ class Declared(Scaled):
         return super().loss(logits, targets, extras)
 
 
+class Derived(Declared):
+    """The inherited loss could use what the subclass declares."""
+
+    loss_options = ("factor", "other")
+
+    def __init__(self, factor: float, other: float) -> None:
+        super().__init__(factor)
+        self.other = other
+
+
+@dataclass
+class Unhashable:
+    """A callable loss that cannot be a key."""
+
+    def __call__(self, logits: Tensor, targets: Tensor, extras: Any) -> Tensor:
+        return torch.zeros(targets.numel())
+
+
 class Changed(Declared):
     def loss(self, logits: Tensor, targets: Tensor, extras: Any) -> Tensor:
         return super().loss(logits, targets, extras)
@@ -179,6 +199,9 @@ def test_losses_are_joined_if_they_are_known_to_be_the_same() -> None:
     assert loss_key(Declared(2.0).loss) != loss_key(Declared(3.0).loss)
     assert loss_key(Scaled(2.0).loss) is None
     assert loss_key(Changed(2.0).loss) is None  # another loss, which declares nothing
+    assert loss_key(Declared(torch.ones(2)).loss) is None  # type: ignore[arg-type]
+    assert loss_key(Unhashable()) is None
+    assert loss_key(Derived(2.0, 1.0).loss) != loss_key(Derived(2.0, 3.0).loss)
     assert loss_key(lambda *_: torch.zeros(0)) is None
     shifted = [partial(shifted_loss, loss=Declared(f).loss) for f in (2.0, 2.0, 3.0)]
     assert loss_key(shifted[0]) == loss_key(shifted[1]) != loss_key(shifted[2])
@@ -186,5 +209,12 @@ def test_losses_are_joined_if_they_are_known_to_be_the_same() -> None:
 
 
 @pytest.mark.parametrize("method", [Scaled, Declared])
-def test_losses_with_different_options_stay_separate(method: Any) -> None:
+def test_losses_with_different_options_stay_separate(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Objective, "joins_losses", property(lambda self: self.joint_extras is not None))  # as on a GPU
     compare(lambda seed: Learner("gcn", method(1.0 + seed), epochs=EPOCHS, seed=seed), streams())
+
+
+def test_gem_with_different_margins_or_memories_is_not_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gem, "stack_memories", stacked_memory.StackedMemory)  # as on a GPU
+    options = {"optimizer": "sgd", "lr": 0.1, "per_class": 3, "epochs": EPOCHS}
+    compare(lambda seed: Learner("gcn", "gem", margin=0.1 * seed, seed=seed, **options), streams())

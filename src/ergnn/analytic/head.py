@@ -29,12 +29,13 @@ NO_SCORE = -1e9
 """Score of a class without a labeled node."""
 
 _SHARED: WeakKeyDictionary[Graph, WeakValueDictionary[str, Features]] = WeakKeyDictionary()
-"""φ on graphs on a GPU, by :func:`_key`; learners on the same graph share it."""
+"""φ on graphs on a GPU, by :func:`_key`: learners on the same graph share it."""
 
 
-def _key(features: Features) -> str:
-    of = features.feature_map
-    return repr((type(of), sorted(vars(of).items()), features.inputs.width, features.inputs.dtype))
+def _key(of: FeatureMap, sketched: int | None) -> str | None:
+    """Return all that φ of a map on a graph depends on; None if that is unknown."""
+    plain = all(isinstance(value, bool | float | int | str) for value in vars(of).values())
+    return repr((type(of), sorted(vars(of).items()), sketched)) if plain else None
 
 
 class AnalyticHead:
@@ -201,12 +202,15 @@ class AnalyticHead:
         """Return φ of a map on a graph, cached as long as the graph exists."""
         sketched, cached = self._features.get(graph, (self._sketched, {}))
         if not cached or sketched != self._sketched:
-            dtype = working_dtype(graph.num_nodes, graph.num_features)
-            operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
-            cached = {each.name: Features(each, operator, inputs) for each in self._candidates}
-            if graph.device.type != "cpu":  # rounding does not depend on what was cached
-                shared = _SHARED.setdefault(graph, WeakValueDictionary())
-                cached = {name: shared.setdefault(_key(of), of) for name, of in cached.items()}
+            keys = {each.name: _key(each, self._sketched) for each in self._candidates}
+            shared = _SHARED.setdefault(graph, WeakValueDictionary())
+            cached = {name: shared[key] for name, key in keys.items() if key is not None and key in shared}
+            if len(cached) < len(keys):
+                dtype = working_dtype(graph.num_nodes, graph.num_features)
+                operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
+                cached = {each.name: Features(each, operator, inputs) for each in self._candidates}
+            if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
+                shared.update((key, cached[name]) for name, key in keys.items() if key is not None)
             self._features[graph] = self._sketched, cached
         return cached[feature_map.name]
 

@@ -18,8 +18,8 @@ from ergnn.data.graph import Split
 from ergnn.data.stream import TaskStream, ordered
 from ergnn.errors import InputError
 
-GraphCache = dict[str, LoadedGraph]
-"""The last graph that was read."""
+GraphCache = dict[str, tuple[Dataset, LoadedGraph]]
+"""The last graph that was read, and the data set that read it, whose parts may depend on it."""
 
 
 class PresetStream(NamedTuple):
@@ -93,8 +93,8 @@ def make_stream(
     key = repr((dataset, dataset_options or {}, wanted, storage.data_root(folder), bag_of_words))
     if key not in graphs:
         graphs.clear()  # one graph at a time
-        graphs[key] = _load(dataset, wanted, folder, dataset_options, bag_of_words)
-    graph, used, note = graphs[key]
+        graphs[key] = spec, _load(spec, dataset, wanted, folder, dataset_options, bag_of_words)
+    spec, (graph, used, note) = graphs[key]
     used = used if sizes is None else split
     drawn = graph.public_split if used == "public" else spec.seeded_split(graph, split_seed) if sizes is None else None
     if split == "validation" and drawn is not None:
@@ -120,8 +120,9 @@ def make_stream(
     return PresetStream(stream, used, (note,) if note else ())
 
 
-def _load(name: str, split: str, root: Path | None, options: dict[str, Any] | None, normalize: bool) -> LoadedGraph:
-    spec = DATASETS.create(name, **(options or {}))
+def _load(
+    spec: Dataset, name: str, split: str, root: Path | None, options: dict[str, Any] | None, normalize: bool
+) -> LoadedGraph:
     if isinstance(spec, PartedDataset):
         loaded = LoadedGraph(spec.load("public" if split == "public" else "seeded", root), "seeded", "")
     else:

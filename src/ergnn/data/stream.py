@@ -240,7 +240,8 @@ def share_graphs(stream: TaskStream, other: TaskStream) -> TaskStream:
 
     def same(a: Graph, b: Graph) -> bool:
         same_parts = a.x is b.x and a.edge_weight is b.edge_weight and a.public_split is b.public_split
-        return same_parts and torch.equal(a.y, b.y) and torch.equal(a.edge_index, b.edge_index)
+        same_edges = a.csr is b.csr and (a.csr is not None or torch.equal(a.edge_index, b.edge_index))
+        return same_parts and same_edges and torch.equal(a.y, b.y)
 
     pairs = {id(a.graph): b.graph for a, b in zip(stream, other, strict=False) if same(a.graph, b.graph)}
     return stream.map(lambda task: replace(task, graph=pairs.get(id(task.graph), task.graph)))

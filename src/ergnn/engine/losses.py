@@ -115,11 +115,16 @@ class Objective(ABC):
             return None
         return {name: torch.cat([part.extras[name] for part in self.examples]) for name in first}
 
+    @property
+    def joins_losses(self) -> bool:
+        """Whether losses of all models are computed together; not on a CPU, where rounding would depend on others."""
+        return self.targets.is_cuda and self.joint_extras is not None
+
     def loss(self, logits: Tensor) -> Tensor:
         """Compute the loss of each example, ``[n]``, from all scores."""
         if self.has_default_loss:
             return cross_entropy(logits, self.targets, {})
-        if logits.is_cuda and self.joint_extras is not None:  # on a CPU, rounding would depend on the other models
+        if self.joins_losses and self.joint_extras is not None:
             return self.examples[0].loss(logits, self.targets, self.joint_extras)
         parts = logits.split([len(part) for part in self.examples])
         return torch.cat([part.losses(own) for part, own in zip(self.examples, parts, strict=True)])
@@ -135,7 +140,7 @@ class Objective(ABC):
         return torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
 
     def model_losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
-        """Compute ``Σ weight · loss`` over the examples of each model, ``[models]``."""
+        """Compute ``Σ weight · loss`` over the examples of each model, ``[models]`` (on a GPU, in any order)."""
         losses = self.weights * self.losses(params, keys)
         if len(self.examples) == 1:
             return losses.sum().view(1)

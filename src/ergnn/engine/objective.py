@@ -88,7 +88,7 @@ class FieldObjective(Objective):
         self.targets = torch.cat([part.targets for part in examples])
         self.weights = torch.cat([part.weights for part in examples])
         # losses that are not known to be the same may synchronize with the GPU
-        self.recordable = self.targets.is_cuda and self.joint_extras is not None
+        self.recordable = self.joins_losses
         self.dropout_sites = 2 * len(models[0].convs) + 2
         self._encoder = Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]

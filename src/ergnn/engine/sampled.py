@@ -32,6 +32,7 @@ class SampledObjective(FieldObjective):
         none = examples[examples.nodes.new_empty(0)]
         super().__init__([model], [none], heads, partial(make_field, sampling=sampling))
         self.examples = [examples]
+        vars(self).pop("joint_extras", None)  # was that of no examples
         self.targets, self.weights = examples.targets, examples.weights
         self.sampling, self.key = sampling, key
 

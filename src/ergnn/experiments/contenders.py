@@ -257,8 +257,9 @@ def _entry(condition: Condition, options: CompareOptions, label: str, preset: Pr
     known, stream = default_options(name), preset.stream
     budget = default_budget(preset) if options.budget is None else options.budget
     given = {**variant, **({"scarce": "keep"} if "scarce" in known else {})}
-    if max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
-        given |= {key: IMPORTANCE_NODES for key in ("fisher_samples", "samples") if key in known}
+    limit = METHODS.get(name).importance_option
+    if limit is not None and max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
+        given = {limit: IMPORTANCE_NODES, **given}
     modes: Sequence[Mapping[str, Any]] = ({},)
     if "replay" in known and "replay" not in variant:
         modes = ({"replay": "ego"}, {"replay": "isolated"})

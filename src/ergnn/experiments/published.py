@@ -102,7 +102,7 @@ def _begin() -> tuple[Row, ...]:
         for label, values, settings in table:
             printed = _pair(*values[columns])
             own: dict[str, Any] = {}
-            if settings and label in _CHOSEN[scenario]:
+            if settings and any(printed.values()):
                 dropout, weight_decay, strength = _CHOSEN[scenario][label]
                 own = {**({} if "backbone" in settings else network), **settings, **strength}
                 own |= {"backbone_options": {**own["backbone_options"], "dropout": dropout}}

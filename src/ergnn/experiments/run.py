@@ -16,6 +16,7 @@ import torch
 from ergnn.callbacks import EpochCallback
 from ergnn.config import LearnerConfig, reveals_labels
 from ergnn.data import DATASETS, PresetStream, TaskStream, make_stream
+from ergnn.data.datasets import storage
 from ergnn.data.presets import GraphCache
 from ergnn.data.stream import move_streams, share_graphs
 from ergnn.errors import InputError
@@ -90,6 +91,10 @@ class StreamCache:
     """Keeps the streams of the last members, on their device, for another configuration with the same streams."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Free the streams and the graph."""
         self._graphs: GraphCache = {}
         self._key = ""
         self._presets: list[PresetStream] = []
@@ -101,12 +106,14 @@ class StreamCache:
         """Return the stream of each member, and on the device the stream of each of them by ``id``."""
         of_data = (config.dataset, config.dataset_options, config.classes_per_task, config.first_tasks, config.scenario)
         device = str(config.learner.device)
-        key = repr((of_data, config.stream_settings, config.parsed_class_order(), device, list(members)))
+        source = storage.data_root(None), storage.downloads_allowed()
+        key = repr((of_data, source, config.stream_settings, config.parsed_class_order(), device, list(members)))
         if key != self._key:
             self._key, self._presets, self._streams = "", [], {}  # free the memory before more is used
             self._presets = streams_of(config, members, self._graphs)
             self._streams, self._key = _moved(self._presets, device), key
-        return self._presets, self._streams
+        fresh = move_streams(list(self._streams.values()), device)  # new graphs: what is cached per graph is freed
+        return self._presets, dict(zip(self._streams, fresh, strict=True))
 
 
 def make_learner(config: RunConfig, seed: int) -> Learner:

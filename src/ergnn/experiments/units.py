@@ -18,8 +18,8 @@ from ergnn.experiments.store import Origin, RunStore
 BATCH = 10
 """Number of members that are trained and stored together."""
 
-_CACHE = StreamCache()
-"""Many units have the same streams."""
+STREAMS = StreamCache()
+"""The streams of the last unit: many units have the same."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def compute(unit: Unit) -> Computed:
     """Run the members of a unit together in this process; an error becomes part of the result."""
     start = time.perf_counter()
     try:
-        parts = run_members(unit.config, unit.members, batch=len(unit.members), cache=_CACHE)
+        parts = run_members(unit.config, unit.members, batch=len(unit.members), cache=STREAMS)
         results = [result for part in parts for result in part]
     except (ErgnnError, ImportError) as error:
         return Computed(unit, time.perf_counter() - start, str(error))

@@ -84,9 +84,12 @@ class Method(ABC):
         search: values of options that ``ergnn compare`` tries, by name; without options that scale the memory.
         variants: forms of the method that ``ergnn compare`` runs beside the default one: name → options; not inherited.
         size_option: the option that scales the memory, if the method has it.
-        loss_options: in a class that defines :meth:`loss`, the attributes that it depends on besides its arguments, if
-            it computes row by row and never synchronizes with a GPU. Losses of learners that are trained side by side
-            are then computed together, and steps are recorded on a GPU. Not inherited by another loss.
+        importance_option: the option that limits the number of training nodes per task from which the importance of
+            parameters is estimated, if any.
+        loss_options: in a class that defines :meth:`loss`, the attributes (numbers or strings) that it depends on
+            besides its arguments, if it computes row by row and never synchronizes with a GPU. Losses of learners that
+            are trained side by side are then computed together, and steps are recorded on a GPU. Not inherited by
+            another loss.
     """
 
     from_scratch: bool = False
@@ -101,6 +104,7 @@ class Method(ABC):
     search: ClassVar[Mapping[str, Sequence[Any]]] = {}
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     size_option: ClassVar[str] = "per_class"
+    importance_option: ClassVar[str | None] = None
     loss_options: ClassVar[tuple[str, ...] | None] = None
 
     @property

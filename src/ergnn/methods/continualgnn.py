@@ -38,6 +38,7 @@ class ContinualGNN(MemoryMethod):
     """
 
     extra_hops = 1
+    importance_option = "fisher_samples"
     search = {"lam": (0.3, 3.0, 30.0)}
 
     def __init__(

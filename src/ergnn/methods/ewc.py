@@ -38,6 +38,7 @@ class EWC(ImportanceMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
+    importance_option = "fisher_samples"
     search = {"lam": (0.3, 3.0, 30.0, 300.0)}
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:

@@ -37,7 +37,8 @@ class GEMProjection(GradientConstraint):
 
     @classmethod
     def stacked(cls, hooks: Sequence[GEMProjection]) -> StepHook | None:
-        if any(hook.sampled for hook in hooks):
+        alike = len({(hook.margin, len(hook.memories)) for hook in hooks}) == 1
+        if not alike or any(hook.sampled for hook in hooks):
             return None
         memories = [stack_memories(parts) for parts in zip(*(hook.memories for hook in hooks), strict=True)]
         usable = [memory for memory in memories if memory is not None]

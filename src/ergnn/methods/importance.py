@@ -33,11 +33,11 @@ class QuadraticPenalty(StepHook):
         pull: ΣΩθ*.
     """
 
+    recordable = True
+
     def __init__(self, lam: float, importance: ParamDict, pull: ParamDict) -> None:
         self.stiffness = {name: lam * value for name, value in importance.items()}
         self.pull = {name: lam * value for name, value in pull.items()}
-
-    recordable = True
 
     @classmethod
     def stacked(cls, hooks: Sequence[QuadraticPenalty]) -> StepHook:

@@ -30,6 +30,7 @@ class MAS(ImportanceMethod):
         samples: number of a task's training nodes, sampled by seed, to estimate Ω from; by default all.
     """
 
+    importance_option = "samples"
     search = {"lam": (0.01, 0.1, 1.0, 10.0)}
 
     def __init__(self, lam: float = 1.0, samples: int | None = None) -> None:

@@ -35,6 +35,7 @@ class PathIntegral(StepHook):
     def stacked(cls, hooks: Sequence[PathIntegral]) -> StepHook:
         together = copy(hooks[0])
         together.penalty = join_hooks([hook.penalty for hook in hooks])
+        together.recordable = together.penalty is None or together.penalty.recordable
         together.path = stack_models([hook.path for hook in hooks])
         for hook, own in zip(hooks, split_models(together.path, len(hooks)), strict=True):
             hook.path = own  # views, which are read after the task

@@ -55,6 +55,7 @@ class TWP(ImportanceMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
+    importance_option = "fisher_samples"
     search = {"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)}
 
     def __init__(

@@ -19,12 +19,12 @@ LossFunction = Callable[[Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 """``(logits [n, outputs], targets [n], extras) -> losses [n]``, one loss per example."""
 
 
-_PURE: set[Any] = set()
+_PURE: list[Any] = []
 
 
 def pure_loss(function: Function) -> Function:
     """Declare that a loss depends on its arguments only, row by row, and never synchronizes with a GPU."""
-    _PURE.add(function)
+    _PURE.append(function)
     return function
 
 
@@ -41,15 +41,22 @@ def loss_key(loss: LossFunction) -> tuple[Any, ...] | None:
     """
     if isinstance(loss, partial):  # a pure function of another loss
         inner = loss_key(loss.keywords["loss"]) if set(loss.keywords) == {"loss"} and not loss.args else None
-        return None if inner is None or loss.func not in _PURE else (loss.func, inner)
-    if loss in _PURE:
+        return None if inner is None or not _is_pure(loss.func) else (loss.func, inner)
+    if _is_pure(loss):
         return (loss,)
-    owner, function = getattr(loss, "__self__", None), getattr(loss, "__func__", None)
+    owner: Any = getattr(loss, "__self__", None)
+    function = getattr(loss, "__func__", None)
     for cls in type(owner).__mro__:
         if function is not None and vars(cls).get("loss") is function:
-            names = vars(cls).get("loss_options")
-            return None if names is None else (function, *(getattr(owner, name) for name in names))
+            names = () if vars(cls).get("loss_options") is None else owner.loss_options
+            values = [getattr(owner, name) for name in names]
+            known = "loss_options" in vars(cls) and all(isinstance(value, bool | float | int | str) for value in values)
+            return (function, type(owner), *values) if known else None
     return None
+
+
+def _is_pure(function: Any) -> bool:
+    return any(function is each for each in _PURE)  # it may be unhashable
 
 
 @dataclass(frozen=True, eq=False)

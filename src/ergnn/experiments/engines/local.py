@@ -13,7 +13,7 @@ import torch
 
 from ergnn import plugins
 from ergnn.errors import InputError
-from ergnn.experiments.units import Computed, Unit, compute
+from ergnn.experiments.units import STREAMS, Computed, Unit, compute
 
 
 class LocalEngine:
@@ -32,8 +32,11 @@ class LocalEngine:
 
     def __call__(self, units: Sequence[Unit]) -> Generator[Computed, None, None]:
         if self.jobs == 1:
-            for unit in units:
-                yield compute(unit)
+            try:
+                for unit in units:
+                    yield compute(unit)
+            finally:
+                STREAMS.clear()
         else:
             yield from _in_processes(units, min(self.jobs, len(units)), self._idle, self.keep)
 
