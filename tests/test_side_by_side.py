@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 
+from ergnn import evaluation
 from ergnn.data import TaskStream, make_stream
 from ergnn.engine.objective import make_objective
 from ergnn.engine.optimizers import OPTIMIZERS, make_optimizer
@@ -104,3 +106,26 @@ def test_a_stacked_step_equals_single_steps_and_counts_once(kind: str) -> None:
     steps = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
     assert steps == ([] if kind == "sgd" else [5.0] * 3)
     assert [tuple(param.shape) for param in optimizer.param_groups[0]["params"]] == shapes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [{"backbone": "gcn"}] * 3,
+        [{"backbone": "sgc", "backbone_options": {"hops": hops}} for hops in (1, 6, 1)],
+        [{"backbone": "gcn", "head": head} for head in ("per-task", "growing", "per-task")],
+    ],
+    ids=["alike", "other options", "other heads"],
+)
+def test_one_pass_scores_learners_as_single_passes_do(options: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU scores learners of different splits in one pass, if their networks are alike."""
+    passes = []
+    monkeypatch.setattr(evaluation, "_can_share_a_pass", lambda *_: True)
+    scores = evaluation._scores_of_tasks
+    monkeypatch.setattr(evaluation, "_scores_of_tasks", lambda *args: passes.append(1) or scores(*args))
+    streams = [make_stream("cora", split="seeded", split_seed=s).stream for s in range(3)]
+    learners = [Learner(method="finetune", seed=s, epochs=5, **own) for s, own in enumerate(options)]
+    matrices = evaluation.evaluate_streams(learners, streams)
+    for learner, stream, matrix in zip(learners, streams, matrices, strict=True):
+        assert matrix.to_list()[-1] == pytest.approx([learner.evaluate(task) for task in stream])
+    assert len(passes) == (9 if options[0] == options[1] else 0)

@@ -14,6 +14,7 @@ from ergnn.data.assignment import ANYTIME, SPREAD, assigned_stream, blurred_stre
 from ergnn.data.datasets.base import join_graphs
 from ergnn.data.datasets.citation_domains import CitationDomains, reduced
 from ergnn.data.datasets.twitch import Twitch
+from ergnn.data.presets import GraphCache
 from ergnn.data.splits import Sizes, parse_sizes
 from ergnn.errors import InputError
 from graphs import random_graph
@@ -189,6 +190,16 @@ def test_twitch_is_six_graphs_with_the_same_classes(data_root: Path) -> None:
         assert nodes.numel() == int((parts == 5 - i).sum())
     edges = parts[stream[0].graph.edge_index]
     assert torch.equal(edges[0], edges[1]), "there are no edges between languages"
+
+
+def test_the_years_are_read_from_the_same_folder_as_the_graph(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ERGNN_DATA", str(tmp_path))
+    graphs: GraphCache = {}
+    first, again = (make_stream("pubmed-years", root=data_root, split_seed=s, graphs=graphs).stream for s in range(2))
+    assert [task.graph.num_edges for task in first] == [task.graph.num_edges for task in again]
+    assert len(first) == 5
 
 
 def test_pubmed_years_are_periods_in_order(data_root: Path) -> None:
