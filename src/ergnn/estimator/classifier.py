@@ -55,9 +55,9 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         method: ``analytic`` (see :class:`ergnn.methods.analytic.Analytic`), ``replay``, or the name of another method.
-        backbone, epochs, lr, weight_decay, optimizer, batch_size, fanout, with_replacement, device,
-            backbone_options: see :class:`ergnn.LearnerConfig`, which has the same defaults. Only
-            methods that train a network use them.
+        backbone, backbone_options, epochs, lr, weight_decay, optimizer: see :class:`ergnn.LearnerConfig`, which has the
+            same defaults. Only methods that train a network use them.
+        batch_size, fanout, with_replacement, device: as above.
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared``, predictions need ``task``.
         selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
             see :class:`ergnn.methods.replay.Replay`; None for the method's default, except that ``replay`` defaults to
