@@ -189,6 +189,13 @@ class Unhashable:
         return torch.zeros(targets.numel())
 
 
+class Undeclared(Declared):
+    loss_options = None
+
+    def loss(self, logits: Tensor, targets: Tensor, extras: Any) -> Tensor:
+        return super().loss(logits, targets, extras)
+
+
 class Changed(Declared):
     def loss(self, logits: Tensor, targets: Tensor, extras: Any) -> Tensor:
         return super().loss(logits, targets, extras)
@@ -201,6 +208,7 @@ def test_losses_are_joined_if_they_are_known_to_be_the_same() -> None:
     assert loss_key(Changed(2.0).loss) is None  # another loss, which declares nothing
     assert loss_key(Declared(torch.ones(2)).loss) is None  # type: ignore[arg-type]
     assert loss_key(Unhashable()) is None
+    assert loss_key(Undeclared(2.0).loss) is None
     assert loss_key(Derived(2.0, 1.0).loss) != loss_key(Derived(2.0, 3.0).loss)
     assert loss_key(lambda *_: torch.zeros(0)) is None
     shifted = [partial(shifted_loss, loss=Declared(f).loss) for f in (2.0, 2.0, 3.0)]

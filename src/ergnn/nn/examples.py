@@ -48,9 +48,10 @@ def loss_key(loss: LossFunction) -> tuple[Any, ...] | None:
     function = getattr(loss, "__func__", None)
     for cls in type(owner).__mro__:
         if function is not None and vars(cls).get("loss") is function:
-            names = () if vars(cls).get("loss_options") is None else owner.loss_options
-            values = [getattr(owner, name) for name in names]
-            known = "loss_options" in vars(cls) and all(isinstance(value, bool | float | int | str) for value in values)
+            if vars(cls).get("loss_options") is None:
+                return None
+            values = [getattr(owner, name) for name in owner.loss_options]
+            known = all(isinstance(value, bool | float | int | str) for value in values)
             return (function, type(owner), *values) if known else None
     return None
 
