@@ -48,6 +48,15 @@ class Rows:
                     0, self._large_first, torch.arange(self.count, device=slot.device)
                 )
 
+    def starts(self) -> Tensor:
+        """Return the first row of each slot, and the number of rows; rows must be sorted by slot."""
+        return torch.searchsorted(self.slot, torch.arange(self.slots + 1, device=self.slot.device))
+
+    @property
+    def largest(self) -> int:
+        """The maximum number of rows of a slot."""
+        return max(self.sizes) if self.parts or self.slots == 1 else self._size
+
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
         """Multiply each row by the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
         if self.parts:
