@@ -9,9 +9,9 @@ from torch import Tensor
 
 from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
 from ergnn.engine.dropout import keep_scale
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.masks import dropped
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.slots import Rows
 from ergnn.engine.sparse import SparsePattern
