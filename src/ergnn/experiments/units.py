@@ -64,11 +64,22 @@ def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) 
 
 
 def compute(unit: Unit) -> Computed:
-    """Run the members of a unit together in this process; an error becomes part of the result."""
-    start = time.perf_counter()
+    """Run the members of a unit together in this process; an error becomes part of the result.
+
+    If the memory of a GPU does not suffice, the members are run in smaller batches.
+    """
+    start, batch = time.perf_counter(), len(unit.members)
+    results: list[SeedResult] = []
     try:
-        parts = run_members(unit.config, unit.members, batch=len(unit.members), cache=STREAMS)
-        results = [result for part in parts for result in part]
+        while len(results) < len(unit.members):
+            left = unit.members[len(results) :]
+            try:
+                for part in run_members(unit.config, left, batch=batch, cache=STREAMS):
+                    results += part
+            except torch.OutOfMemoryError:
+                if batch == 1:
+                    raise
+                batch = (batch + 1) // 2
     except (ErgnnError, ImportError) as error:
         return Computed(unit, time.perf_counter() - start, str(error))
     except Exception as error:  # an error of one row must not stop the others
