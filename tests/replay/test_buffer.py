@@ -16,6 +16,7 @@ from ergnn.data import Graph, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES
 from ergnn.replay.buffer import Experience, ExperienceBuffer
+from ergnn.replay.eviction import eviction_steps
 from graphs import random_graph
 
 REPLAYS = ("live", "isolated", "ego")
@@ -295,7 +296,8 @@ def evict_one_by_one(buffer: ExperienceBuffer, count: int) -> list[tuple[int, in
 @settings(max_examples=30, deadline=None)
 def test_the_order_of_eviction_is_that_of_one_eviction_at_a_time(classes: int, e: int, seed: int):
     buffer, _ = fill(random_graph(n=24 * classes, f=3, classes=2 * classes, seed=seed), e, "live")
-    listed = [(buffer.experiences[i].task, int(buffer.experiences[i].nodes[at])) for i, at in buffer._eviction_order()]
+    stored = [(part.task, node) for part in buffer.experiences for node in part.nodes.tolist()]
+    listed = [stored[at] for at in eviction_steps(buffer.experiences).argsort()]
     assert listed == evict_one_by_one(buffer, len(buffer))
 
 
@@ -305,7 +307,7 @@ def test_many_evictions_touch_each_experience_once(monkeypatch: pytest.MonkeyPat
     for task in range(2):
         buffer.add(graph, task, torch.arange(200) + 200 * task, torch.zeros(200))
     kept, keep = [], Experience.keep
-    monkeypatch.setattr(Experience, "keep", lambda self, mask, hops: kept.append(self.task) or keep(self, mask, hops))
+    monkeypatch.setattr(Experience, "keep", lambda self, index, hops: kept.append(self.task) or keep(self, index, hops))
     assert buffer.trim(budget_nodes=300) == 100
     assert sorted(kept) == [0, 1]
 
