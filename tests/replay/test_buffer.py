@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zlib
 from collections import Counter
 
 import pytest
@@ -16,7 +15,6 @@ from ergnn.data import Graph, TaskStream
 from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES
 from ergnn.replay.buffer import Experience, ExperienceBuffer
-from ergnn.replay.eviction import eviction_steps
 from graphs import random_graph
 
 REPLAYS = ("live", "isolated", "ego")
@@ -269,36 +267,6 @@ def test_byte_budgets_and_removal_of_nodes(replay: str):
 def test_ranks_count_within_the_class():
     part = Experience(0, torch.arange(6), torch.tensor([1, 1, 0, 1, 0, 2]), torch.zeros(6))
     assert part.ranks.tolist() == [0, 1, 0, 2, 1, 0]
-
-
-def evict_one_by_one(buffer: ExperienceBuffer, count: int) -> list[tuple[int, int]]:
-    """Task and node in the order of eviction, by looking at every remembered node each time."""
-    left = [
-        (part.task, node, label, rank)
-        for part in buffer.experiences
-        for node, label, rank in zip(part.nodes.tolist(), part.labels.tolist(), part.ranks.tolist(), strict=True)
-    ]
-    out = []
-    for _ in range(count):
-        of_class = Counter(label for _, _, label, _ in left)
-        of_both = Counter((label, task) for task, _, label, _ in left)
-        need = {
-            one: (of_class[one[2]], of_both[one[2], one[0]], one[3], zlib.crc32(f"{one[1]},{one[0]}".encode()))
-            for one in left
-        }
-        worst = max(left, key=lambda one: need[one])
-        left.remove(worst)
-        out.append(worst[:2])
-    return out
-
-
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 9))
-@settings(max_examples=30, deadline=None)
-def test_the_order_of_eviction_is_that_of_one_eviction_at_a_time(classes: int, e: int, seed: int):
-    buffer, _ = fill(random_graph(n=24 * classes, f=3, classes=2 * classes, seed=seed), e, "live")
-    stored = [(part.task, node) for part in buffer.experiences for node in part.nodes.tolist()]
-    listed = [stored[at] for at in eviction_steps(buffer.experiences).argsort()]
-    assert listed == evict_one_by_one(buffer, len(buffer))
 
 
 def test_many_evictions_touch_each_experience_once(monkeypatch: pytest.MonkeyPatch):
