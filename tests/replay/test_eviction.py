@@ -19,7 +19,10 @@ from ergnn.replay.eviction import bytes_after, eviction_steps
 
 @st.composite
 def buffers(draw: st.DrawFn) -> ExperienceBuffer:
-    """Buffers of several tasks, some with two experiences; graphs have directed edges, self-loops, repeated edges and rows without features."""
+    """Buffers of several tasks, possibly with two experiences each.
+
+    Graphs have directed edges, self-loops, repeated edges and rows without features.
+    """
     replay = draw(st.sampled_from(["live", "isolated", "ego", "ego"]))
     buffer = ExperienceBuffer(replay, draw(st.integers(1, 3)))
     sparse, extras, twice = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())

@@ -216,15 +216,8 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     place[kept] = torch.arange(kept.numel(), device=graph.device)
     edges = place[graph.edge_index]
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
-    x = graph.rows(kept)
     y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELED)])  # neighbors' labels are not stored
-    return replace(
-        graph,
-        x=x.to_sparse_csr() if graph.is_sparse else x,
-        edge_index=edges,
-        y=y,
-        public_split=None,
-    )
+    return replace(graph, x=graph.select_x(kept), edge_index=edges, y=y, public_split=None)
 
 
 def append_graphs(graph: Graph, others: list[Graph]) -> Graph:
