@@ -205,13 +205,26 @@ class Graph:
         """Return the dense features of the given nodes."""
         if not self.is_sparse:
             return self.x[nodes]
+        row, col, value = self._entries(nodes)
+        return value.new_zeros(nodes.numel(), self.num_features).index_put((row, col), value)
+
+    def select_x(self, nodes: Tensor) -> Tensor:
+        """Return the features of the given nodes, in CSR form if those of the graph are."""
+        if not self.is_sparse:
+            return self.x[nodes]
+        row, col, value = self._entries(nodes)
+        stored = value != 0
+        place, shape = torch.stack([row, col])[:, stored], (nodes.numel(), self.num_features)
+        return torch.sparse_coo_tensor(place, value[stored], shape, check_invariants=False).coalesce().to_sparse_csr()
+
+    def _entries(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the row (position in ``nodes``), column and value of each stored feature of the nodes."""
         ptr, col, value = self.x.crow_indices(), self.x.col_indices(), self.x.values()
         count = ptr[nodes + 1] - ptr[nodes]
         row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
         first = torch.repeat_interleave(count.cumsum(0) - count, count)
         index = torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
-        out = value.new_zeros(nodes.numel(), self.num_features)
-        return out.index_put((row, col[index]), value[index])
+        return row, col[index], value[index]
 
     def dense_x(self) -> Tensor:
         return self.x.to_dense() if self.is_sparse else self.x
