@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+import ergnn.engine.per_example
 import ergnn.training
 from ergnn.data import TaskStream, make_stream
+from ergnn.engine.losses import Entry
+from ergnn.engine.objective import make_objective
 from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.observing import observe_together
@@ -132,3 +136,27 @@ def test_learners_of_different_splits_are_scored_in_one_pass(head: str) -> None:
     for matrix, learner, stream in zip(evaluate_streams(learners, streams), learners, streams, strict=True):
         last = [learner.evaluate(task) for task in stream]
         assert matrix.to_list()[-1] == pytest.approx(last, abs=0.002)
+
+
+@pytest.mark.parametrize("entry", [torch.square, torch.abs])
+@pytest.mark.parametrize("dense_entries", [1, 1 << 28])
+@pytest.mark.parametrize("dense", [True, False])
+def test_sums_of_gradients_are_those_on_the_cpu(
+    dense: bool, dense_entries: int, entry: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ergnn.engine.per_example, "GPU_DENSE_ENTRIES", dense_entries)
+    monkeypatch.setattr(ergnn.engine.per_example, "EXAMPLES", 8)
+    task = cora()[0]
+    x = task.graph.dense_x()
+    task = replace(task, graph=replace(task.graph, x=x + 1.0 if dense else x.to_sparse_csr()))
+    model = Learner("gcn", "finetune", head="per-task", epochs=5).observe(task).model
+    found = []
+    for device in ("cpu", "cuda"):
+        learner = Learner("gcn", "finetune", head="per-task", epochs=1, device=device)
+        moved = TaskStream([task]).to(device)[0]
+        learner.observe(moved)
+        learner.model.load_state_dict(model.state_dict())
+        objective = make_objective([learner.model], [learner.examples(moved.graph, moved.train, 0)])
+        found.append(objective.gradient_sums(objective.parameters(), entry))
+    for name, expected in found[0].items():
+        torch.testing.assert_close(found[1][name].cpu(), expected, rtol=1e-3, atol=1e-6 * float(expected.max()))
