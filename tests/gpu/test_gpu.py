@@ -19,6 +19,9 @@ from ergnn.observing import observe_together
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
+METHODS = ["ewc", "mas", "si", "packnet", "piggyback", "agem", "lwf", "derpp", "icarl", "er-ace"]
+"""Methods whose steps are recorded."""
+
 
 def cora() -> TaskStream:
     return make_stream("cora", split="seeded", edges="own").stream
@@ -101,7 +104,7 @@ def test_stacked_models_equal_single_models() -> None:
             torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["ewc", "mas", "si", "piggyback", "agem", "lwf", "derpp", "icarl", "er-ace"])
+@pytest.mark.parametrize("method", METHODS)
 def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, recorded = cora().to("cuda"), []
     graphed = ergnn.training.graphed_epochs
