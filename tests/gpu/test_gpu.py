@@ -10,6 +10,7 @@ import torch
 
 import ergnn.engine.per_example
 import ergnn.training
+from ergnn import evaluation
 from ergnn.data import TaskStream, make_stream
 from ergnn.engine.losses import Entry
 from ergnn.engine.objective import make_objective
@@ -132,13 +133,22 @@ def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: py
     assert len(recorded) == 2
 
 
-@pytest.mark.parametrize("head", ["per-task", "growing"])
-def test_learners_of_different_splits_are_scored_in_one_pass(head: str) -> None:
+@pytest.mark.parametrize(
+    ("head", "method"),
+    [("per-task", "finetune"), ("growing", "finetune"), ("per-task", "packnet"), ("shared", "piggyback")],
+)
+def test_learners_of_different_splits_are_scored_in_one_pass(
+    head: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[Learner] = []
+    scores = evaluation._scores_of_tasks
+    monkeypatch.setattr(evaluation, "_scores_of_tasks", lambda *args: passes.append(args[0]) or scores(*args))
     streams = [make_stream("cora", split="seeded", split_seed=s).stream.to("cuda") for s in range(3)]
-    learners = [Learner("gcn", "finetune", seed=s, head=head, epochs=20, device="cuda") for s in range(3)]
+    learners = [Learner("gcn", method, seed=s, head=head, epochs=20, device="cuda") for s in range(3)]
     for matrix, learner, stream in zip(evaluate_streams(learners, streams), learners, streams, strict=True):
         last = [learner.evaluate(task) for task in stream]
         assert matrix.to_list()[-1] == pytest.approx(last, abs=0.002)
+    assert passes == learners * len(streams[0])
 
 
 @pytest.mark.parametrize("entry", [torch.square, torch.abs])
