@@ -63,7 +63,8 @@ def shallow_copy(module: nn.Module) -> nn.Module:
     vars(other).update(vars(module))
     for name in ("_parameters", "_buffers"):
         vars(other)[name] = dict(vars(module)[name])
-    vars(other)["_modules"] = {name: part and shallow_copy(part) for name, part in module._modules.items()}
+    parts = module._modules.items()
+    vars(other)["_modules"] = {name: None if part is None else shallow_copy(part) for name, part in parts}
     return other
 
 
