@@ -213,9 +213,11 @@ class Graph:
         if not self.is_sparse:
             return self.x[nodes]
         row, col, value = self._entries(nodes)
-        stored = value != 0
-        place, shape = torch.stack([row, col])[:, stored], (nodes.numel(), self.num_features)
-        return torch.sparse_coo_tensor(place, value[stored], shape, check_invariants=False).coalesce().to_sparse_csr()
+        stored, shape = (value != 0).nonzero().flatten(), (nodes.numel(), self.num_features)
+        stored = stored[torch.argsort(row[stored] * self.num_features + col[stored])]  # ascending columns
+        count = torch.bincount(row[stored], minlength=nodes.numel())
+        rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+        return torch.sparse_csr_tensor(rowptr, col[stored].long(), value[stored], shape, check_invariants=False)
 
     def _entries(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the row (position in ``nodes``), column and value of each stored feature of the nodes."""

@@ -85,4 +85,4 @@ def bytes_after(parts: Sequence[Experience], steps: Sequence[Tensor], hops: int)
 
 def _add(freed: Tensor, steps: Tensor, size: int) -> None:
     """Add ``size`` at each step."""
-    freed.index_add_(0, steps, freed.new_full((1,), size).expand_as(steps))
+    freed.index_add_(0, steps, torch.full_like(steps, size))
