@@ -301,5 +301,8 @@ def graphed_epochs(
             if epoch == epochs.start + len(steps) - 1:  # each objective has been recorded
                 yield
         yield
-    finally:  # also if another group fails: memory in use by the stream must not be reused
+    except BaseException:  # also if another group fails
+        side.synchronize()  # the tensors that it uses are freed next
+        raise
+    finally:
         main.wait_stream(side)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,11 +81,18 @@ def compute(unit: Unit) -> Computed:
                 if batch == 1:
                     raise
                 batch = (batch + 1) // 2
+            _free_memory()  # the error, whose traceback holds tensors, is gone
     except (ErgnnError, ImportError) as error:
         return Computed(unit, time.perf_counter() - start, str(error))
     except Exception as error:  # an error of one row must not stop the others
         return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
     finally:
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # other processes may use the same GPU
+        _free_memory()
     return Computed(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))
+
+
+def _free_memory() -> None:
+    """Return cached memory of a GPU, which neither other processes nor new recordings of steps can use."""
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
