@@ -85,6 +85,8 @@ def compute(unit: Unit) -> Computed:
     except (ErgnnError, ImportError) as error:
         return Computed(unit, time.perf_counter() - start, str(error))
     except Exception as error:  # an error of one row must not stop the others
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # after a fault of the GPU, this ends the process and shows both errors
         return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
     finally:
         _free_memory()
