@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, SGConv
 
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.examples import Examples
 from graphs import random_graph
 from nn.cases import assert_near, model_of, randomize
 
@@ -50,6 +55,28 @@ def test_deeper_gcns_with_batch_normalization_are_a_chain_of_pyg_layers() -> Non
         h = layer.conv(expected, edges)
         expected = F.relu((h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt())
     assert_near(model.train()(x, edges), model.heads[0](expected, edges), 1e-5)
+
+
+def test_batch_normalization_trains_on_sparse_features_as_on_dense_ones() -> None:
+    """Features in CSR form give the same scores and gradients; dropout keeps about half of their non-zeros, doubled."""
+    graph = random_graph(40, 30, 3, seed=1)
+    x = graph.dense_x() * (torch.rand(40, 30, generator=torch.Generator().manual_seed(0)) < 0.08)
+    settings = {"in_channels": 30, "out_channels": 3, "hidden": 8, "layers": 2, "batch_norm": True}
+    model = BACKBONES.create("gcn", **settings, dropout=0.0).train()
+    found = []
+    for features in (x, x.to_sparse_csr()):
+        out = model(features, graph.edge_index)
+        weights = [value for name, value in model.named_parameters() if not name.endswith("conv.bias")]  # those have none
+        found.append([out, *torch.autograd.grad(out.square().sum(), weights)])
+    for dense, sparse in zip(*found, strict=True):
+        assert_near(sparse, dense, 1e-4)
+    dropped = BACKBONES.create("gcn", **settings, dropout=0.5).train()._dropped(x.to_sparse_csr()).to_dense()
+    assert set((dropped[x != 0] / x[x != 0]).round(decimals=4).tolist()) == {0.0, 2.0}
+    nodes = torch.arange(0, 40, 3)
+    examples = Examples(replace(graph, x=x), nodes, nodes.unsqueeze(1) * 0, graph.y[nodes], torch.ones(nodes.numel()))
+    objective = make_objective([model], [examples])
+    keys = dropout_keys([0], 0, 1, objective.dropout_sites)[0]
+    assert_near(objective.logits(objective.parameters(), keys), model(x, graph.edge_index)[nodes], 1e-4)
 
 
 def test_graphsage_averages_neighbors_into_128_units() -> None:

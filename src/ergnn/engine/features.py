@@ -87,7 +87,8 @@ _SPARSE = WeakTensorKeyDictionary()
 """Dense features → their version, and a sparse copy or None."""
 
 
-def _sparse_x(graph: Graph) -> Tensor | None:
+def sparse_x(graph: Graph) -> Tensor | None:
+    """Return the features in CSR form if most are zero, otherwise None."""
     if graph.is_sparse:
         return graph.x
     if graph.x.numel() > LARGE:
@@ -104,7 +105,7 @@ def features_of(
     graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32, model: Tensor | None = None, models: int = 1
 ) -> Features:
     """Return the features of ``nodes`` in their order, as ``dtype``; ``model`` is the model of each node, ascending."""
-    x = _sparse_x(graph)
+    x = sparse_x(graph)
     if x is None:
         whole = nodes.numel() == graph.num_nodes and torch.equal(
             nodes, torch.arange(nodes.numel(), device=nodes.device)

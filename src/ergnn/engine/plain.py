@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ergnn.data.graph import Graph
+from ergnn.engine.features import sparse_x
 from ergnn.engine.losses import MASKED, Objective, ParamDict, head_positions
 from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
@@ -88,6 +89,9 @@ class PlainObjective(Objective):
         self.targets, self.weights = examples.targets, examples.weights
         self.heads = torch.unique(examples.heads).tolist()
         self._x = _dense_x(examples.graph)  # not under a torch.func transform, which does not support sparse x
+        self._sparse = None
+        if isinstance(model, Backbone) and model.sparse_input and not self._x.is_cuda:
+            self._sparse = sparse_x(examples.graph)
 
     def parameters(self) -> ParamDict:
         return {name: value.detach().clone() for name, value in self.model.named_parameters()}
@@ -113,18 +117,18 @@ class PlainObjective(Objective):
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         self.model.train(keys is not None)
         if keys is None:
-            scores = self._scores(params)
+            scores = self._scores(params, self._x)
         else:
             with seeded(int(keys[0, 0]) & 0x7FFFFFFF, self.targets.device):
-                scores = self._scores(params)
+                scores = self._scores(params, self._x if self._sparse is None else self._sparse)
         part = self.examples[0]
         local = head_positions(self.heads, part.heads)
         return scores[part.nodes.unsqueeze(1), local].flatten(1)
 
-    def _scores(self, params: ParamDict) -> Tensor:
+    def _scores(self, params: ParamDict, x: Tensor) -> Tensor:
         """Compute the scores of all nodes, ``[nodes, heads in use, width]``."""
         graph = self.examples[0].graph
-        x = self._x.to(next(iter(params.values())).dtype)
+        x = x.to(next(iter(params.values())).dtype)
         if isinstance(self.model, Backbone):
             parts = [functional_call(self.model, params, (x, graph.edge_index, head)) for head in self.heads]
         else:

@@ -33,10 +33,12 @@ class Backbone(nn.Module):
         lr: learning rate of the original paper.
         weight_decay: L2 factor of the original paper (GCN's for GraphSAGE and GIN, whose papers do not specify one).
         embedding_size: width of :meth:`embed`.
+        sparse_input: whether :meth:`embed` supports features in CSR form, because its first layer is linear in them.
     """
 
     lr: float = 0.01
     weight_decay: float = 5e-4
+    sparse_input: bool = False
 
     def __init__(
         self,
@@ -69,16 +71,22 @@ class Backbone(nn.Module):
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
         """Compute the input of the output layer, ``[n, embedding_size]``."""
         for conv in self.convs:
-            x = F.dropout(x, self.dropout, self.training) if not isinstance(conv, Propagate) else x
+            x = self._dropped(x) if not isinstance(conv, Propagate) else x
             x = conv(x) if isinstance(conv, nn.Linear) else conv(x, adj)
             x = self.activation(x)
         return x
 
     def forward(self, x: Tensor, adj: Tensor, head: int = 0) -> Tensor:
         """Compute scores ``[n, out_channels]``; ``adj`` is PyG's ``edge_index``."""
-        h = F.dropout(self.embed(x, adj), self.dropout, self.training)
+        h = self._dropped(self.embed(x, adj))
         last = self.heads[head]
         return last(h) if isinstance(last, nn.Linear) else last(h, adj)
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        if x.layout != torch.sparse_csr:
+            return F.dropout(x, self.dropout, self.training)
+        value = F.dropout(x.values(), self.dropout, self.training)
+        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), value, x.shape, check_invariants=False)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -66,6 +66,7 @@ class GCN(Backbone):
             NormalizedConv(GCNConv(a, b), b) if batch_norm else GCNConv(a, b) for a, b in pairwise(sizes)
         ]
         super().__init__(out_channels, convs, F.relu, dropout, hidden)
+        self.sparse_input = batch_norm
 
     def make_head(self, out_channels: int) -> nn.Module:
         return GCNConv(self.embedding_size, out_channels)
