@@ -1,4 +1,4 @@
-"""No database, however mutated, crashes, hangs, or takes more than 1 GB; see :mod:`folder.fuzz`."""
+"""No database, however mutated, crashes, hangs, or takes 200 MB more than an intact one; see :mod:`folder.fuzz`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_mutated_databases_are_refused_or_read_correctly(folders: Path) -> None:
     result = fuzz(folders, 0, 200)
     assert result["wrong"] == []
     assert result["refused"] > 60  # others hit older versions, or nothing that is read
-    assert result["peak_mb"] < 1000
+    assert result["extra_mb"] < 200
 
 
 @pytest.mark.slow
@@ -61,4 +61,4 @@ def test_3000_mutated_databases(folders: Path) -> None:
     result = fuzz(folders, 1, 3000)
     print(result)
     assert result["wrong"] == []
-    assert result["peak_mb"] < 1000
+    assert result["extra_mb"] < 200
