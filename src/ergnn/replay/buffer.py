@@ -192,6 +192,17 @@ class ExperienceBuffer:
         copies = [part.copy for part in self.experiences if part.copy is not None]
         return append_graphs(graph, copies), ids
 
+    def alone(self, graph: Graph) -> tuple[Graph, Tensor]:
+        """Return a graph in which the stored nodes can be embedded, and their ids in it; they must not be empty.
+
+        ``live`` returns the given graph, the other modes only the stored nodes and their neighbors.
+        """
+        first, *others = self.experiences
+        if first.copy is None:
+            return graph, self.nodes
+        joined, ids = replace(self, experiences=others).attach(first.copy)
+        return joined, torch.cat([torch.arange(len(first), device=graph.device), *ids])
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "replay": self.replay,
