@@ -114,17 +114,23 @@ def test_a_stacked_step_equals_single_steps_and_counts_once(kind: str) -> None:
         [{"backbone": "gcn"}] * 3,
         [{"backbone": "sgc", "backbone_options": {"hops": hops}} for hops in (1, 6, 1)],
         [{"backbone": "gcn", "head": head} for head in ("per-task", "growing", "per-task")],
+        [{"backbone": "gcn", "head": "per-task", "method": "packnet"}] * 3,
+        [{"backbone": "gat", "head": "shared", "method": "piggyback"}] * 3,
     ],
-    ids=["alike", "other options", "other heads"],
+    ids=["alike", "other options", "other heads", "packnet", "piggyback"],
 )
-def test_one_pass_scores_learners_as_single_passes_do(options: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("edges", [1, evaluation.GPU_FIELD_EDGES], ids=["one at a time", "all at once"])
+def test_one_pass_scores_learners_as_single_passes_do(
+    options: list[Any], edges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A GPU scores learners of different splits in one pass, if their networks are alike."""
     passes = []
+    monkeypatch.setattr(evaluation, "GPU_FIELD_EDGES", edges)
     monkeypatch.setattr(evaluation, "_can_share_a_pass", lambda *_: True)
     scores = evaluation._scores_of_tasks
     monkeypatch.setattr(evaluation, "_scores_of_tasks", lambda *args: passes.append(1) or scores(*args))
     streams = [make_stream("cora", split="seeded", split_seed=s).stream for s in range(3)]
-    learners = [Learner(method="finetune", seed=s, epochs=5, **own) for s, own in enumerate(options)]
+    learners = [Learner(seed=s, epochs=5, **{"method": "finetune", **own}) for s, own in enumerate(options)]
     matrices = evaluation.evaluate_streams(learners, streams)
     for learner, stream, matrix in zip(learners, streams, matrices, strict=True):
         assert matrix.to_list()[-1] == pytest.approx([learner.evaluate(task) for task in stream])

@@ -303,12 +303,15 @@ def test_a_hook_is_called_before_and_after_every_step() -> None:
         def after_step(self, params: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
             events.append("after")
 
+        def between_steps(self, params: dict[str, Tensor]) -> None:
+            events.append("between")
+
     model, examples = example_rows("gcn")
     slow = copy.deepcopy(model)
     training = Training(4, lr=0.2, weight_decay=0.0, optimizer="sgd")
     train(make_objective([model], [examples]), training, [0], 0, hooks=[HalvedGradient()])
     train(make_objective([slow], [examples]), replace(training, lr=0.1), [0], 0)
-    assert events == ["before", "after"] * 4
+    assert events == ["before", "after", "between"] * 4
     assert_same_parameters(model, slow, 1e-9)
 
 

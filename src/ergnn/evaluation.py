@@ -131,25 +131,38 @@ def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStrea
     alike = all(shape == shapes[0] for shape in shapes) and can_be_stacked(models)
     if not large and not (distinct and alike):
         return []
-    examples = []
-    for learner, graph, stream in zip(learners, graphs, streams, strict=True):
-        parts = [getattr(task, split).to(learner.device) for task in stream[: learner.num_tasks]]
-        heads = [learner.heads.heads_of(i, part.numel(), learner.device) for i, part in enumerate(parts)]
-        nodes = torch.cat(parts)
-        unused = torch.zeros_like(nodes)
-        examples.append(Examples(graph, nodes, torch.cat(heads), unused, unused.float()))
     largest = max(graph.num_edges + graph.num_nodes for graph in graphs)
-    at_once = 1 if large else max(1, GPU_FIELD_EDGES // (models[0].num_hops * largest + 1))
+    own_models = learners[0].num_tasks if any(overrides(learner.method, "model_for") for learner in learners) else 1
+    at_once = 1 if large else max(1, GPU_FIELD_EDGES // (own_models * models[0].num_hops * largest + 1))
     rows = []
-    for start in range(0, len(models), at_once):
-        some = slice(start, start + at_once)
-        objective = FieldObjective(models[some], examples[some])
+    for start in range(0, len(learners), at_once):
+        some = list(zip(learners, streams, strict=True))[start : start + at_once]
+        scored = [_models_and_nodes(*pair, split) for pair in some]
+        stacked, examples = [model for own in scored for model, _ in own], [part for own in scored for _, part in own]
+        if not all(scored) or not can_be_stacked(stacked):
+            return []
+        objective = FieldObjective(stacked, examples, torch.cat([part.heads for part in examples]).unique().tolist())
         with torch.no_grad():
             logits = objective.logits(objective.parameters())
-        sizes = [len(part) for part in examples[some]]
-        for learner, stream, own in zip(learners[some], streams[some], logits.split(sizes), strict=True):
-            rows.append(_scores_of_tasks(learner, stream, split, own))
+        sizes = [sum(len(part) for _, part in own) for own in scored]
+        for (learner, stream), part in zip(some, logits.split(sizes), strict=True):
+            rows.append(_scores_of_tasks(learner, stream, split, part))
     return rows
+
+
+def _models_and_nodes(learner: Learner, stream: TaskStream, split: str) -> list[tuple[Backbone, Examples]]:
+    """Return the model of each observed task and its nodes; joined if the method uses one model for all tasks."""
+    tasks, pairs = stream[: learner.num_tasks], []
+    nodes = [getattr(task, split).to(learner.device) for task in tasks]
+    heads = [learner.heads.heads_of(i, part.numel(), learner.device) for i, part in enumerate(nodes)]
+    if not overrides(learner.method, "model_for"):
+        tasks, nodes, heads = tasks[:1], [torch.cat(nodes)], [torch.cat(heads)]
+    for task, part, own in zip(tasks, nodes, heads, strict=True):
+        model, unused = _model_of(learner, task), torch.zeros_like(part)
+        if not isinstance(model, Backbone) or learner.graph is None:
+            return []
+        pairs.append((model, Examples(learner.graph, part, own, unused, unused.float())))
+    return pairs
 
 
 def _can_share_a_pass(learner: Learner, stream: TaskStream, split: str) -> bool:
@@ -160,7 +173,7 @@ def _can_share_a_pass(learner: Learner, stream: TaskStream, split: str) -> bool:
         and isinstance(model, Backbone)
         and model.runs_on_fields
         and _scores_by_model(learner)
-        and not overrides(learner.method, "model_for")
+        and not (overrides(learner.method, "model_for") and adjacency_of(graph).is_large)
         and all(getattr(task, split).numel() and not task.own_graph for task in tasks)
     )
 

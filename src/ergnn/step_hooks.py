@@ -21,8 +21,8 @@ class StepHook:
     optimizer state. :meth:`stacked` may replace the hooks of all models by one hook of all stacked parameters.
 
     Attributes:
-        recordable: whether every step is the same operations on the same tensors, changed in place, and never
-            synchronizes with a GPU, so that a CUDA graph can record it.
+        recordable: whether :meth:`before_step` and :meth:`after_step` are the same operations on the same tensors in
+            every step, changed in place, and never synchronize with a GPU, so that a CUDA graph can record them.
     """
 
     recordable: bool = False
@@ -47,6 +47,12 @@ class StepHook:
 
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
         """Run after the optimizer's step; parameters may be changed in place (under ``torch.no_grad``)."""
+
+    def between_steps(self, params: ParamDict) -> None:
+        """Run after each step, also of a recording, which it is never a part of: it may count steps and synchronize.
+
+        Parameters, and tensors that the other hooks use, may be changed in place (under ``torch.no_grad``).
+        """
 
 
 def join_hooks(hooks: Sequence[StepHook | None]) -> StepHook | None:
@@ -93,6 +99,11 @@ class _HookPerModel(StepHook):
         for hook, own, part in zip(self.hooks, self._params, self._optimizers, strict=True):
             if hook is not None:
                 hook.after_step(own, part)
+
+    def between_steps(self, params: ParamDict) -> None:
+        for hook, own in zip(self.hooks, self._params, strict=True):
+            if hook is not None:
+                hook.between_steps(own)
 
     def _optimizer(self, i: int, params: ParamDict, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """Return an optimizer with the settings of ``optimizer`` and views of its state for one model."""

@@ -211,6 +211,7 @@ def train_in_phases(
             optimizer.step()
             if hook is not None:
                 hook.after_step(params, optimizer)
+                hook.between_steps(params)
             if on_epoch is not None:
                 total += loss.detach() / per_epoch
         if on_epoch is not None:
@@ -293,10 +294,15 @@ def graphed_epochs(
         for epoch in epochs:
             with torch.cuda.stream(side):
                 loss = steps[epoch % len(steps)](keys[epoch])
+                if hook is not None:
+                    hook.between_steps(params)
                 if on_epoch is not None:
                     on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer, hooks=hooks))
             if epoch == epochs.start + len(steps) - 1:  # each objective has been recorded
                 yield
         yield
-    finally:  # also if another group fails: memory in use by the stream must not be reused
+    except BaseException:  # also if another group fails
+        side.synchronize()  # the tensors that it uses are freed next
+        raise
+    finally:
         main.wait_stream(side)

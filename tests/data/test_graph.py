@@ -25,6 +25,22 @@ def tiny(sparse: bool = False, **changes: torch.Tensor) -> Graph:
 def test_rows_are_those_of_the_dense_features(graph: Graph, data: st.DataObject) -> None:
     nodes = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1))), dtype=torch.long)
     assert torch.equal(graph.rows(nodes), graph.dense_x()[nodes])
+    selected = graph.select_x(nodes)
+    assert selected.layout == graph.x.layout
+    assert torch.equal(selected.to_dense() if graph.is_sparse else selected, graph.dense_x()[nodes])
+
+
+def test_selected_sparse_rows_have_sorted_columns_and_no_zeros() -> None:
+    pointers, columns, values = (
+        torch.tensor([0, 3, 3, 5]),
+        torch.tensor([4, 0, 2, 3, 1]),
+        torch.tensor([1.0, 2, 0, 3, 4]),
+    )
+    x = torch.sparse_csr_tensor(pointers, columns, values, (3, 5), check_invariants=False)
+    found = Graph(x, torch.empty(2, 0).long(), torch.zeros(3).long()).select_x(torch.tensor([2, 0, 1]))
+    assert found.crow_indices().tolist() == [0, 2, 4, 4]
+    assert found.col_indices().tolist() == [1, 3, 0, 4]
+    assert found.values().tolist() == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from ergnn.data import Graph
+from ergnn.engine import slots as rows_in_slots
 from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import Block, join_blocks, make_block
 from ergnn.engine.field import make_field
@@ -156,6 +160,35 @@ def test_rows_are_multiplied_by_the_matrix_of_their_slot(slots: list[int], count
     assert_near(rows.matmul(h, weight), torch.stack(expected) if expected else torch.empty(0, 2, dtype=h.dtype))
     each = rows.each(weight).expand(slot.numel(), 3, 2)
     assert torch.equal(each, weight[slot])
+
+
+class Largest(TorchDispatchMode):
+    """Record the largest number of entries of a result."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for value in result if isinstance(result, list | tuple) else [result]:
+            self.entries = max(self.entries, value.numel() if isinstance(value, torch.Tensor) else 0)
+        return result
+
+
+def test_rows_of_many_small_slots_are_multiplied_in_limited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = torch.cat([torch.arange(100).repeat(2), torch.zeros(100, dtype=torch.long)])
+    generator = torch.Generator().manual_seed(0)
+    h, weight = torch.randn(300, 4, generator=generator), torch.randn(100, 4, 2, generator=generator)
+    rows, found = Rows(slot, 100), []
+    for most in (rows_in_slots.ENTRIES, 64):
+        monkeypatch.setattr(rows_in_slots, "ENTRIES", most)
+        own = weight.clone().requires_grad_()
+        with Largest() as largest:
+            out = rows.matmul(h, own)
+            out.square().sum().backward()
+        found.append((out, own.grad, largest.entries))
+    assert torch.equal(found[0][0], found[1][0])
+    assert_near(found[0][1], found[1][1], 1e-6)
+    assert [entries for _, _, entries in found] == [198 * 8, h.numel()]
 
 
 def test_joined_blocks_are_independent() -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from ergnn.cli import main
 from ergnn.errors import InputError
+from ergnn.experiments import units
 from ergnn.experiments.cells import Options
+from ergnn.experiments.config import RunConfig
 from ergnn.experiments.engine import run_units
 from ergnn.experiments.engines.local import LocalEngine
 from ergnn.experiments.reproduce import reproduce
+from ergnn.experiments.run import members_of, run_members
 from ergnn.experiments.store import RunStore
 from ergnn.experiments.units import Computed, Unit
 from ergnn.report.reproduced import write_results
@@ -69,6 +74,31 @@ def test_processes_can_be_kept_for_the_next_call(tmp_path: Path) -> None:
     finally:
         for worker in multiprocessing.active_children():
             worker.terminate()
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is computed twice; an error remains if a single member does not fit."""
+    config = RunConfig("cora", method="finetune", epochs=1, seeds=7, split="seeded").resolved()
+    most, sizes = 3, []
+
+    def limited(*args: Any, batch: int, **options: Any) -> Iterator[Any]:
+        for part in run_members(*args, batch=min(batch, most), **options):
+            sizes.append(batch)
+            yield part
+            if batch > most:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(units, "run_members", limited)
+    computed = units.compute(Unit(config, members_of(config)))
+    assert (computed.error, [result.seed for result in computed.results]) == ("", list(range(7)))
+    assert sizes == [7, 4, 2]
+    monkeypatch.setattr(units, "run_members", lambda *_, **__: iter_error())
+    assert units.compute(Unit(config, members_of(config))).error == "OutOfMemoryError: CUDA out of memory"
+
+
+def iter_error() -> Iterator[Any]:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+    yield
 
 
 def test_results_on_other_data_are_rejected(tmp_path: Path) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+import ergnn.engine.per_example
 import ergnn.training
+from ergnn import evaluation
 from ergnn.data import TaskStream, make_stream
+from ergnn.engine.losses import Entry
+from ergnn.engine.objective import make_objective
 from ergnn.evaluation import evaluate_streams
 from ergnn.learner import Learner
 from ergnn.observing import observe_together
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
+
+METHODS = ["ewc", "mas", "si", "packnet", "piggyback", "agem", "lwf", "derpp", "icarl", "er-ace"]
+"""Methods whose steps are recorded."""
 
 
 def cora() -> TaskStream:
@@ -97,7 +105,7 @@ def test_stacked_models_equal_single_models() -> None:
             torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["ewc", "mas", "si", "piggyback", "agem", "lwf", "derpp", "icarl", "er-ace"])
+@pytest.mark.parametrize("method", METHODS)
 def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, recorded = cora().to("cuda"), []
     graphed = ergnn.training.graphed_epochs
@@ -125,10 +133,43 @@ def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: py
     assert len(recorded) == 2
 
 
-@pytest.mark.parametrize("head", ["per-task", "growing"])
-def test_learners_of_different_splits_are_scored_in_one_pass(head: str) -> None:
+@pytest.mark.parametrize(
+    ("head", "method"),
+    [("per-task", "finetune"), ("growing", "finetune"), ("per-task", "packnet"), ("shared", "piggyback")],
+)
+def test_learners_of_different_splits_are_scored_in_one_pass(
+    head: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[Learner] = []
+    scores = evaluation._scores_of_tasks
+    monkeypatch.setattr(evaluation, "_scores_of_tasks", lambda *args: passes.append(args[0]) or scores(*args))
     streams = [make_stream("cora", split="seeded", split_seed=s).stream.to("cuda") for s in range(3)]
-    learners = [Learner("gcn", "finetune", seed=s, head=head, epochs=20, device="cuda") for s in range(3)]
+    learners = [Learner("gcn", method, seed=s, head=head, epochs=20, device="cuda") for s in range(3)]
     for matrix, learner, stream in zip(evaluate_streams(learners, streams), learners, streams, strict=True):
         last = [learner.evaluate(task) for task in stream]
         assert matrix.to_list()[-1] == pytest.approx(last, abs=0.002)
+    assert passes == learners * len(streams[0])
+
+
+@pytest.mark.parametrize("entry", [torch.square, torch.abs])
+@pytest.mark.parametrize("dense_entries", [1, 1 << 28])
+@pytest.mark.parametrize("dense", [True, False])
+def test_sums_of_gradients_are_those_on_the_cpu(
+    dense: bool, dense_entries: int, entry: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ergnn.engine.per_example, "GPU_DENSE_ENTRIES", dense_entries)
+    monkeypatch.setattr(ergnn.engine.per_example, "EXAMPLES", 8)
+    task = cora()[0]
+    x = task.graph.dense_x()
+    task = replace(task, graph=replace(task.graph, x=x + 1.0 if dense else x.to_sparse_csr()))
+    model = Learner("gcn", "finetune", head="per-task", epochs=5).observe(task).model
+    found = []
+    for device in ("cpu", "cuda"):
+        learner = Learner("gcn", "finetune", head="per-task", epochs=1, device=device)
+        moved = TaskStream([task]).to(device)[0]
+        learner.observe(moved)
+        learner.model.load_state_dict(model.state_dict())
+        objective = make_objective([learner.model], [learner.examples(moved.graph, moved.train, 0)])
+        found.append(objective.gradient_sums(objective.parameters(), entry))
+    for name, expected in found[0].items():
+        torch.testing.assert_close(found[1][name].cpu(), expected, rtol=1e-3, atol=1e-6 * float(expected.max()))

@@ -10,7 +10,7 @@ import torch
 import ergnn.engine.adjacency
 import ergnn.training
 from engine.kernels.cases import SHAPES
-from engine.kernels.checks import check_attention, check_dropped, check_sums
+from engine.kernels.checks import PROJECTIONS, check_attention, check_dropped, check_projection, check_sums
 from ergnn.curvature import gauss_newton_product, gradient
 from ergnn.data import Graph, TaskStream
 from ergnn.data.splits import per_class
@@ -48,6 +48,14 @@ def test_kernels_equal_autograd_in_double_precision(
 
 def test_dropout_equals_the_cpu() -> None:
     check_dropped("cuda")
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("sizes", "features", "width", "p"), [*PROJECTIONS, ([700] * 50, 767, 16, 0.5)])
+def test_products_with_dropout_equal_double_precision(
+    sizes: list[int], features: int, width: int, p: float, sparse: bool
+) -> None:
+    check_projection("cuda", sizes, features, width, p, sparse)
 
 
 def large(n: int = 20_000, hub: int = 15_000, directed: bool = False) -> Graph:

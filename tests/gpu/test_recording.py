@@ -58,3 +58,38 @@ def test_only_the_first_call_of_a_recorded_function_runs_it() -> None:
     for value in (1.0, 5.0, -3.0):
         assert recorded(torch.full((4,), value, device="cuda")).tolist() == [2 * value] * 4
     assert calls == [0, 1]  # once to compute the first result, once to record
+
+
+def test_cached_memory_is_freed_if_a_recording_does_not_fit() -> None:
+    """A recording cannot use cached blocks; PyTorch does not free them while it records."""
+    total, size = torch.cuda.get_device_properties(0).total_memory, 2**28
+
+    def add(value: torch.Tensor) -> torch.Tensor:  # two tensors of 2^28 bytes
+        return (torch.zeros(size // 4, device="cuda") + value).max()
+
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3 * size) / total)
+    try:
+        recorded = Recorded(add, side_stream(torch.device("cuda", 0)))
+        assert [float(recorded(torch.full((1,), value, device="cuda"))) for value in (1.0, 2.0, 3.0)] == [1, 2, 3]
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.parametrize("error", [ValueError, torch.OutOfMemoryError])
+def test_a_failed_recording_leaves_a_usable_stream(error: type[Exception]) -> None:
+    side, calls = side_stream(torch.device("cuda", 0)), []
+
+    def fail(value: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) > 1:
+            raise error("raised by the function")
+        return 2 * value
+
+    with pytest.raises(error, match="raised by the function"):
+        Recorded(fail, side)(torch.ones(4, device="cuda"))
+    assert len(calls) == (3 if error is torch.OutOfMemoryError else 2)  # recorded again with more memory
+    with torch.cuda.stream(side):
+        assert not torch.cuda.is_current_stream_capturing()
+    recorded = Recorded(lambda value: 2 * value, side)
+    assert [float(recorded(torch.full((), value, device="cuda"))) for value in (1.0, 2.0, 3.0)] == [2, 4, 6]

@@ -19,27 +19,42 @@ def rows(*sizes: int) -> list[Tensor]:
     return [torch.randn(size, 5, generator=generator, dtype=torch.float64) + i for i, size in enumerate(sizes)]
 
 
-def test_class_means_equal_the_real_ones_under_a_fixed_linear_encoder() -> None:
-    real, generator = rows(7, 9, 4), torch.Generator().manual_seed(1)
-    weight = torch.linalg.qr(torch.randn(5, 5, generator=generator, dtype=torch.float64))[0][:, :3]
-    start = torch.randn(3, 2, 5, generator=generator, dtype=torch.float64)
-    x = condense(real, start, lambda: lambda h: h @ weight, steps=60, lr=0.8)
+def test_class_means_equal_the_real_ones_where_the_encoder_is_linear() -> None:
+    generator = torch.Generator().manual_seed(1)
+    real = [torch.rand(size, 5, generator=generator, dtype=torch.float64) + i + 1 for i, size in enumerate((7, 9, 4))]
+    weight = torch.zeros(5, 3, dtype=torch.float64)  # orthonormal columns, positive outputs
+    weight[[0, 1, 2, 3], [0, 1, 1, 2]] = torch.tensor([1.0, 0.6, 0.8, 1.0], dtype=torch.float64)
+    start = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64) + 2.0
+    x = condense(real, start, lambda: weight, steps=60, lr=0.8 * 3)
     expected = torch.stack([h.mean(0) for h in real]) @ weight
     torch.testing.assert_close((x @ weight).mean(1), expected, rtol=0, atol=1e-6)
     rest = torch.eye(5, dtype=torch.float64) - weight @ weight.T
     torch.testing.assert_close(x @ rest, start @ rest)  # what the encoder does not see is not changed
 
 
+@pytest.mark.parametrize("per_class", [1, 3])
+def test_a_step_follows_the_gradient(per_class: int) -> None:
+    real, generator = rows(7, 9, 4), torch.Generator().manual_seed(1)
+    weight = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+    start = torch.randn(3, per_class, 5, generator=generator, dtype=torch.float64)
+    kept, point = start.clone(), start.clone().requires_grad_()
+    wanted = torch.stack([(torch.relu(h @ weight) / 6**0.5).mean(0) for h in real])
+    (0.5 * ((torch.relu(point @ weight) / 6**0.5).mean(1) - wanted).square().sum()).backward()
+    assert point.grad is not None
+    found = condense(real, start, lambda: weight, steps=1, lr=0.3)
+    torch.testing.assert_close(found, kept - 0.3 * per_class * point.grad)
+    assert torch.equal(start, kept)
+
+
 def test_random_encoders_match_more_than_the_mean() -> None:
     real, generator = rows(30, 30), torch.Generator().manual_seed(1)
 
-    def encoder() -> object:
-        weight = torch.randn(5, 64, generator=generator, dtype=torch.float64)
-        return lambda h: torch.relu(h @ weight) / 8
+    def draw() -> Tensor:
+        return torch.randn(5, 64, generator=generator, dtype=torch.float64)
 
     start = torch.stack([h.mean(0).expand(4, 5) + 0.1 * h[:4] for h in real])
     start = start + torch.stack([h.mean(0) for h in real]).unsqueeze(1) - start.mean(1, keepdim=True)
-    x = condense(real, start, encoder, steps=200, lr=0.3)  # type: ignore[arg-type]
+    x = condense(real, start, draw, steps=200, lr=0.3)
     probe = torch.randn(5, 5000, generator=generator, dtype=torch.float64)
     wanted = torch.stack([torch.relu(h @ probe).mean(0) for h in real])
     before, after = ((torch.relu(each @ probe).mean(1) - wanted).square().mean() for each in (start, x))

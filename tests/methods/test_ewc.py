@@ -252,10 +252,12 @@ def test_gradient_sums_in_chunks_equal_one_backward_pass_per_example(
     params, made = objective.parameters(), []
     expected = Objective.gradient_sums(objective, params)
     size = sum(value.numel() for value in params.values())
-    monkeypatch.setattr("ergnn.engine.objective.PER_EXAMPLE_ENTRIES", 5 * size)
+    monkeypatch.setattr("ergnn.engine.per_example.ENTRIES", 5 * size)
     start = FieldObjective.__init__
     monkeypatch.setattr(
-        FieldObjective, "__init__", lambda self, models, *rest: made.append(len(models)) or start(self, models, *rest)
+        FieldObjective,
+        "__init__",
+        lambda self, models, *rest, **options: made.append(len(models)) or start(self, models, *rest, **options),
     )
     found = objective.gradient_sums(params)
     assert made == [5, 5, 2], "12 examples in chunks of at most 5"

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.nn.models import GCN as BasicGNN
 
 from ergnn.callbacks import EpochCallback
 from ergnn.data import Task, TaskStream
@@ -177,6 +178,29 @@ def test_a_task_resumes_after_an_interruption_to_the_same_bits(name: str, stop: 
     one, other = whole.state_dict(), broken.state_dict()
     assert all(torch.equal(value, other["model"][key]) for key, value in one["model"].items())
     assert str(one["method"]) == str(other["method"])
+
+
+@pytest.mark.parametrize("own_module", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_of_a_task_has_its_weights_and_shares_none_that_are_masked(name: str, own_module: bool) -> None:
+    tasks = make_tasks()
+    backbone = BasicGNN(tasks.num_features, 5, 2, 2) if own_module else "gcn"
+    learner = Learner(backbone, name, head="shared", epochs=3)
+    for task in tasks:
+        learner.observe(task)
+    before = {key: value.clone() for key, value in learner.model.state_dict().items()}
+    masks = learner.method.mask(1)
+    model = learner.method.model_for(learner.model, 1)
+    assert list(model.state_dict()) == list(before)
+    for key, value in model.named_parameters():
+        assert torch.equal(value, before[key] * masks[key] if key in masks else before[key])
+        assert value.requires_grad
+    for key in masks:
+        model.get_parameter(key).data.add_(1.0)
+    model.eval()
+    assert all(torch.equal(value, before[key]) for key, value in learner.model.state_dict().items())
+    x, edges = tasks[0].graph.dense_x(), tasks[0].graph.edge_index
+    assert not torch.equal(model(x, edges), learner.model.eval()(x, edges)), "the copy computes with its own weights"
 
 
 @pytest.mark.parametrize("name", NAMES)

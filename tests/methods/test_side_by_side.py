@@ -76,6 +76,12 @@ def test_other_optimizers_and_backbones(name: str, optimizer: str, backbone: str
     compare(lambda seed: Learner(backbone, name, optimizer=optimizer, epochs=EPOCHS, seed=seed), streams())
 
 
+def test_packnet_may_prune_differently_in_each_learner() -> None:
+    """One hook keeps the frozen parameters of all models, and each prunes its own after the step of its own."""
+    options = [{"prune": 0.5, "retrain": 0.2}, {"prune": 0.75, "retrain": 0.7}, {"prune": 0.75, "retrain": 0.2}]
+    compare(lambda seed: Learner("gcn", "packnet", epochs=6, seed=seed, **options[seed]), streams())
+
+
 class Anchored(Finetune):
     """A penalty with a factor per learner."""
 
@@ -122,6 +128,8 @@ def test_quadratic_penalties_are_one_hook_and_mixed_hooks_are_called_one_by_one(
     assert mixed is not None
     mixed.before_step(params)
     mixed.after_step(params, optimizer)
+    assert torch.equal(params["w"], torch.stack([expected[0] / 2, expected[1]]))
+    mixed.between_steps(params)  # does nothing
     assert torch.equal(params["w"], torch.stack([expected[0] / 2, expected[1]]))
     assert join_hooks([None, None]) is None
     assert join_hooks([]) is None

@@ -205,13 +205,28 @@ class Graph:
         """Return the dense features of the given nodes."""
         if not self.is_sparse:
             return self.x[nodes]
+        row, col, value = self._entries(nodes)
+        return value.new_zeros(nodes.numel(), self.num_features).index_put((row, col), value)
+
+    def select_x(self, nodes: Tensor) -> Tensor:
+        """Return the features of the given nodes, in CSR form if those of the graph are."""
+        if not self.is_sparse:
+            return self.x[nodes]
+        row, col, value = self._entries(nodes)
+        stored, shape = (value != 0).nonzero().flatten(), (nodes.numel(), self.num_features)
+        stored = stored[torch.argsort(row[stored] * self.num_features + col[stored])]  # ascending columns
+        count = torch.bincount(row[stored], minlength=nodes.numel())
+        rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+        return torch.sparse_csr_tensor(rowptr, col[stored].long(), value[stored], shape, check_invariants=False)
+
+    def _entries(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the row (position in ``nodes``), column and value of each stored feature of the nodes."""
         ptr, col, value = self.x.crow_indices(), self.x.col_indices(), self.x.values()
         count = ptr[nodes + 1] - ptr[nodes]
         row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
         first = torch.repeat_interleave(count.cumsum(0) - count, count)
         index = torch.repeat_interleave(ptr[nodes], count) + torch.arange(row.numel(), device=row.device) - first
-        out = value.new_zeros(nodes.numel(), self.num_features)
-        return out.index_put((row, col[index]), value[index])
+        return row, col[index], value[index]
 
     def dense_x(self) -> Tensor:
         return self.x.to_dense() if self.is_sparse else self.x

@@ -105,6 +105,9 @@ class Adjacency:
 
     def chunks(self, nodes: Tensor) -> Iterator[Tensor]:
         """Split ``nodes`` into chunks of about :data:`EDGES` edges, and at most that number of rows."""
+        if 0 < nodes.numel() <= self.num_nodes and self.num_nodes + self.num_edges <= EDGES:
+            yield nodes  # without waiting for a GPU
+            return
         cumulative = (self.degrees(nodes) + 1).cumsum(0).cpu()
         first = 0
         while first < nodes.numel():

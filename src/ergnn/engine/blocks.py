@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
 from ergnn.engine.dropout_stream import DropoutStream
-from ergnn.engine.features import DenseFeatures, Features, SparseFeatures
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, Features, SparseFeatures
 from ergnn.engine.sampling import ALL, sample_neighbors
 from ergnn.engine.slots import Rows, places
 from ergnn.engine.sparse import SparsePattern, spmm
@@ -22,8 +22,10 @@ class BaseBlock:
 
     src: Rows
 
-    def project(self, h: Tensor | Features, weight: Tensor) -> Tensor:
+    def project(self, h: Tensor | Features | DroppedFeatures, weight: Tensor) -> Tensor:
         """Compute ``h W`` for the input of a layer; ``weight`` is ``[slots, in, out]``."""
+        if isinstance(h, DroppedFeatures):
+            return h.project(weight, self.src)
         if isinstance(h, SparseFeatures):
             return h.project(h.value, weight)
         value = h.value if isinstance(h, DenseFeatures) else h

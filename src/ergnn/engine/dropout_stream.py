@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ergnn.engine.dropout import keep_scale
-from ergnn.engine.features import DenseFeatures, Features, SparseFeatures
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, Features, SparseFeatures
+from ergnn.engine.kernels.device import runs_on_triton
 from ergnn.engine.kernels.masks import dropped
 
 
@@ -47,10 +48,13 @@ class DropoutStream:
             position, key = position.unsqueeze(1) * h.size(1) + column, key.unsqueeze(1)
         return h * keep_scale(position, key, p, h.dtype)
 
-    def input(self, h: Tensor | Features, p: float, block: Any) -> Tensor | Features:
+    def input(self, h: Tensor | Features, p: float, block: Any) -> Tensor | Features | DroppedFeatures:
         """Apply dropout to the input of a layer: activations, or dense or sparse features."""
+        if isinstance(h, Tensor):
+            return self(h, p, block.src_position, block.src_model)
+        if block.src_position is not None and runs_on_triton(h.value):
+            key = self.key(p)
+            return h if key is None else DroppedFeatures(h, key, p)
         if isinstance(h, SparseFeatures):
             return replace(h, value=self(h.value, p, h.position, h.model))
-        if isinstance(h, DenseFeatures):
-            return DenseFeatures(self(h.value, p, block.src_position, block.src_model))
-        return self(h, p, block.src_position, block.src_model)
+        return DenseFeatures(self(h.value, p, block.src_position, block.src_model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import version_of
-from ergnn.engine.slots import places
+from ergnn.engine.kernels.projection import project_dense, project_sparse
+from ergnn.engine.slots import Rows, places
 from ergnn.engine.sparse import SparsePattern, spmm
 
 SPARSE_BELOW = 0.1
@@ -49,8 +51,37 @@ class SparseFeatures:
         """Compute ``X W`` with the non-zeros replaced by ``value``; ``weight`` is ``[models, features, out]``."""
         return spmm(self.pattern, value.to(weight.dtype), weight.reshape(-1, weight.size(2)))
 
+    @cached_property
+    def transposed(self) -> tuple[SparsePattern, Tensor, Tensor]:
+        """The transposed pattern, and values and positions in its order."""
+        pattern, order = self.pattern.transposed()
+        return pattern, self.value[order], self.position[order]
+
 
 Features = DenseFeatures | SparseFeatures
+
+
+@dataclass(frozen=True, eq=False)
+class DroppedFeatures:
+    """Features whose dropout is applied while they are multiplied, which stores no copy of them.
+
+    Args:
+        features: features of one or more models.
+        key: dropout key of each model.
+        p: dropout probability.
+    """
+
+    features: Features
+    key: Tensor
+    p: float
+
+    def project(self, weight: Tensor, rows: Rows) -> Tensor:
+        """Compute ``X W`` for features in ``rows``; ``weight`` is ``[models, features, out]``."""
+        h = self.features
+        if isinstance(h, SparseFeatures):
+            return project_sparse((h.pattern, h.value, h.position), h.transposed, weight, self.key, self.p)
+        return project_dense(h.value, rows.starts(), rows.largest, weight, self.key, self.p)
+
 
 _SPARSE = WeakTensorKeyDictionary()
 """Dense features → their version, and a sparse copy or None."""

@@ -40,6 +40,11 @@ class Objective(ABC):
     recordable: bool = False
     linked: bool = False
 
+    @property
+    def sizes(self) -> list[int]:
+        """Number of examples of each model."""
+        return [len(part) for part in self.examples]
+
     @abstractmethod
     def parameters(self) -> ParamDict:
         """Return a copy of the parameters that the scores of the examples depend on."""
@@ -136,17 +141,18 @@ class Objective(ABC):
     @cached_property
     def _owner(self) -> Tensor:
         """The model of each example."""
-        sizes = torch.tensor([len(part) for part in self.examples], device=self.targets.device)
+        sizes = torch.tensor(self.sizes, device=self.targets.device)
         return torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
 
     def model_losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         """Compute ``Σ weight · loss`` over the examples of each model, ``[models]`` (on a GPU, in any order)."""
         losses = self.weights * self.losses(params, keys)
-        if len(self.examples) == 1:
+        sizes = self.sizes
+        if len(sizes) == 1:
             return losses.sum().view(1)
         if losses.is_cuda:  # one operation instead of one per model
-            return losses.new_zeros(len(self.examples)).index_add(0, self._owner, losses)
-        return torch.stack([part.sum() for part in losses.split([len(part) for part in self.examples])])
+            return losses.new_zeros(len(sizes)).index_add(0, self._owner, losses)
+        return torch.stack([part.sum() for part in losses.split(sizes)])
 
 
 def head_positions(heads: list[int], used: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
 from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
+from ergnn.engine.per_example import gradient_sums
 from ergnn.engine.plain import PlainObjective
 from ergnn.engine.rows import RowObjective, is_rowwise
 from ergnn.errors import InputError
@@ -27,25 +28,19 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate, form_of
 
-PER_EXAMPLE_ENTRIES = 1 << 23
-"""Maximum number of gradient entries per chunk of per-example gradients."""
-PER_EXAMPLE_MAX = 64
-"""Maximum number of examples per chunk of per-example gradients."""
-GPU_CHUNKS = 16
-"""Chunks are this many times larger on a GPU."""
-
 
 def make_objective(
-    models: Sequence[nn.Module], examples: Sequence[Examples], heads: list[int] | None = None
+    models: Sequence[nn.Module], examples: Sequence[Examples], heads: list[int] | None = None, lazy: bool = False
 ) -> Objective:
     """Create the objective of one model, or of several models trained side by side (see :func:`can_be_stacked`).
 
     Args:
         heads: heads whose parameters are arguments; by default those that the examples use. Two objectives have the
             same parameters if their heads are the same.
+        lazy: leave fields until they are needed; see :meth:`Objective.prepare`.
     """
     if can_be_stacked(models):
-        return FieldObjective([model for model in models if isinstance(model, Backbone)], examples, heads)
+        return FieldObjective([model for model in models if isinstance(model, Backbone)], examples, heads, lazy=lazy)
     if len(models) != 1:
         raise InputError(
             "these models cannot be trained side by side: their layers differ, or a layer has no registered form"
@@ -72,6 +67,11 @@ class FieldObjective(Objective):
 
     The stacked parameters are ``convs.{i}.{name}``, ``[models, …]``, and ``head.{name}``, ``[models · heads, …]``,
     for the heads in use only; matrices are transposed to ``[in, out]``.
+
+    Args:
+        heads, lazy: as for :func:`make_objective`.
+        make: function that builds the field.
+        sizes: number of examples of each model, if ``examples`` is one set for all models.
     """
 
     def __init__(
@@ -81,8 +81,9 @@ class FieldObjective(Objective):
         heads: list[int] | None = None,
         make: Callable[..., Field] = make_field,
         lazy: bool = False,
+        sizes: list[int] | None = None,
     ) -> None:
-        self.models, self.examples, self._make = list(models), list(examples), make
+        self.models, self.examples, self._make, self._sizes = list(models), list(examples), make, sizes
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         self._local_heads = head_positions(self.heads, torch.cat([part.heads for part in examples]))
         self.targets = torch.cat([part.targets for part in examples])
@@ -97,6 +98,10 @@ class FieldObjective(Objective):
         if not lazy:
             self.prepare()
 
+    @property
+    def sizes(self) -> list[int]:
+        return super().sizes if self._sizes is None else self._sizes
+
     @cached_property
     def fields(self) -> list[Field]:
         """One field for all models; on large graphs, one field per model."""
@@ -110,7 +115,7 @@ class FieldObjective(Objective):
 
     def _field(self, parts: list[tuple[Examples, Tensor]]) -> Field:
         nodes, heads = torch.cat([part.nodes for part, _ in parts]), torch.cat([heads for _, heads in parts])
-        sizes = [len(part) for part, _ in parts]
+        sizes = self._sizes or [len(part) for part, _ in parts]
         return self._make(self.models[0], parts[0][0].graph, nodes, heads, len(self.heads), sizes=sizes)
 
     @property
@@ -187,30 +192,29 @@ class FieldObjective(Objective):
     def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
         part = self.examples[0][index]
         part = part if weights is None else part.weighted(weights)
-        if is_rowwise(self._single_model) and len(self.heads) == 1 and isinstance(self.field.features, DenseFeatures):
+        if self._is_rowwise:
             return RowObjective(self, self._single_model, part)
         return FieldObjective([self._single_model], [part], self.heads)
 
+    @property
+    def _is_rowwise(self) -> bool:
+        """Whether :class:`RowObjective` computes the same."""
+        one_head = is_rowwise(self._single_model) and len(self.heads) == 1
+        return one_head and isinstance(self.field.features, DenseFeatures)
+
     def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
         """Compute ``Σ_i (∇ℓ_i)²`` for chunks of examples, each as a stacked model with a copy of the parameters."""
-        size = sum(value.numel() for value in params.values())
-        total = {name: torch.zeros_like(value) for name, value in params.items()}
-        positions = torch.arange(len(self.examples[0]), device=self.weights.device)
-        sparse = all(part.graph.is_sparse for part in self.examples)  # dense rows take too much memory
-        larger = GPU_CHUNKS if positions.is_cuda and sparse else 1
-        for index in positions.split(max(1, min(PER_EXAMPLE_MAX, PER_EXAMPLE_ENTRIES // size) * larger)):
-            alone = [self.examples[0][one] for one in index.split(1)]
-            part = FieldObjective([self._single_model] * len(alone), alone, self.heads, self._make)
-            copies = {
-                name: value.detach().repeat(len(alone), *[1] * (value.dim() - 1)) for name, value in params.items()
-            }
-            copies = {name: value.requires_grad_() for name, value in copies.items()}
-            loss = part.losses(copies).sum()
-            grads = torch.autograd.grad(loss, list(copies.values()), allow_unused=True)
-            for name, grad in zip(copies, grads, strict=True):
-                if grad is not None:
-                    total[name] += entry(grad.view(len(alone), *total[name].shape)).sum(0)
-        return total
+        if self._is_rowwise:
+            return RowObjective(self, self._single_model, self.examples[0]).gradient_sums(params, entry)
+        return gradient_sums(self._one_model_per_example, self.examples[0], params, entry)
+
+    def _one_model_per_example(self, examples: Examples) -> FieldObjective:
+        """Return the objective of one copy of the model per example."""
+        alone, models = [examples], [self._single_model] * len(examples)
+        large = adjacency_of(examples.graph).is_large
+        if large or not (self.has_default_loss or self.joins_losses):  # a field and a loss for each example
+            alone = [examples[one] for one in torch.arange(len(examples), device=examples.nodes.device).split(1)]
+        return FieldObjective(models, alone, self.heads, self._make, sizes=None if large else [1] * len(examples))
 
     def _layers(self) -> list[tuple[str, list[nn.Module]]]:
         """Return pairs of a prefix of stacked names and the layers stacked under it."""

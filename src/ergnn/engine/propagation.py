@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers
+from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers, version_of
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.sparse import SparsePattern, spmm
@@ -18,7 +19,7 @@ from ergnn.errors import InputError
 MATRIX_EDGES = 1 << 22
 """Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""
 MAX_CACHED = 1 << 28
-"""Maximum number of entries of a result for all nodes that is cached on a CPU."""
+"""Maximum number of entries of results for all nodes that are cached; a large graph on a GPU is cached anyway."""
 
 
 class NormalizedAdjacency:
@@ -111,7 +112,7 @@ def _entries(graph: Graph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, 
 
 
 _OPERATORS: WeakKeyDictionary[Graph, NormalizedAdjacency] = WeakKeyDictionary()
-_PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
+_PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
 
 
 def normalized_adjacency(graph: Graph) -> NormalizedAdjacency:
@@ -124,8 +125,8 @@ def normalized_adjacency(graph: Graph) -> NormalizedAdjacency:
 def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """Compute rows of ``S^K X``, dense and exact.
 
-    On a small graph, only the receptive field of ``nodes`` is used. On a large graph, the result for all nodes is
-    computed once per graph and cached, unless it has more than :data:`MAX_CACHED` entries on a CPU. Do not modify it.
+    The result for all nodes is computed once per graph and cached, unless it has more than :data:`MAX_CACHED` entries
+    (except for large graphs on a GPU); then only the receptive field of ``nodes`` is used. Do not modify the result.
 
     Args:
         hops: K; 0 returns the features.
@@ -137,16 +138,18 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     adj, matrix = adjacency_of(graph), normalized_adjacency(graph)
     if dtype is None:
         dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
-    keep = adj.is_large and (graph.x.is_cuda or graph.num_nodes * graph.num_features <= MAX_CACHED)
+    size = graph.num_nodes * graph.num_features
+    keep = size <= MAX_CACHED or (adj.is_large and graph.x.is_cuda)
     if hops and (keep or nodes is None):
-        kept = _PROPAGATED.setdefault(graph, {})
-        value = kept.get((hops, dtype))
+        key = hops, dtype, version_of(graph.x)
+        value = _PROPAGATED.get(graph, {}).get(key)
         if value is None:
             value = graph.dense_x().to(dtype)
             for _ in range(hops):
                 value = matrix.matmul(value)
             if keep:
-                kept[hops, dtype] = value
+                _make_room(size)
+                _PROPAGATED.setdefault(graph, {})[key] = value
         return value if nodes is None else value[nodes]
     if nodes is None:
         return graph.dense_x().to(dtype)
@@ -158,3 +161,10 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     while written:
         value, known = matrix.rows(written[-1], value, known), written.pop()
     return value
+
+
+def _make_room(size: int) -> None:
+    """Empty the cache if it would have more than :data:`MAX_CACHED` entries with a result of this size."""
+    cached = sum(value.numel() for values in _PROPAGATED.values() for value in values.values())
+    if cached + size > MAX_CACHED:
+        _PROPAGATED.clear()

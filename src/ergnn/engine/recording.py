@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 
 import torch
@@ -27,6 +27,9 @@ def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
     try:
         with torch.cuda.stream(stream):
             yield
+    except BaseException:
+        stream.synchronize()  # the tensors that it uses are freed next
+        raise
     finally:
         current.wait_stream(stream)
 
@@ -53,14 +56,27 @@ class Recorded:
             argument.copy_(value)
             graph.replay()
             return result
-        graph, argument, device = torch.cuda.CUDAGraph(), value.clone(), value.device
+        argument, device = value.clone(), value.device
         if torch.cuda.mem_get_info(device)[0] < torch.cuda.memory_reserved(device):
             torch.cuda.empty_cache()  # a graph has memory of its own and cannot use cached blocks
         with on_stream(self._stream):
             first = self._call(argument)
-            graph.capture_begin()
-            try:
-                self._recording = graph, argument, self._call(argument)
-            finally:
-                graph.capture_end()
+            with suppress(torch.OutOfMemoryError):
+                self._recording = self._record(argument)
+            if self._recording is None:  # the memory that PyTorch may use is full of cached blocks
+                self._stream.synchronize()
+                torch.cuda.empty_cache()
+                self._recording = self._record(argument)
         return first
+
+    def _record(self, argument: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        try:
+            result = self._call(argument)
+        except BaseException:
+            with suppress(RuntimeError):  # if the error invalidated the recording; the stream must not stay in it
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        return graph, argument, result

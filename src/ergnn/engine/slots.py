@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+ENTRIES = 1 << 27
+"""Maximum number of entries of the copies of matrices, one per row, that are made at a time."""
 VECTOR = 64
 """SIMD vector size of a CPU in bytes; the remainder at the end of a tensor may be rounded differently."""
 
@@ -48,6 +50,15 @@ class Rows:
                     0, self._large_first, torch.arange(self.count, device=slot.device)
                 )
 
+    def starts(self) -> Tensor:
+        """Return the first row of each slot, and the number of rows; rows must be sorted by slot."""
+        return torch.searchsorted(self.slot, torch.arange(self.slots + 1, device=self.slot.device))
+
+    @property
+    def largest(self) -> int:
+        """The maximum number of rows of a slot."""
+        return max(self.sizes) if self.parts or self.slots == 1 else self._size
+
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
         """Multiply each row by the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
         if self.parts:
@@ -57,9 +68,11 @@ class Rows:
             return h @ weight[0]
         if not self._use_padding:
             large, small = h.index_select(0, self._large_first).split([self._size, self.count - self._size])
-            each = weight.index_select(0, self.slot.index_select(0, self._large_first[self._size :]))
-            out = torch.cat([large @ weight[self._largest], (small.unsqueeze(2) * each).sum(1)])
-            return out.index_select(0, self._original_order)
+            slot = self.slot.index_select(0, self._large_first[self._size :])
+            most = max(1, ENTRIES // max(1, weight[0].numel()))
+            pairs = zip(small.split(most), slot.split(most), strict=True)
+            parts = [(part.unsqueeze(2) * weight.index_select(0, own)).sum(1) for part, own in pairs]
+            return torch.cat([large @ weight[self._largest], *parts]).index_select(0, self._original_order)
         padded = h.new_zeros(self.slots * self._size, h.size(1)).index_copy(0, self._padded_row, h)
         out = torch.bmm(padded.view(self.slots, self._size, h.size(1)), weight)
         return out.flatten(0, 1).index_select(0, self._padded_row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,16 +65,36 @@ def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) 
 
 
 def compute(unit: Unit) -> Computed:
-    """Run the members of a unit together in this process; an error becomes part of the result."""
-    start = time.perf_counter()
+    """Run the members of a unit together in this process; an error becomes part of the result.
+
+    If the memory of a GPU does not suffice, the members are run in smaller batches.
+    """
+    start, batch = time.perf_counter(), len(unit.members)
+    results: list[SeedResult] = []
     try:
-        parts = run_members(unit.config, unit.members, batch=len(unit.members), cache=STREAMS)
-        results = [result for part in parts for result in part]
+        while len(results) < len(unit.members):
+            left = unit.members[len(results) :]
+            try:
+                for part in run_members(unit.config, left, batch=batch, cache=STREAMS):
+                    results += part
+            except torch.OutOfMemoryError:
+                if batch == 1:
+                    raise
+                batch = (batch + 1) // 2
+            _free_memory()  # the error, whose traceback holds tensors, is gone
     except (ErgnnError, ImportError) as error:
         return Computed(unit, time.perf_counter() - start, str(error))
     except Exception as error:  # an error of one row must not stop the others
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # after a fault of the GPU, this ends the process and shows both errors
         return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
     finally:
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # other processes may use the same GPU
+        _free_memory()
     return Computed(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))
+
+
+def _free_memory() -> None:
+    """Return cached memory of a GPU, which neither other processes nor new recordings of steps can use."""
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()

@@ -16,27 +16,29 @@ from ergnn.methods.base import LearnerView, Method, check_at_least
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import append_graphs
 
-Encoder = Callable[[Tensor], Tensor]
 
-
-def condense(real: Sequence[Tensor], start: Tensor, encoder: Callable[[], Encoder], steps: int, lr: float) -> Tensor:
+def condense(real: Sequence[Tensor], start: Tensor, draw: Callable[[], Tensor], steps: int, lr: float) -> Tensor:
     """Return rows X̃ ``[classes, m, features]`` whose mean embedding per class matches that of the real rows.
 
-    Gradient descent on ``½ Σ_c ‖mean f(H_c) − mean f(X̃_c)‖²``, with a new encoder f at each step. (Adam would scale the
-    noise of features that no node of a class has up to the size of a step.)
+    Gradient descent on ``½ Σ_c ‖mean f(H_c) − mean f(X̃_c)‖²`` with ``f(H) = ReLU(H W) / √width`` and a new W at each
+    step. (Adam would scale the noise of features that no node of a class has up to the size of a step.) The gradient
+    is written out, as automatic differentiation would take most of the time.
 
     Args:
         real: H_c ``[n_c, features]`` of each class.
         start: initial X̃.
-        encoder: returns the next encoder.
+        draw: returns the next W ``[features, width]``.
         steps, lr: number of steps; learning rate, per row (the gradient has the factor 1/m), which decays to 0.
     """
     rows, sizes, x = torch.cat(list(real)), [h.size(0) for h in real], start.clone()
     for step in range(steps):
-        f = encoder()
-        wanted = torch.stack([part.mean(0) for part in f(rows).split(sizes)])
-        (gradient,) = torch.autograd.grad(0.5 * (f(x.requires_grad_()).mean(1) - wanted).square().sum(), x)
-        x = x.detach() - lr * (1.0 - step / steps) * x.size(1) * gradient
+        weight = draw()
+        scale = weight.size(1) ** -0.5
+        wanted = torch.stack([part.mean(0) for part in (torch.relu(rows @ weight) * scale).split(sizes)])
+        active = torch.relu(x @ weight)
+        error = ((active * scale).mean(1) - wanted) / x.size(1) * scale
+        gradient = torch.where(active > 0, error.unsqueeze(1), 0.0) @ weight.T
+        x -= lr * (1.0 - step / steps) * x.size(1) * gradient
     return x
 
 
@@ -94,9 +96,8 @@ class CaT(Method):
         generator = task.generator(learner.seed, 67)
         encoders = torch.Generator(h.device).manual_seed(generator.initial_seed()) if h.is_cuda else generator
 
-        def encoder() -> Encoder:
-            weight = torch.randn(h.size(1), self.width, generator=encoders, dtype=h.dtype, device=h.device)
-            return lambda rows: torch.relu(rows @ weight) * self.width**-0.5
+        def draw() -> Tensor:
+            return torch.randn(h.size(1), self.width, generator=encoders, dtype=h.dtype, device=h.device)
 
         def start(rows: Tensor) -> Tensor:
             chosen = torch.randperm(rows.size(0), generator=generator).repeat(self.per_class)[: self.per_class]
@@ -104,7 +105,7 @@ class CaT(Method):
 
         real = [h[labels == c] for c in classes]
         first = torch.stack([start(rows) for rows in real])
-        x = condense(real, first, encoder, self.steps, self.condense_lr).flatten(0, 1)
+        x = condense(real, first, draw, self.steps, self.condense_lr).flatten(0, 1)
         return task.id, x, torch.tensor(classes, device=h.device).repeat_interleave(self.per_class)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:

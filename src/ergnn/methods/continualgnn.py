@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,6 +72,7 @@ class ContinualGNN(MemoryMethod):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         own = trained_on[torch.arange(task.train.numel(), device=task.train.device)]
+        own = replace(own, graph=task.graph)  # replayed nodes are not connected to it
         return {**super().after_task(learner, task, trained_on), **self.ewc.after_task(learner, task, own)}
 
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:

@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, check_at_least
-from ergnn.methods.importance import ImportanceMethod, sampled
+from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.nn.examples import Examples
 
 LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)
@@ -47,9 +46,7 @@ class EWC(ImportanceMethod):
         self.fisher_samples = fisher_samples
 
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
-        assert learner.model is not None
-        chosen = sampled(learner, task, trained_on, self.fisher_samples)
-        objective = make_objective([learner.model], [trained_on]).batch(chosen)
+        objective = sampled_objective(learner, task, trained_on, self.fisher_samples)
         return objective.by_name(fisher_diagonal(objective, objective.parameters()))
 
 

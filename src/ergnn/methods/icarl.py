@@ -75,16 +75,17 @@ class ICaRL(MemoryMethod):
     def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
         """Return ``−‖φ_v − μ_c‖²`` at the output of each class with exemplars."""
         assert learner.model is not None
-        joined, ids = self.buffer.attach(graph)
-        phi = F.normalize(embed(learner.model, joined, torch.cat([nodes, *ids])), dim=1)
-        own, *remembered = phi.split([nodes.numel(), *(each.numel() for each in ids)])
         heads, grows = learner.heads, learner.heads.kind == "growing"
+        own = F.normalize(embed(learner.model, graph, nodes), dim=1)
         places = heads.columns(None if grows else task, nodes.device)[0]
-        out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, dtype=phi.dtype, device=nodes.device)
-        pairs = zip(self.buffer.experiences, remembered, strict=True)
-        kept = [(heads.targets(part.task, part.labels), rows) for part, rows in pairs if grows or part.task == task]
-        targets, rows = (torch.cat(each) for each in zip(*kept, strict=True)) if kept else (places[:0], own[:0])
+        out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, dtype=own.dtype, device=nodes.device)
+        used = [part for part in self.buffer.experiences if grows or part.task == task]
+        if not used:
+            return out
+        where, ids = replace(self.buffer, experiences=used).alone(graph)
+        phi = F.normalize(embed(learner.model, where, ids), dim=1)
+        targets = torch.cat([heads.targets(part.task, part.labels) for part in used])
         for place in targets.unique():
-            mean = F.normalize(rows[targets == place].mean(0), dim=0)
+            mean = F.normalize(phi[targets == place].mean(0), dim=0)
             out[:, place] = -(own - mean).square().sum(1)
         return out

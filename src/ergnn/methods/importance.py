@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.objective import make_objective
 from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook, stack_models
@@ -114,9 +115,11 @@ class ImportanceMethod(Method):
         self.total, self.pull = dict(state["importance"]), dict(state["pull"])
 
 
-def sampled(learner: LearnerView, task: Task, examples: Examples, count: int | None) -> Tensor:
-    """Return positions of ``count`` examples, sampled by seed; of all if None."""
-    if count is None:
-        return torch.arange(len(examples), device=examples.nodes.device)
-    generator = task.generator(learner.seed, 31)
-    return torch.randperm(len(examples), generator=generator)[:count].to(examples.nodes.device)
+def sampled_objective(learner: LearnerView, task: Task, examples: Examples, count: int | None) -> Objective:
+    """Return the objective of ``count`` examples, sampled by seed; of all if None."""
+    assert learner.model is not None
+    heads = torch.unique(examples.heads).tolist()
+    if count is not None:
+        chosen = torch.randperm(len(examples), generator=task.generator(learner.seed, 31))[:count]
+        examples = examples[chosen.to(examples.nodes.device)]
+    return make_objective([learner.model], [examples], heads, lazy=True)

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED, ParamDict
-from ergnn.engine.objective import make_objective
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, check_at_least
-from ergnn.methods.importance import ImportanceMethod, sampled
+from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.nn.examples import Examples, pure_loss
 
 
@@ -39,11 +38,9 @@ class MAS(ImportanceMethod):
         self.samples = samples
 
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
-        assert learner.model is not None
-        chosen = sampled(learner, task, trained_on, self.samples)
-        objective = make_objective([learner.model], [replace(trained_on, loss=squared_norm)]).batch(chosen)
+        objective = sampled_objective(learner, task, replace(trained_on, loss=squared_norm), self.samples)
         total = objective.by_name(objective.gradient_sums(objective.parameters(), torch.abs))
-        return {name: value / chosen.numel() for name, value in total.items()}
+        return {name: value / objective.targets.numel() for name, value in total.items()}
 
 
 @pure_loss

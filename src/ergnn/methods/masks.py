@@ -34,11 +34,12 @@ class MaskMethod(Method):
         masks = self.mask(task)
         if not masks:
             return model
-        masked = deepcopy(model)
-        with torch.no_grad():
-            for name, mask in masks.items():
-                value = masked.get_parameter(name)
-                value.copy_(torch.where(mask.to(value.device), value, 0.0))
+        # the layers of other modules may also be stored outside of their list of layers
+        masked = shallow_copy(model) if isinstance(model, Backbone) and model.runs_on_fields else deepcopy(model)
+        for name, mask in masks.items():
+            value, (layer, _, own) = model.get_parameter(name), name.rpartition(".")
+            used = torch.where(mask.to(value.device), value.detach(), 0.0)
+            setattr(masked.get_submodule(layer), own, nn.Parameter(used, value.requires_grad))
         return masked
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
@@ -54,6 +55,17 @@ class MaskMethod(Method):
                 "need a backbone without"
             )
         return task_examples(learner, task)
+
+
+def shallow_copy(module: nn.Module) -> nn.Module:
+    """Copy a module and its submodules, with the same parameters and buffers until they are replaced in the copy."""
+    other = module.__new__(type(module))
+    vars(other).update(vars(module))
+    for name in ("_parameters", "_buffers"):
+        vars(other)[name] = dict(vars(module)[name])
+    parts = module._modules.items()
+    vars(other)["_modules"] = {name: None if part is None else shallow_copy(part) for name, part in parts}
+    return other
 
 
 def shared_parameters(learner: LearnerView) -> tuple[ParamDict, ParamDict]:

@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ergnn.data.stream import Task
-from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.losses import Objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.masks import MaskMethod, shared_parameters
+from ergnn.methods.pruning import PruneAndFreeze
 from ergnn.nn.examples import Examples
 from ergnn.step_hooks import StepHook
-
-
-class PruneAndFreeze(StepHook):
-    """Keeps frozen parameters, and after some steps prunes the smallest of the free weights.
-
-    Args:
-        objective: the objective of the task.
-        frozen, free: parameters that keep their values, and weights to be pruned; 0 or 1, by name.
-        prune_at: number of the step after which weights are pruned.
-        prune: fraction of the free weights of each layer to prune.
-    """
-
-    def __init__(self, objective: Objective, frozen: ParamDict, free: ParamDict, prune_at: int, prune: float) -> None:
-        self.frozen, self.free = (
-            {name: value.bool() for name, value in objective.from_names(masks).items()} for masks in (frozen, free)
-        )
-        start = objective.parameters()
-        self.held = {name: torch.where(mask, start[name], 0.0) for name, mask in self.frozen.items()}
-        self.prune_at, self.prune, self.steps = prune_at, prune, 0
-
-    def skip(self, steps: int) -> None:
-        self.steps = steps
-
-    def state_dict(self) -> ParamDict:
-        return self.frozen
-
-    def load_state_dict(self, state: ParamDict) -> None:
-        self.frozen = dict(state)
-
-    @torch.no_grad()
-    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
-        self.steps += 1
-        for name, value in params.items():
-            if self.steps == self.prune_at:
-                self.frozen[name] = self.frozen[name] | (self.free[name] & ~self._largest(value, self.free[name]))
-            value.copy_(torch.where(self.frozen[name], self.held[name], value))
-
-    def _largest(self, value: Tensor, free: Tensor) -> Tensor:
-        """The free weights to keep: the largest in magnitude, and never a 0."""
-        size = torch.where(free, value.abs(), -1.0).flatten()
-        kept = size.topk(math.ceil((1.0 - self.prune) * int(free.sum()))).indices
-        return torch.zeros_like(free).flatten().index_fill(0, kept, True).view_as(free) & (value != 0)
 
 
 @METHODS.register("packnet", help="train, prune, retrain and freeze a part of the weights for each task (PackNet)")

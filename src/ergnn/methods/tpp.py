@@ -69,6 +69,7 @@ class TPP(Method):
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         h, targets, training = self.inputs(task.graph, task.train), task.targets(task.train), learner.training
         encoder = self.encoder(learner.seed, h.size(1), self.width, h.device)
+        encoded = h @ encoder
         generator = task.generator(learner.seed, 73)
         zeros = map(h.new_zeros, ((self.prompts, h.size(1)), (self.width, task.num_classes), (task.num_classes,)))
         values = [torch.randn(h.size(1), self.prompts, generator=generator).to(h), *zeros]
@@ -77,7 +78,7 @@ class TPP(Method):
 
         def step(_: Tensor) -> Tensor:
             optimizer.zero_grad()
-            loss = F.cross_entropy(outputs(h, encoder, part), targets)
+            loss = F.cross_entropy(outputs(h, encoded, encoder, part), targets)
             loss.backward()
             optimizer.step()
             return loss.detach()
@@ -102,7 +103,8 @@ class TPP(Method):
         encoder = self.encoder(learner.seed, h.size(1), self.width, h.device)
         for of in guess.unique().tolist():
             rows, columns = (guess == of).nonzero(), learner.heads.columns(of, nodes.device)[0]
-            out[rows, columns] = outputs(h[rows.flatten()], encoder, self.tasks[of])
+            own = h[rows.flatten()]
+            out[rows, columns] = outputs(own, own @ encoder, encoder, self.tasks[of])
         return out
 
     def state_dict(self) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class TPP(Method):
         self.profiles, self.tasks = list(state["profiles"]), [dict(part) for part in state["tasks"]]
 
 
-def outputs(h: Tensor, encoder: Tensor, part: dict[str, Tensor]) -> Tensor:
-    """Return the outputs of one task for rows h, ``[n, classes of the task]``."""
-    prompted = h + torch.softmax(h @ part["query"], dim=1) @ part["tokens"]
-    return torch.relu(prompted @ encoder) @ part["weight"] + part["bias"]
+def outputs(h: Tensor, encoded: Tensor, encoder: Tensor, part: dict[str, Tensor]) -> Tensor:
+    """Return the outputs of one task for rows h, ``[n, classes of the task]``; ``encoded`` are ``h @ encoder``."""
+    prompted = encoded + torch.softmax(h @ part["query"], dim=1) @ (part["tokens"] @ encoder)
+    return torch.relu(prompted) @ part["weight"] + part["bias"]

@@ -7,12 +7,11 @@ import torch
 from ergnn.curvature import gradient, hessian_product, unflatten
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.engine.objective import make_objective
 from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, check_at_least
 from ergnn.methods.ewc import fisher_diagonal
-from ergnn.methods.importance import ImportanceMethod, sampled
+from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.methods.topology import topology
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
@@ -80,8 +79,7 @@ class TWP(ImportanceMethod):
 
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         assert isinstance(learner.model, Backbone)
-        chosen = sampled(learner, task, trained_on, self.fisher_samples)
-        objective = make_objective([learner.model], [trained_on]).batch(chosen)
+        objective = sampled_objective(learner, task, trained_on, self.fisher_samples)
         fisher = objective.by_name(fisher_diagonal(objective, objective.parameters()))
         params = [learner.model.get_parameter(name) for name in fisher]
         slopes = torch.autograd.grad(topology(learner.model, trained_on), params, materialize_grads=True)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import zlib
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -18,6 +14,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.errors import InputError
 from ergnn.registry import check_choice
+from ergnn.replay.eviction import bytes_after, eviction_steps
 
 ReplayMode = Literal["live", "isolated", "ego"]
 COLUMNS = ("nodes", "labels", "scores")
@@ -55,11 +52,11 @@ class Experience:
             tensors += [self.copy.edge_index]
         return sum(t.numel() * t.element_size() for t in tensors)
 
-    def keep(self, mask: Tensor, hops: int) -> Experience:
-        """Return the nodes in ``mask``, and the part of the stored neighborhood within ``hops`` of them."""
-        copy = None if self.copy is None else _ego(self.copy, mask.nonzero().flatten(), hops)
-        extras = {name: value[mask] for name, value in self.extras.items()}
-        return Experience(self.task, self.nodes[mask], self.labels[mask], self.scores[mask], copy, extras)
+    def keep(self, index: Tensor, hops: int) -> Experience:
+        """Return the nodes at the given positions, and the part of the stored neighborhood within ``hops`` of them."""
+        columns = {key: getattr(self, key)[index] for key in COLUMNS}
+        copy = None if self.copy is None else _ego(self.copy, index, hops)
+        return Experience(self.task, **columns, copy=copy, extras={key: v[index] for key, v in self.extras.items()})
 
     @property
     def ranks(self) -> Tensor:
@@ -136,14 +133,13 @@ class ExperienceBuffer:
 
     def remove(self, nodes: Tensor, task: int | None = None) -> int:
         """Remove nodes by id (of one task if copies are stored, as ids may repeat); return how many were removed."""
-        before = len(self)
-        gone = [torch.isin(part.nodes, nodes.to(part.nodes.device)) for part in self.experiences]
-        self._keep(
-            [
-                mask.logical_not_() if task in (None, part.task) else torch.ones_like(mask)
-                for part, mask in zip(self.experiences, gone, strict=True)
-            ]
-        )
+        if not self.experiences:
+            return 0
+        before, stored = len(self), self.nodes
+        gone = torch.isin(stored, nodes.to(stored.device)).cpu()
+        if task is not None:
+            gone &= torch.cat([torch.full((len(part),), part.task == task) for part in self.experiences])
+        self._keep(~gone)
         return before - len(self)
 
     def trim(self, budget_nodes: int | None = None, budget_bytes: int | None = None) -> int:
@@ -155,66 +151,23 @@ class ExperienceBuffer:
         """
         before = len(self)
         least = 0 if budget_nodes is None else max(0, before - budget_nodes)
-        if least or (budget_bytes is not None and self.nbytes > budget_bytes):
-            order = self._eviction_order()
-            if budget_bytes is not None:  # bytes decrease monotonically with the number of evicted nodes
-                least = bisect_left(
-                    range(before + 1),
-                    True,
-                    lo=least,
-                    key=lambda count: self._without(order[:count]).nbytes <= budget_bytes,
-                )
-            self.experiences = self._without(order[:least]).experiences
+        if self.experiences and (least or (budget_bytes is not None and self.nbytes > budget_bytes)):
+            steps = eviction_steps(self.experiences)
+            if budget_bytes is not None:
+                own = steps.to(self.nodes.device).split([len(part) for part in self.experiences])
+                sizes = bytes_after(self.experiences, own, self._radius)  # never increase
+                least = max(least, int((sizes > budget_bytes).sum()))
+            self._keep(steps > least)
         return before - len(self)
 
-    def _without(self, places: list[tuple[int, int]]) -> ExperienceBuffer:
-        """Return a copy without the given nodes (pairs of experience and position)."""
-        masks = [torch.ones(len(part), dtype=torch.bool) for part in self.experiences]
-        for i, place in places:
-            masks[i][place] = False
-        smaller = ExperienceBuffer(self.replay, self.hops, list(self.experiences))
-        smaller._keep([mask.to(part.nodes.device) for mask, part in zip(masks, self.experiences, strict=True)])
-        return smaller
-
-    def _keep(self, masks: list[Tensor]) -> None:
-        pairs = [(part, mask) for part, mask in zip(self.experiences, masks, strict=True) if bool(mask.any())]
-        self.experiences = [part if bool(mask.all()) else part.keep(mask, self._radius) for part, mask in pairs]
-
-    def _eviction_order(self) -> list[tuple[int, int]]:
-        """Return the experience and position of every node, in order of eviction.
-
-        A heap has one entry per class and task, for its next node. Counts only decrease, and so do the keys: an entry
-        with an outdated key is pushed back with the current one.
-        """
-        stacks: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
-        for i, part in enumerate(self.experiences):
-            listed = zip(part.nodes.tolist(), part.labels.tolist(), part.ranks.tolist(), strict=True)
-            for place, (node, label, rank) in enumerate(listed):
-                tie_breaker = zlib.crc32(f"{node},{part.task}".encode())
-                stacks.setdefault((label, part.task), []).append((rank, tie_breaker, -i, -place))
-        of_class: Counter[int] = Counter()
-        for (label, _), stack in stacks.items():
-            stack.sort()
-            of_class[label] += len(stack)
-
-        def key(group: tuple[int, int]) -> tuple[int, ...]:
-            stack = stacks[group]
-            return tuple(-value for value in (of_class[group[0]], len(stack), *stack[-1]))
-
-        heap = [(key(group), group) for group in stacks]
-        heapq.heapify(heap)
-        order = []
-        while heap:
-            found, group = heapq.heappop(heap)
-            if found != key(group):
-                heapq.heappush(heap, (key(group), group))
-                continue
-            i, place = stacks[group].pop()[2:]
-            order.append((-i, -place))
-            of_class[group[0]] -= 1
-            if stacks[group]:
-                heapq.heappush(heap, (key(group), group))
-        return order
+    def _keep(self, mask: Tensor) -> None:
+        """Keep the nodes in ``mask`` (on the CPU, over all experiences); experiences without nodes are dropped."""
+        kept = [part.nonzero().flatten() for part in mask.split([len(part) for part in self.experiences])]
+        self.experiences = [
+            part if index.numel() == len(part) else part.keep(index.to(part.nodes.device), self._radius)
+            for part, index in zip(self.experiences, kept, strict=True)
+            if index.numel()
+        ]
 
     @property
     def _radius(self) -> int:
@@ -238,6 +191,17 @@ class ExperienceBuffer:
             start += part.copy.num_nodes if part.copy is not None else 0
         copies = [part.copy for part in self.experiences if part.copy is not None]
         return append_graphs(graph, copies), ids
+
+    def alone(self, graph: Graph) -> tuple[Graph, Tensor]:
+        """Return a graph in which the stored nodes can be embedded, and their ids in it; they must not be empty.
+
+        ``live`` returns the given graph, the other modes only the stored nodes and their neighbors.
+        """
+        first, *others = self.experiences
+        if first.copy is None:
+            return graph, self.nodes
+        joined, ids = replace(self, experiences=others).attach(first.copy)
+        return joined, torch.cat([torch.arange(len(first), device=graph.device), *ids])
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -263,15 +227,8 @@ def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
     place[kept] = torch.arange(kept.numel(), device=graph.device)
     edges = place[graph.edge_index]
     edges = edges[:, (edges >= 0).all(0)] if hops else edges[:, :0]
-    x = graph.rows(kept)
     y = torch.cat([graph.y[nodes], torch.full_like(others, UNLABELED)])  # neighbors' labels are not stored
-    return replace(
-        graph,
-        x=x.to_sparse_csr() if graph.is_sparse else x,
-        edge_index=edges,
-        y=y,
-        public_split=None,
-    )
+    return replace(graph, x=graph.select_x(kept), edge_index=edges, y=y, public_split=None)
 
 
 def append_graphs(graph: Graph, others: list[Graph]) -> Graph:

@@ -1,17 +1,20 @@
-"""Checks of attention, sums and dropout, for all implementations."""
+"""Checks of attention, sums, dropout and projections, for all implementations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
 from ergnn.engine.dropout import keep_scale
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.masks import dropped
 from ergnn.engine.kernels.sums import neighbor_sum
+from ergnn.engine.slots import Rows
+from ergnn.engine.sparse import SparsePattern
 
 
 def check_attention(name: str, p: float, dtype: torch.dtype, device: str, tolerance: float, seed: int = 0) -> None:
@@ -78,3 +81,45 @@ def check_dropped(device: str) -> None:
         assert torch.equal(out, h * mask)
         assert torch.equal(torch.autograd.grad(out.sum(), h)[0], mask)
         assert torch.equal(torch.func.jvp(lambda v, p=p: dropped(v, key, p), (h.detach(),), (mask,))[1], mask * mask)
+
+
+def check_projection(device: str, sizes: Sequence[int], features: int, width: int, p: float, sparse: bool) -> None:
+    """Compare the product of features with dropout and its gradient with a dense product in double precision."""
+    generator = torch.Generator().manual_seed(len(sizes) + features + width)
+    count, models = sum(sizes), len(sizes)
+    x = torch.randn(count, features, generator=generator)
+    x = x * (torch.rand(x.shape, generator=generator) < 0.1) if sparse else x
+    weight = torch.randn(models, features, width, generator=generator)
+    along = torch.randn(count, width, generator=generator)
+    keys = torch.randint(-(2**31), 2**31, (models,), generator=generator).int()
+    wanted, gradient = [], []
+    for i, part in enumerate(x.double().split(list(sizes))):
+        position = torch.arange(part.numel(), dtype=torch.int32).view_as(part)
+        kept = part * keep_scale(position, keys[i : i + 1], p, torch.float64)
+        wanted.append(kept @ weight[i].double())
+        gradient.append(kept.T @ along.double().split(list(sizes))[i])
+    slot = torch.repeat_interleave(torch.arange(models), torch.tensor(sizes))
+    moved = _sparse_features(x, slot, sizes, device) if sparse else DenseFeatures(x.to(device))
+    w = weight.to(device).requires_grad_()
+    out = DroppedFeatures(moved, keys.to(device), p).project(w, Rows(slot.to(device), models, models))
+    assert off(out.cpu(), torch.cat(wanted)) <= 1e-5
+    (found,) = torch.autograd.grad(out, w, along.to(device))
+    assert off(found.cpu(), torch.stack(gradient)) <= 1e-5
+
+
+def _sparse_features(x: Tensor, slot: Tensor, sizes: Sequence[int], device: str) -> SparseFeatures:
+    row, col = x.nonzero().unbind(1)
+    rowptr = torch.cat([torch.zeros(1).long(), (x != 0).sum(1).cumsum(0)])
+    models, features = len(sizes), x.size(1)
+    starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
+    pattern = SparsePattern(rowptr.to(device), (slot[row] * features + col).to(device), (x.size(0), models * features))
+    position = ((row - starts[slot[row]]) * features + col).int()
+    return SparseFeatures(pattern, x[row, col].to(device), position.to(device), slot[row].to(device), models)
+
+
+PROJECTIONS = [
+    ([40], 33, 16, 0.5),
+    ([70, 3, 129], 100, 5, 0.6),
+    ([1, 0, 64, 65], 32, 70, 0.1),
+]
+"""Rows of each model, features, outputs and dropout probability."""

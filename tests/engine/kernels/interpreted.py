@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.kernels.checks import check_attention, check_dropped, check_sums
+from engine.kernels.checks import PROJECTIONS, check_attention, check_dropped, check_projection, check_sums
 from ergnn.engine.kernels import device, links
 
 QUICK = ("GAT's last layer", "rows without links", "no links at all", "no links but each row's own")
@@ -14,6 +14,9 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     device.ON_CPU = True
     check_dropped("cpu")
+    for sizes, features, outputs, probability in PROJECTIONS:
+        for sparse in (False, True):
+            check_projection("cpu", sizes, features, outputs, probability, sparse)
     for most, p, width in ((links.SEGMENT, 0.0, 70), (5, 0.6, 6)):
         links.SEGMENT = most
         for name in QUICK:

@@ -42,9 +42,11 @@ class CoverageDiversity(GreedySelector):
         center, covered = torch.cat(found, dim=1)
         open_nodes = torch.ones(n, dtype=torch.float64, device=vectors.device)
 
-        def value(chosen: list[int]) -> Tensor:
-            if chosen:
-                open_nodes[covered[center == chosen[-1]]] = 0.0
+        def value(chosen: Tensor) -> Tensor:
+            nonlocal open_nodes
+            if chosen.numel():
+                closed = torch.zeros_like(open_nodes).index_add_(0, covered, (center == chosen[-1:]).double())
+                open_nodes = open_nodes.masked_fill(closed > 0, 0.0)
             return torch.zeros_like(open_nodes).index_add_(0, center, open_nodes[covered])
 
         return value

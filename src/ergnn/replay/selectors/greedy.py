@@ -11,8 +11,11 @@ from torch import Tensor
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
 from ergnn.replay.selectors.spaces import Space, SpaceName
 
-Values = Callable[[list[int]], Tensor]
-"""``chosen rows → value of each row as the next one``; called once per choice, with one more row each time."""
+Values = Callable[[Tensor], Tensor]
+"""``chosen rows → value of each row as the next one``; called once per choice, with one more row each time.
+
+It should not synchronize with a GPU, as hundreds of nodes may be chosen.
+"""
 
 
 class GreedySelector(Selector):
@@ -37,23 +40,27 @@ class GreedySelector(Selector):
     def score(self, context: SelectionContext) -> Tensor:
         """The value of every node as the first choice."""
         scores = torch.empty(context.nodes.numel(), dtype=torch.float64, device=context.nodes.device)
+        none = context.nodes[:0]
         for c in context.task.classes:
             own = context.labels == c
-            scores[own] = self.values(self.space.vectors(context, context.nodes[own]))([]).double()
+            scores[own] = self.values(self.space.vectors(context, context.nodes[own]))(none).double()
         return scores
 
     def select(self, context: SelectionContext) -> Selection:
         shuffle = torch.randperm(context.nodes.numel(), generator=context.generator()).to(context.nodes.device)
         nodes, labels = context.nodes[shuffle], context.labels[shuffle]
-        chosen: list[Tensor] = []
-        scores: list[float] = []
+        chosen, scores = [], []
         for c in context.task.classes:
-            members, rows = nodes[labels == c], list[int]()
+            members = nodes[labels == c]
             values = self.values(self.space.vectors(context, members))
-            for _ in range(min(context.per_class, members.numel())):
-                value = values(rows).double()
-                value = value.index_fill(0, torch.tensor(rows, dtype=torch.long, device=value.device), -float("inf"))
-                rows.append(int(value.argmax()))
-                scores.append(float(value[rows[-1]]))
-            chosen.append(members[torch.tensor(rows, dtype=torch.long, device=members.device)])
-        return Selection(torch.cat(chosen), torch.tensor(scores))
+            rows = members.new_empty(min(context.per_class, members.numel()))
+            best = torch.empty(rows.numel(), dtype=torch.float64, device=rows.device)
+            taken = torch.zeros(members.numel(), dtype=torch.bool, device=rows.device)
+            for k in range(rows.numel()):
+                value = values(rows[:k]).double().masked_fill(taken, -float("inf"))
+                best[k : k + 1], row = value.max(0, keepdim=True)
+                rows[k : k + 1] = row
+                taken.index_fill_(0, row, True)
+            chosen.append(members[rows])
+            scores.append(best)
+        return Selection(torch.cat(chosen), torch.cat(scores).float().cpu())

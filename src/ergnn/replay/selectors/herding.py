@@ -24,9 +24,9 @@ class Herding(GreedySelector):
     def values(self, vectors: Tensor) -> Values:
         mean, total = vectors.mean(0), torch.zeros_like(vectors[0])
 
-        def value(chosen: list[int]) -> Tensor:
+        def value(chosen: Tensor) -> Tensor:
             nonlocal total
-            total = total + vectors[chosen[-1]] if chosen else total
-            return -(mean - (vectors + total) / (len(chosen) + 1)).norm(dim=1)
+            total = total + vectors.index_select(0, chosen[-1:]).sum(0)
+            return -(mean - (vectors + total) / (chosen.numel() + 1)).norm(dim=1)
 
         return value

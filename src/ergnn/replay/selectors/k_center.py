@@ -24,11 +24,11 @@ class KCenter(GreedySelector):
     def values(self, vectors: Tensor) -> Values:
         nearest = torch.full_like(vectors[:, 0], float("inf"))
 
-        def value(chosen: list[int]) -> Tensor:
+        def value(chosen: Tensor) -> Tensor:
             nonlocal nearest
-            if not chosen:
+            if not chosen.numel():
                 return -(vectors - vectors.mean(0)).norm(dim=1)
-            nearest = torch.minimum(nearest, (vectors - vectors[chosen[-1]]).norm(dim=1))
+            nearest = torch.minimum(nearest, (vectors - vectors.index_select(0, chosen[-1:])).norm(dim=1))
             return nearest
 
         return value

@@ -1,0 +1,136 @@
+# mypy: ignore-errors
+"""Triton kernels for the product of input features, with dropout, and the weights of stacked models."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ergnn.engine.kernels.masks import threshold
+
+ROWS, FEATURES, WIDEST = 64, 32, 64
+"""Size of a tile of dense features, and number of outputs computed at a time."""
+ENTRIES = 32
+"""Number of non-zeros of a sparse row that are read at a time."""
+
+
+@triton.jit
+def _kept(position, key, limit):
+    """Return whether entries are kept; bitwise equal to :func:`ergnn.engine.dropout.keep_scale`."""
+    key = key.to(tl.uint32, bitcast=True)
+    x = (position.to(tl.uint32) * 0x9E3779B9) ^ key
+    x = (x ^ (x >> 16)) * 0x7FEB352D + key
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    x = x ^ (x >> 16)
+    return x.to(tl.int32, bitcast=True) >= limit
+
+
+@triton.jit
+def _tile(X, START, KEY, model, r, f, features: tl.constexpr, limit):
+    """Load entries of dense features with dropout; ``r`` are rows of a model."""
+    start, end = tl.load(START + model), tl.load(START + model + 1)
+    there = (r < end - start)[:, None] & (f < features)[None, :]
+    x = tl.load(X + (start + r)[:, None] * features + f[None, :], mask=there, other=0.0)
+    return tl.where(_kept(r[:, None] * features + f[None, :], tl.load(KEY + model), limit), x, 0.0)
+
+
+@triton.jit
+def _dense(
+    X, W, START, KEY, OUT, limit, scale,
+    features: tl.constexpr, width: tl.constexpr, R: tl.constexpr, B: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(1).to(tl.int64)
+    start, end = tl.load(START + model), tl.load(START + model + 1)
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    o = tl.program_id(2) * N + tl.arange(0, N)
+    if tl.program_id(0) * R < end - start:
+        total = tl.zeros([R, N], tl.float32)
+        for at in range(0, features, B):
+            f = at + tl.arange(0, B)
+            x = _tile(X, START, KEY, model, r, f, features, limit)
+            place = (model * features + f)[:, None] * width + o[None, :]
+            w = tl.load(W + place, mask=(f < features)[:, None] & (o < width)[None, :], other=0.0)
+            total += tl.dot(x, w, input_precision="ieee")
+        place = (start + r)[:, None] * width + o[None, :]
+        tl.store(OUT + place, total * scale, mask=(r < end - start)[:, None] & (o < width)[None, :])
+
+
+@triton.jit
+def _dense_backward(
+    X, G, START, KEY, OUT, limit, scale,
+    features: tl.constexpr, width: tl.constexpr, R: tl.constexpr, B: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(1).to(tl.int64)
+    start, end = tl.load(START + model), tl.load(START + model + 1)
+    f = tl.program_id(0) * B + tl.arange(0, B)
+    o = tl.program_id(2) * N + tl.arange(0, N)
+    total = tl.zeros([B, N], tl.float32)
+    for at in range(0, end - start, R):
+        r = at + tl.arange(0, R)
+        x = _tile(X, START, KEY, model, r, f, features, limit)
+        place = (start + r)[:, None] * width + o[None, :]
+        g = tl.load(G + place, mask=(r < end - start)[:, None] & (o < width)[None, :], other=0.0)
+        total += tl.dot(tl.trans(x), g, input_precision="ieee")
+    place = (model * features + f)[:, None] * width + o[None, :]
+    tl.store(OUT + place, total * scale, mask=(f < features)[:, None] & (o < width)[None, :])
+
+
+@triton.jit
+def _sparse(
+    ROWPTR, COL, VALUE, POSITION, KEY, H, OUT, limit, scale,
+    features: tl.constexpr, width: tl.constexpr, BY_ROW: tl.constexpr, E: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    o = tl.program_id(1) * N + tl.arange(0, N)
+    begin, end = tl.load(ROWPTR + row), tl.load(ROWPTR + row + 1)
+    total = tl.zeros([E, N], tl.float32)
+    for at in range(begin, end, E):
+        e = at + tl.arange(0, E)
+        there = e < end
+        col = tl.load(COL + e, mask=there, other=0)
+        value = tl.load(VALUE + e, mask=there, other=0.0)
+        model = (row + tl.zeros_like(col)) // features if BY_ROW else col // features
+        key = tl.load(KEY + model, mask=there, other=0)
+        kept = there & _kept(tl.load(POSITION + e, mask=there, other=0), key, limit)
+        h = tl.load(H + col[:, None] * width + o[None, :], mask=kept[:, None] & (o < width)[None, :], other=0.0)
+        total += value[:, None] * h
+    tl.store(OUT + row * width + o, tl.sum(total, 0) * scale, mask=o < width)
+
+
+def _outputs(width: int) -> int:
+    return min(WIDEST, max(16, triton.next_power_of_2(width)))
+
+
+def dense(x: Tensor, start: Tensor, largest: int, weight: Tensor, key: Tensor, p: float) -> Tensor:
+    models, features, width = weight.shape
+    out, block = x.new_empty(x.size(0), width), _outputs(width)
+    grid = (triton.cdiv(largest, ROWS), models, triton.cdiv(width, block))
+    _dense[grid](
+        x, weight, start, key, out, threshold(p), 1.0 / (1.0 - p), features, width, ROWS, FEATURES, block, num_warps=4
+    )
+    return out
+
+
+def dense_backward(x: Tensor, start: Tensor, grad: Tensor, models: int, key: Tensor, p: float) -> Tensor:
+    features, width = x.size(1), grad.size(1)
+    out, block = x.new_empty(models, features, width), _outputs(width)
+    grid = (triton.cdiv(features, FEATURES), models, triton.cdiv(width, block))
+    _dense_backward[grid](
+        x, grad, start, key, out, threshold(p), 1.0 / (1.0 - p), features, width, ROWS, FEATURES, block, num_warps=4
+    )
+    return out
+
+
+def sparse(
+    rowptr: Tensor, col: Tensor, value: Tensor, position: Tensor, features: int, by_row: bool,
+    h: Tensor, key: Tensor, p: float,
+) -> Tensor:  # fmt: skip
+    """Multiply a CSR matrix with dropout by ``h``; ``by_row`` if the rows are the features of each model."""
+    rows, width = rowptr.numel() - 1, h.size(1)
+    out, block = h.new_empty(rows, width), _outputs(width)
+    _sparse[(rows, triton.cdiv(width, block))](
+        rowptr, col, value, position, key, h, out, threshold(p), 1.0 / (1.0 - p),
+        features, width, by_row, ENTRIES, block, num_warps=1,
+    )  # fmt: skip
+    return out
