@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.dropout import keep_scale
+from ergnn.engine.dropout import keep_rows
 from ergnn.engine.kernels.device import runs_on_triton
 
 TARGET, SOURCE, HEAD = 0x9E3779B1 - 2**32, 0x85EBCA77 - 2**32, 0xC2B2AE3D - 2**32
@@ -62,5 +62,5 @@ def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
     """Drop entries of a matrix by :func:`ergnn.engine.dropout.keep_scale` at position ``row · width + column``."""
     if runs_on_triton(h):
         return _Dropped.apply(h, key, p)
-    position = torch.arange(h.numel(), dtype=torch.int32, device=h.device).view_as(h)
-    return h * keep_scale(position, key, p, h.dtype)
+    rows = torch.arange(h.size(0), dtype=torch.int32, device=h.device)
+    return h * keep_rows(rows, h.numel() // max(1, h.size(0)), key, p, h.dtype).view_as(h)
