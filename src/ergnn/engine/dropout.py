@@ -22,12 +22,12 @@ _M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
 def _mix(x: Tensor, key: Tensor) -> Tensor:
     """Hash int32 ``x`` with int32 ``key`` in place; masks turn arithmetic shifts into logical ones."""
     x = x.mul_(_M0).bitwise_xor_(key)
-    x = x.bitwise_xor_(_shifted(x, 16).bitwise_and_(0xFFFF)).mul_(_M1).add_(key)
-    x = x.bitwise_xor_(_shifted(x, 15).bitwise_and_(0x1FFFF)).mul_(_M2)
-    return x.bitwise_xor_(_shifted(x, 16).bitwise_and_(0xFFFF))
+    x = x.bitwise_xor_(shifted(x, 16).bitwise_and_(0xFFFF)).mul_(_M1).add_(key)
+    x = x.bitwise_xor_(shifted(x, 15).bitwise_and_(0x1FFFF)).mul_(_M2)
+    return x.bitwise_xor_(shifted(x, 16).bitwise_and_(0xFFFF))
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
+def shifted(x: Tensor, bits: int) -> Tensor:
     """Return ``x >> bits``; on a CPU, only the shift in place uses SIMD instructions."""
     return x.clone().bitwise_right_shift_(bits) if x.device.type == "cpu" else x >> bits
 
@@ -38,6 +38,20 @@ def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: t
     base, last = (torch.tensor(values, dtype=torch.int32, device=device) for values in (bases, 0x5BD1E995))
     place = torch.arange(epochs * sites, dtype=torch.int32, device=device).view(epochs, sites, 1)
     return _mix(_mix(place.expand(epochs, sites, len(seeds)).clone(), base), last)
+
+
+def threshold(p: float) -> int:
+    """Return the threshold below which a hash, as a signed 32-bit integer, means that an entry is dropped."""
+    return min(int(p * 2**32) - 2**31, 2**31 - 1)
+
+
+def write_scale(mixed: Tensor, p: float, out: Tensor) -> Tensor:
+    """Write ``1 / (1 - p)`` or 0 into ``out``, for hashes."""
+    if mixed.device.type == "cpu":
+        torch.ge(mixed, threshold(p), out=out)  # without a tensor of bool, which is slow
+    else:
+        out.copy_(mixed >= threshold(p))
+    return out.mul_(1.0 / (1.0 - p))
 
 
 def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype, times: Tensor | None = None) -> Tensor:
@@ -72,19 +86,13 @@ def _keep(
     entries: Callable[[Tensor], Tensor], rows: Tensor, key: Tensor, p: float, out: Tensor, times: Tensor | None
 ) -> Tensor:
     """Write into ``out``; ``entries`` returns a new tensor of the positions of the entries of some rows."""
-    threshold = min(int(p * 2**32) - 2**31, 2**31 - 1)
     count, step = rows.size(0), max(1, rows.size(0))
     if rows.device.type == "cpu" and torch.get_num_threads() < MANY_THREADS:
         step = max(1, BLOCK * count // max(1, out.numel()))
     for start in range(0, count, step):
         part = slice(start, start + step)
         own = key[part] if key.numel() > 1 and key.size(0) == count else key
-        mixed, block = _mix(entries(rows[part]), own), out[part]
-        if rows.device.type == "cpu":
-            torch.ge(mixed, threshold, out=block)  # without a tensor of bool, which is slow
-        else:
-            block.copy_(mixed >= threshold)
-        block.mul_(1.0 / (1.0 - p))
+        block = write_scale(_mix(entries(rows[part]), own), p, out[part])
         if times is not None:
             block.mul_(times[part])
     return out
