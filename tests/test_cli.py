@@ -221,8 +221,9 @@ def test_datasets_are_listed_with_sizes_and_locations(capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     for name in DATASETS:
         assert re.search(rf"^ {re.escape(name)} ", out, re.MULTILINE)
-    assert re.search(r"^ cora .*2,708 +1,433 +7 +5,278 +3 × 2 +yes +bundled", out, re.MULTILINE)
+    assert re.search(r"^ cora .*2,708 +1,433 +7 +5,278 +3 × 2 +yes +task, class, blurred +bundled", out, re.MULTILINE)
     assert re.search(r"^ reddit .*8 × 5 ", out, re.MULTILINE)
+    assert re.search(r"^ pubmed-years .* time ", out, re.MULTILINE)
 
 
 def test_selectors_are_listed_with_alias_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ergnn.engine.dropout import dropout_keys, keep_scale
+from ergnn.engine.dropout import dropout_keys, keep_rows, keep_scale
 
 N = 2**18
 
@@ -110,3 +110,18 @@ def test_seeds_and_tasks_have_different_keys() -> None:
     first = dropout_keys([0], 0, 20, 2)
     for seed, task in [(1, 0), (0, 1), (-1, 0), (2**31 - 1, 0)]:
         assert not (dropout_keys([seed], task, 20, 2) == first).any()
+
+
+@pytest.mark.parametrize("keys", [1, 13])
+def test_blocks_do_not_change_the_mask(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    position, key = torch.arange(13, dtype=torch.int32) * 3, torch.arange(keys, dtype=torch.int32) * 7919 + 1
+    h = torch.rand(13, 5)
+    whole = keep_rows(position, 5, key, 0.3, torch.float32)
+    flat = position.unsqueeze(1) * 5 + torch.arange(5, dtype=torch.int32)
+    assert torch.equal(whole, keep_scale(flat, key.unsqueeze(1), 0.3, torch.float32))
+    assert set(whole.unique().tolist()) == {0.0, float(torch.tensor(1 / 0.7))}
+    monkeypatch.setattr("ergnn.engine.dropout.BLOCK", 7)
+    assert torch.equal(keep_rows(position, 5, key, 0.3, torch.float32), whole)
+    assert torch.equal(keep_scale(flat, key.unsqueeze(1), 0.3, torch.float32), whole)
+    assert torch.equal(keep_rows(position, 5, key, 0.3, torch.float32, times=h), whole * h)
+    assert keep_rows(position[:0], 5, key[:1], 0.3, torch.float32).shape == (0, 5)

@@ -39,7 +39,7 @@ trained_once = cache(contexts)
 
 @pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "sgc", "mlp"])
-@pytest.mark.parametrize("name", ["im", "mf*", "cm*", "cm", "random", "herding", "k-center"])
+@pytest.mark.parametrize("name", ["im", "mf*", "cm*", "cm", "random", "herding", "k-center", "dslr"])
 def test_the_same_nodes_are_chosen(name: str, backbone: str, head: str) -> None:
     made = trained_once(backbone, head)
     selectors = [SELECTORS.create(name, **({"tolerance": 1e-5} if name == "im" else {})) for _ in made]

@@ -16,7 +16,9 @@ REGISTRIES = {
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("datasets", allow_abbrev=False, help="list the data sets, their sizes and locations")
+    parser = commands.add_parser(
+        "datasets", allow_abbrev=False, help="list the data sets, their sizes, scenarios and locations"
+    )
     parser.set_defaults(command=datasets_command)
     for kind, text in REGISTRIES.items():
         parser = commands.add_parser(kind, allow_abbrev=False, help=f"list the {text}, or the options of one")
@@ -39,12 +41,13 @@ def datasets_command(args: argparse.Namespace) -> int:
             f"{d.edges:,}",
             f"{d.tasks} × {d.classes_per_task}",
             "yes" if d.public_split else "no",
+            ", ".join(d.scenarios),
             d.location,
         ]
         for d in describe_datasets()
     ]
-    header = ["name", "nodes", "features", "classes", "edges", "tasks", "public split", "location"]
-    print(Table(header, rows, align="lrrrrrll").to_text())
+    header = ["name", "nodes", "features", "classes", "edges", "tasks", "public split", "scenarios", "location"]
+    print(Table(header, rows, align="lrrrrrlll").to_text())
     return 0
 
 

@@ -7,18 +7,29 @@ public-domain "lowbias32").
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+BLOCK = 1 << 15
+"""Number of entries that a CPU hashes at a time: they stay in its cache, and PyTorch starts no threads for so few."""
+MANY_THREADS = 8
+"""Number of threads from which a CPU hashes all entries at once, in parallel."""
 _M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
 
 
 def _mix(x: Tensor, key: Tensor) -> Tensor:
     """Hash int32 ``x`` with int32 ``key`` in place; masks turn arithmetic shifts into logical ones."""
     x = x.mul_(_M0).bitwise_xor_(key)
-    x = x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(_M1).add_(key)
-    x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(_M2)
-    return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
+    x = x.bitwise_xor_(shifted(x, 16).bitwise_and_(0xFFFF)).mul_(_M1).add_(key)
+    x = x.bitwise_xor_(shifted(x, 15).bitwise_and_(0x1FFFF)).mul_(_M2)
+    return x.bitwise_xor_(shifted(x, 16).bitwise_and_(0xFFFF))
+
+
+def shifted(x: Tensor, bits: int) -> Tensor:
+    """Return ``x >> bits``; on a CPU, only the shift in place uses SIMD instructions."""
+    return x.clone().bitwise_right_shift_(bits) if x.device.type == "cpu" else x >> bits
 
 
 def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: torch.device | str = "cpu") -> Tensor:
@@ -29,14 +40,59 @@ def dropout_keys(seeds: list[int], task: int, epochs: int, sites: int, device: t
     return _mix(_mix(place.expand(epochs, sites, len(seeds)).clone(), base), last)
 
 
-def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+def threshold(p: float) -> int:
+    """Return the threshold below which a hash, as a signed 32-bit integer, means that an entry is dropped."""
+    return min(int(p * 2**32) - 2**31, 2**31 - 1)
+
+
+def write_scale(mixed: Tensor, p: float, out: Tensor) -> Tensor:
+    """Write ``1 / (1 - p)`` or 0 into ``out``, for hashes."""
+    if mixed.device.type == "cpu":
+        torch.ge(mixed, threshold(p), out=out)  # without a tensor of bool, which is slow
+    else:
+        out.copy_(mixed >= threshold(p))
+    return out.mul_(1.0 / (1.0 - p))
+
+
+def keep_scale(position: Tensor, key: Tensor, p: float, dtype: torch.dtype, times: Tensor | None = None) -> Tensor:
     """Return ``1 / (1 - p)`` for entries that are kept, and 0 for dropped ones.
 
     Args:
-        position: int32 position of each entry within its model; not modified.
+        position: ``[n, …]``, int32 position of each entry within its model; not modified.
         key: int32 key of the model of each entry, broadcastable to ``position``.
         p: dropout probability.
+        times: multiply the result by these values, without derivatives.
     """
-    threshold = min(int(p * 2**32) - 2**31, 2**31 - 1)
-    kept = _mix(position.clone(), key) >= threshold
-    return kept.to(dtype).mul_(1.0 / (1.0 - p))
+    return _keep(torch.clone, position, key, p, torch.empty(position.shape, dtype=dtype, device=position.device), times)
+
+
+def keep_rows(
+    position: Tensor, width: int, key: Tensor, p: float, dtype: torch.dtype, times: Tensor | None = None
+) -> Tensor:
+    """Return :func:`keep_scale` of ``[rows, width]``, where entry j of row i is at ``position[i] · width + j``.
+
+    Args:
+        position: ``[rows]``, int32.
+        key: one key, or ``[rows]``.
+        p, times: as above.
+    """
+    column = torch.arange(width, dtype=torch.int32, device=position.device)
+    key = key if key.numel() == 1 else key.unsqueeze(1)
+    out = torch.empty(position.size(0), width, dtype=dtype, device=position.device)
+    return _keep(lambda rows: rows.unsqueeze(1) * width + column, position, key, p, out, times)
+
+
+def _keep(
+    entries: Callable[[Tensor], Tensor], rows: Tensor, key: Tensor, p: float, out: Tensor, times: Tensor | None
+) -> Tensor:
+    """Write into ``out``; ``entries`` returns a new tensor of the positions of the entries of some rows."""
+    count, step = rows.size(0), max(1, rows.size(0))
+    if rows.device.type == "cpu" and torch.get_num_threads() < MANY_THREADS:
+        step = max(1, BLOCK * count // max(1, out.numel()))
+    for start in range(0, count, step):
+        part = slice(start, start + step)
+        own = key[part] if key.numel() > 1 and key.size(0) == count else key
+        block = write_scale(_mix(entries(rows[part]), own), p, out[part])
+        if times is not None:
+            block.mul_(times[part])
+    return out

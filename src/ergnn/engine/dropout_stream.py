@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.dropout import keep_scale
+from ergnn.engine.dropout import keep_rows, keep_scale
 from ergnn.engine.features import DenseFeatures, DroppedFeatures, Features, SparseFeatures
 from ergnn.engine.kernels.device import runs_on_triton
 from ergnn.engine.kernels.masks import dropped
@@ -32,21 +32,29 @@ class DropoutStream:
         self._site += 1
         return self.keys[self._site - 1]
 
-    def __call__(self, h: Tensor, p: float, position: Tensor | None, model: Tensor | None) -> Tensor:
+    def __call__(
+        self, h: Tensor, p: float, position: Tensor | None, model: Tensor | None, constant: bool = False
+    ) -> Tensor:
         """Drop entries of ``h``; row i is row ``position[i]`` of model ``model[i]``.
 
-        If they are None, ``h`` has the rows of one model in order.
+        If they are None, ``h`` has the rows of one model in order. If ``h`` is constant, there are no derivatives.
         """
         key = self.key(p)
         if key is None:
             return h
         if position is None or model is None:
-            return dropped(h, key, p)
-        key = key if key.numel() == 1 else key.index_select(0, model)
-        if h.dim() == 2:
-            column = torch.arange(h.size(1), dtype=torch.int32, device=h.device)
-            position, key = position.unsqueeze(1) * h.size(1) + column, key.unsqueeze(1)
-        return h * keep_scale(position, key, p, h.dtype)
+            if runs_on_triton(h):
+                return dropped(h, key, p)
+            position = torch.arange(h.size(0), dtype=torch.int32, device=h.device)
+        elif key.numel() > 1:
+            key = key.index_select(0, model)
+        times = h if constant else None
+        scale = (
+            keep_rows(position, h.size(1), key, p, h.dtype, times)
+            if h.dim() == 2
+            else keep_scale(position, key, p, h.dtype, times)
+        )
+        return scale if constant else h * scale
 
     def input(self, h: Tensor | Features, p: float, block: Any) -> Tensor | Features | DroppedFeatures:
         """Apply dropout to the input of a layer: activations, or dense or sparse features."""
@@ -56,5 +64,5 @@ class DropoutStream:
             key = self.key(p)
             return h if key is None else DroppedFeatures(h, key, p)
         if isinstance(h, SparseFeatures):
-            return replace(h, value=self(h.value, p, h.position, h.model))
-        return DenseFeatures(self(h.value, p, block.src_position, block.src_model))
+            return replace(h, value=self(h.value, p, h.position, h.model, constant=True))
+        return DenseFeatures(self(h.value, p, block.src_position, block.src_model, constant=True))

@@ -1,13 +1,63 @@
-"""Figures of ``ergnn compare``: critical differences of ranks, and accuracy against cost."""
+"""Figures of ``ergnn compare``: gaps to our method, critical differences of ranks, and accuracy against cost."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
-from math import ceil, log10
+from math import ceil, copysign, log10
 
 from ergnn.experiments.ranking import Ranking
 from ergnn.report.figures import look_of, mark, name_width, spread, svg, text, ticks
+
+GAPS = (-80, -40, -20, -10, -5, -1, 0, 1, 5, 10)
+"""Ticks of gaps, in points."""
+Gap = tuple[str, float, bool]
+"""Data set, gap in points, and whether the method is ranked."""
+
+
+def gap_chart(panels: Mapping[str, Mapping[str, Sequence[Gap]]], *, label: str, x_name: str) -> str:
+    """Draw the gap of every method to ours, one mark per data set and one panel per scenario and kind of edges.
+
+    Methods are sorted by their mean gap over all panels. The scale is the square root, so that both small and large
+    gaps can be read. Marks of methods that are not ranked are hollow.
+    """
+    gaps: dict[str, list[float]] = {}
+    for rows in panels.values():
+        for name, marks in rows.items():
+            gaps.setdefault(name, []).extend(value for _, value, _ in marks)
+    names = sorted(gaps, key=lambda name: -sum(gaps[name]) / len(gaps[name]))
+    left, size, step, top, space = 12 + name_width(names), 230, 19, 46, 14
+    width, height = left + len(panels) * (size + space), top + step * len(names) + 24
+    parts = [text(4, 13, x_name, "name")]
+    parts += [text(left - 8, top + step * (i + 0.5) + 4, name, "label end") for i, name in enumerate(names)]
+    for number, (title, rows) in enumerate(panels.items()):
+        found = [value for marks in rows.values() for _, value, _ in marks]
+        low, high = _root(min([*found, -1.0])) - 0.4, _root(max([*found, 1.0])) + 0.4
+        start = left + number * (size + space)
+
+        def sx(value: float, low: float = low, high: float = high, start: float = start) -> float:
+            return start + (_root(value) - low) / (high - low) * size
+
+        parts.append(text(start + size / 2, 36, title, "name mid"))
+        for tick in (tick for tick in GAPS if low <= _root(tick) <= high):
+            kind = "grid" if tick else "zero"
+            parts.append(f'<path class="{kind}" d="M{sx(tick):.1f} {top}V{height - 22}"/>')
+            if tick in (0, -5, -20, -80) or (tick == -1 and low > _root(-40)):
+                parts.append(text(sx(tick), height - 6, f"{tick:g}", "tick mid"))
+        for i, name in enumerate(names):
+            body = [f'<path class="rail" d="M{start} {top + step * (i + 0.5)}h{size}"/>']
+            marks = rows.get(name, ())
+            for k, (dataset, value, ranked) in enumerate(marks):
+                y = top + step * (i + 0.5) + (k - (len(marks) - 1) / 2) * min(1.4, 10 / max(len(marks), 1))
+                dot = mark(sx(value), y, 3.0, f"{name}, {dataset}: {value:+.1f}")
+                look = look_of(name.partition(":")[0]).split()[0] + ("" if ranked else " alt")
+                body.append(f'<g class="series {look}">{dot}</g>')
+            parts.append("".join(body))
+    return svg(width, height, label, "".join(parts))
+
+
+def _root(value: float) -> float:
+    return copysign(abs(value) ** 0.5, value)
 
 
 def rank_diagram(ranking: Ranking, *, label: str) -> str:

@@ -18,9 +18,8 @@ from ergnn.report.experiment_tables import Page
 from ergnn.report.result_tables import number, with_interval
 from ergnn.report.table import NOTHING, Table
 
-RECOMMENDED = {"task": "replay"}
-"""Our method for a scenario; :data:`TASK_UNKNOWN` in the others."""
-TASK_UNKNOWN = "analytic:centroids"
+RECOMMENDED = "analytic:centroids"
+"""The method that the others are compared with."""
 BETTER, WORSE, ABOVE = "▲", "▼", "!"
 EDGES_NOTE = {"own": " (no edges between tasks, which gives away label information)"}
 
@@ -41,10 +40,6 @@ class Group:
     @property
     def title(self) -> str:
         return f"{self.scenario.capitalize()}-incremental · edges {self.edges}{EDGES_NOTE.get(self.edges, '')}"
-
-    @property
-    def recommended(self) -> str:
-        return RECOMMENDED.get(self.scenario, TASK_UNKNOWN)
 
     @cached_property
     def datasets(self) -> list[str]:
@@ -90,7 +85,7 @@ class Group:
             for key, entry in self.found.items()
             if entry.ranked
         }
-        return {(test.group, test.row): test for test in paired_tests(samples, self.recommended)}
+        return {(test.group, test.row): test for test in paired_tests(samples, RECOMMENDED)}
 
     @cached_property
     def pareto(self) -> set[str]:
@@ -121,7 +116,7 @@ def benchmark_page(group: Group) -> Page:
         memory = "graph" if own[0].needs_graph else f"{100 * group.mean(method, 'memory'):.0f}"
         rows.append(
             [
-                f"{method} (ours)" if method == group.recommended else method,
+                f"{method} (ours)" if method == RECOMMENDED else method,
                 *(_score(group, dataset, method) for dataset in group.datasets),
                 f"{ranks[method]:.2f}" if method in ranks else NOTHING,
                 f"{group.mean(method, 'seconds'):.2f}",
@@ -152,7 +147,7 @@ def _about(group: Group) -> list[str]:
     few = " (too few runs to show any difference)" if len(group.tests) * 2.0 ** (1 - counts[-1]) > ALPHA else ""
     notes = [
         f"Average accuracy over tasks at the end, mean ± 95 % interval over {runs} seeds and class orders.",
-        f"{BETTER} significantly better than {group.recommended} at equal bytes, {WORSE} worse: paired Wilcoxon test, "
+        f"{BETTER} significantly better than {RECOMMENDED} at equal bytes, {WORSE} worse: paired Wilcoxon test, "
         f"p < {ALPHA} after Holm's correction for {len(group.tests)} tests{few}.",
         f"memory %: mean share of the budget ({', '.join(f'{name} {size:,} B' for name, size in budgets.items())}); "
         f"{ABOVE} above the budget; graph: needs the graph of earlier tasks, which the budget does not count "
@@ -168,7 +163,7 @@ def _about(group: Group) -> list[str]:
     better = [test for test in group.tests.values() if test.higher]
     names = ", ".join(f"{t.row} on {t.group} (+{with_interval(t.difference)})" for t in better) or "none"
     if group.tests:
-        notes.append(f"Significantly better than {group.recommended} at equal bytes: {names}.")
+        notes.append(f"Significantly better than {RECOMMENDED} at equal bytes: {names}.")
     return notes
 
 
@@ -184,7 +179,7 @@ def _left_out(entries: Sequence[Entry]) -> list[str]:
 def detail_pages(group: Group) -> list[Page]:
     """One table per data set: all measures, cost, memory and the chosen settings."""
     pages = []
-    header = ["%", "AA", "micro", "AF", f"AA − {group.recommended}", "s per run", "bytes", "memory", "chosen settings"]
+    header = ["%", "AA", "micro", "AF", f"AA − {RECOMMENDED}", "s per run", "bytes", "memory", "chosen settings"]
     for dataset in group.datasets:
         rows = []
         for method in group.methods:

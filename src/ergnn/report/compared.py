@@ -14,8 +14,16 @@ from ergnn.experiments.compare import Compared
 from ergnn.experiments.contenders import Entry
 from ergnn.experiments.provenance import code_version, machine_facts
 from ergnn.files import write_file
-from ergnn.report.compare_figures import cost_chart, rank_diagram, standalone
-from ergnn.report.compare_tables import Group, benchmark_page, detail_pages, groups_of, search_page, summary_of
+from ergnn.report.compare_figures import Gap, cost_chart, gap_chart, rank_diagram, standalone
+from ergnn.report.compare_tables import (
+    RECOMMENDED,
+    Group,
+    benchmark_page,
+    detail_pages,
+    groups_of,
+    search_page,
+    summary_of,
+)
 from ergnn.report.experiment_tables import Page
 from ergnn.report.reproduced import QUICK_MARK, SUFFIXES
 
@@ -39,14 +47,31 @@ def write_comparison(done: Compared, out: str | Path, command: str, quick: bool 
             note = {"text": command, "markdown": f"```\n{command}\n```", "latex": f"% {command}"}[format]
             text = "\n\n\n".join([*(page.render(format) for page in own), note]) + "\n"
             write_file(folder / f"{name}.{suffix}", text.encode())
-    drawn = [figures_of(group) for group in groups]
-    for figures in drawn:
+    drawn, whole = [figures_of(group) for group in groups], overview(groups)
+    for figures in [whole, *drawn]:
         for name, (_, drawing) in figures.items():
             write_file(folder / f"{name}.svg", standalone(drawing).encode())
     write_file(folder / "results.json", json.dumps(_results(done, groups, command), ensure_ascii=False).encode())
-    page = _html(pages, drawn, groups, command)
+    page = _html(pages, whole, drawn, groups, command)
     write_file(folder / "report.html", page.encode())
     return pages["benchmark"]
+
+
+def overview(groups: Sequence[Group]) -> Figures:
+    """The gap in AA of every method to ours, on every data set of every group."""
+    panels: dict[str, dict[str, list[Gap]]] = {}
+    for group in groups:
+        for (dataset, method), entry in group.found.items():
+            ours = group.found.get((dataset, RECOMMENDED))
+            if ours is not None and method != RECOMMENDED:
+                gap = 100 * (summary_of(entry, "aa").mean - summary_of(ours, "aa").mean)
+                panel = panels.setdefault(f"{group.scenario}, edges {group.edges}", {})
+                panel.setdefault(method, []).append((dataset, gap, entry.ranked))
+    if not panels:
+        return {}
+    caption = f"AA of each method minus that of {RECOMMENDED}, one mark per data set (hollow: not ranked)"
+    drawing = gap_chart(panels, label=caption, x_name="difference in AA (points, square-root scale)")
+    return {"overview": (caption, drawing)}
 
 
 def figures_of(group: Group) -> Figures:
@@ -77,7 +102,7 @@ def _results(done: Compared, groups: Sequence[Group], command: str) -> dict[str,
             {
                 "scenario": group.scenario,
                 "edges": group.edges,
-                "recommended": group.recommended,
+                "recommended": RECOMMENDED,
                 "ranking": None if group.ranking is None else group.ranking.to_dict(),
                 "tests": [test.to_dict() for test in group.tests.values()],
                 "pareto": sorted(group.pareto),
@@ -97,7 +122,9 @@ def _entry(entry: Entry) -> dict[str, Any]:
     return own
 
 
-def _html(pages: dict[str, list[Page]], figures: Sequence[Figures], groups: Sequence[Group], command: str) -> str:
+def _html(
+    pages: dict[str, list[Page]], whole: Figures, figures: Sequence[Figures], groups: Sequence[Group], command: str
+) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -121,6 +148,7 @@ def _html(pages: dict[str, list[Page]], figures: Sequence[Figures], groups: Sequ
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
         facts=[(name, f"{len(found):,}") for name, found in facts.items()],
+        overview=list(whole.values()),
         sections=[(name, pages[name], figures if name == "benchmark" else ()) for name in pages],
         version=__version__,
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.head import SKETCH_SIZE
 from ergnn.data.graph import Graph
 from ergnn.errors import InputError
 
 RATE = 0.05
 """Share of nodes of known classes that are reported as unknown."""
 NUM_HOPS = 2
-SKETCH_SIZE = 2048
-"""Wider features are sketched to this number of columns."""
 
 
 def unknown_rows(graph: Graph, nodes: Tensor) -> Tensor:

@@ -77,6 +77,7 @@ class DatasetInfo:
     classes_per_task: int
     metric: str
     public_split: bool
+    scenarios: tuple[str, ...]
     location: str
 
 
@@ -98,5 +99,6 @@ def _describe(name: str, dataset: Dataset, root: Path | None) -> DatasetInfo:
         classes_per_task=dataset.classes_per_task,
         metric=dataset.metric,
         public_split=dataset.public_split,
+        scenarios=dataset.scenarios,
         location=dataset.location(root),
     )

@@ -7,16 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.dropout import keep_scale
+from ergnn.engine.dropout import keep_rows, shifted, write_scale
 from ergnn.engine.kernels.device import runs_on_triton
 
 TARGET, SOURCE, HEAD = 0x9E3779B1 - 2**32, 0x85EBCA77 - 2**32, 0xC2B2AE3D - 2**32
 FIRST, SECOND = 0x21F0AAAD, 0x735A2D97
-
-
-def threshold(p: float) -> int:
-    """Return the threshold below which a hash, as a signed 32-bit integer, means that an entry is dropped."""
-    return min(int(p * 2**32) - 2**31, 2**31 - 1)
 
 
 def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
@@ -27,9 +22,9 @@ def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: f
     """
     edge = target.int() * TARGET + source.int() * SOURCE
     x = edge.unsqueeze(1) + torch.arange(heads, dtype=torch.int32, device=edge.device) * HEAD + key
-    x = x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(FIRST)
-    x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(SECOND)
-    return (x >= threshold(p)).to(dtype).mul_(1.0 / (1.0 - p))
+    x = x.bitwise_xor_(shifted(x, 16).bitwise_and_(0xFFFF)).mul_(FIRST)
+    x = x.bitwise_xor_(shifted(x, 15).bitwise_and_(0x1FFFF)).mul_(SECOND)
+    return write_scale(x, p, torch.empty(x.shape, dtype=dtype, device=x.device))
 
 
 class _Dropped(torch.autograd.Function):
@@ -62,5 +57,5 @@ def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
     """Drop entries of a matrix by :func:`ergnn.engine.dropout.keep_scale` at position ``row · width + column``."""
     if runs_on_triton(h):
         return _Dropped.apply(h, key, p)
-    position = torch.arange(h.numel(), dtype=torch.int32, device=h.device).view_as(h)
-    return h * keep_scale(position, key, p, h.dtype)
+    rows = torch.arange(h.size(0), dtype=torch.int32, device=h.device)
+    return h * keep_rows(rows, h.numel() // max(1, h.size(0)), key, p, h.dtype).view_as(h)

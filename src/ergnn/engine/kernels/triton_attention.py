@@ -20,9 +20,9 @@ import torch
 import triton
 from torch import Tensor
 
+from ergnn.engine.dropout import threshold
 from ergnn.engine.kernels import triton_backward, triton_forward
 from ergnn.engine.kernels.links import Links, Segments
-from ergnn.engine.kernels.masks import threshold
 from ergnn.engine.kernels.triton_gather import Shape
 
 PEAKS = 256

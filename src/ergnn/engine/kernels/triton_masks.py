@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ergnn.engine.kernels.masks import threshold
+from ergnn.engine.dropout import threshold
 
 BLOCK = 1024
 

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ergnn.engine.kernels.masks import threshold
+from ergnn.engine.dropout import threshold
 
 ROWS, FEATURES, WIDEST = 64, 32, 64
 """Size of a tile of dense features, and number of outputs computed at a time."""

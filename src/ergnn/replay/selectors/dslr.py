@@ -31,7 +31,25 @@ class CoverageDiversity(GreedySelector):
         super().__init__(space, normalize)
         self.ratio = ratio
 
-    def values(self, vectors: Tensor) -> Values:
+    def values(self, vectors: Tensor, sizes: Tensor) -> Values:
+        width = vectors.size(1)
+        pairs = [self._covered(each[:n]) + i * width for i, (each, n) in enumerate(zip(vectors, sizes, strict=True))]
+        center, covered = torch.cat(pairs, dim=1)  # positions in all classes together
+        first = torch.arange(sizes.numel(), device=sizes.device) * width
+        open_nodes = torch.ones(vectors[..., 0].numel(), dtype=torch.float64, device=vectors.device)
+
+        def value(chosen: Tensor) -> Tensor:
+            nonlocal open_nodes
+            if chosen.size(1):
+                new = torch.zeros_like(open_nodes).index_fill_(0, chosen[:, -1] + first, 1.0)
+                closed = torch.zeros_like(open_nodes).index_add_(0, covered, new[center])
+                open_nodes = open_nodes.masked_fill(closed > 0, 0.0)
+            return torch.zeros_like(open_nodes).index_add_(0, center, open_nodes[covered]).view(-1, width)
+
+        return value
+
+    def _covered(self, vectors: Tensor) -> Tensor:
+        """Return the pairs of a node and one that it covers, ``[2, pairs]``."""
         n = vectors.size(0)
         total = sum(float(distances.sum()) for _, distances in self.space.chunks(vectors, vectors))
         d = self.ratio * total / max(n * (n - 1), 1)
@@ -39,14 +57,4 @@ class CoverageDiversity(GreedySelector):
         for rows, distances in self.space.chunks(vectors, vectors):
             i, j = (distances < d).nonzero().unbind(1)
             found.append(torch.stack([rows[i], j]))
-        center, covered = torch.cat(found, dim=1)
-        open_nodes = torch.ones(n, dtype=torch.float64, device=vectors.device)
-
-        def value(chosen: Tensor) -> Tensor:
-            nonlocal open_nodes
-            if chosen.numel():
-                closed = torch.zeros_like(open_nodes).index_add_(0, covered, (center == chosen[-1:]).double())
-                open_nodes = open_nodes.masked_fill(closed > 0, 0.0)
-            return torch.zeros_like(open_nodes).index_add_(0, center, open_nodes[covered])
-
-        return value
+        return torch.cat(found, dim=1)

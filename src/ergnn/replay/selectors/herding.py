@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.greedy import GreedySelector, Values
+from ergnn.replay.selectors.greedy import GreedySelector, Values, row_of
 
 
 @SELECTORS.register("herding", help="the mean of the chosen nodes stays closest to the class mean (iCaRL)")
@@ -21,12 +21,13 @@ class Herding(GreedySelector):
         normalize: divide each vector by its length first.
     """
 
-    def values(self, vectors: Tensor) -> Values:
-        mean, total = vectors.mean(0), torch.zeros_like(vectors[0])
+    def values(self, vectors: Tensor, sizes: Tensor) -> Values:
+        mean = vectors.sum(1, keepdim=True) / sizes.view(-1, 1, 1)
+        total = torch.zeros_like(mean)
 
         def value(chosen: Tensor) -> Tensor:
             nonlocal total
-            total = total + vectors.index_select(0, chosen[-1:]).sum(0)
-            return -(mean - (vectors + total) / (chosen.numel() + 1)).norm(dim=1)
+            total = total + row_of(vectors, chosen) if chosen.size(1) else total
+            return -(mean - (vectors + total) / (chosen.size(1) + 1)).norm(dim=2)
 
         return value

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.greedy import GreedySelector, Values
+from ergnn.replay.selectors.greedy import GreedySelector, Values, row_of
 
 
 @SELECTORS.register("k-center", help="each next node is farthest from the chosen ones of its class (k-center, coreset)")
@@ -21,14 +21,14 @@ class KCenter(GreedySelector):
         normalize: divide each vector by its length first.
     """
 
-    def values(self, vectors: Tensor) -> Values:
-        nearest = torch.full_like(vectors[:, 0], float("inf"))
+    def values(self, vectors: Tensor, sizes: Tensor) -> Values:
+        nearest = torch.full_like(vectors[..., 0], float("inf"))
 
         def value(chosen: Tensor) -> Tensor:
             nonlocal nearest
-            if not chosen.numel():
-                return -(vectors - vectors.mean(0)).norm(dim=1)
-            nearest = torch.minimum(nearest, (vectors - vectors.index_select(0, chosen[-1:])).norm(dim=1))
+            if not chosen.size(1):
+                return -(vectors - vectors.sum(1, keepdim=True) / sizes.view(-1, 1, 1)).norm(dim=2)
+            nearest = torch.minimum(nearest, (vectors - row_of(vectors, chosen)).norm(dim=2))
             return nearest
 
         return value
