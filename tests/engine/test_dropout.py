@@ -124,4 +124,7 @@ def test_blocks_do_not_change_the_mask(keys: int, monkeypatch: pytest.MonkeyPatc
     assert torch.equal(keep_rows(position, 5, key, 0.3, torch.float32), whole)
     assert torch.equal(keep_scale(flat, key.unsqueeze(1), 0.3, torch.float32), whole)
     assert torch.equal(keep_rows(position, 5, key, 0.3, torch.float32, times=h), whole * h)
+    square = torch.arange(49, dtype=torch.int32).view(7, 7)
+    by_column = keep_scale(square, key[:7].expand(7), 0.3, torch.float32)
+    assert torch.equal(by_column, keep_scale(square.T, key[:7].expand(7).unsqueeze(1), 0.3, torch.float32).T)
     assert keep_rows(position[:0], 5, key[:1], 0.3, torch.float32).shape == (0, 5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -28,15 +30,15 @@ def expected(graph: Graph, hops: int) -> Tensor:
     return torch.linalg.matrix_power(dense(graph), hops) @ graph.dense_x().double()
 
 
-@pytest.fixture(params=["small", "small, in chunks", "large", "large, not kept"])
+@pytest.fixture(params=["small", "small, not kept", "large", "large, not kept"])
 def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "chunks" in request.param or "not kept" in request.param:
-        monkeypatch.setattr(adjacency, "EDGES", 7)
     if "large" in request.param:
         monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
         monkeypatch.setattr(propagation, "MATRIX_EDGES", 0)
     if "not kept" in request.param:
+        monkeypatch.setattr(adjacency, "EDGES", 7)  # in chunks
         monkeypatch.setattr(propagation, "MAX_CACHED", 0)
+        monkeypatch.setattr(propagation, "SMALL_CACHED", 0)
 
 
 @pytest.mark.usefixtures("_sizes")
@@ -77,9 +79,49 @@ def test_neighbor_lists_and_an_edge_index_give_the_same_result() -> None:
     assert torch.equal(propagate(Graph.from_csr(x, adj.rowptr, adj.col.int(), y), 2), propagate(plain, 2))
 
 
-def test_a_large_graph_is_propagated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
-    graph = Graph(torch.randn(4, 2), torch.tensor([[0, 1], [1, 0]]), torch.zeros(4, dtype=torch.long))
+def pair() -> Graph:
+    return Graph(torch.randn(4, 2), torch.tensor([[0, 1], [1, 0]]), torch.zeros(4, dtype=torch.long))
+
+
+def test_changed_features_are_propagated_again() -> None:
+    graph = pair()
+    before = propagate(graph, 2).clone()
+    graph.x.mul_(2)
+    torch.testing.assert_close(propagate(graph, 2), 2 * before)
+    assert len(propagation._PROPAGATED[graph]) == 1
+
+
+def test_the_oldest_results_leave_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "_PROPAGATED", WeakKeyDictionary())
+    monkeypatch.setattr(propagation, "ALL_CACHED", 16)
+    graphs = [pair() for _ in range(3)]
+    for graph in graphs:
+        propagate(graph, 1)
+    assert list(propagation._PROPAGATED) == graphs[1:]
+    propagate(graphs[1], 2)
+    assert list(propagation._PROPAGATED) == [graphs[1]]
+    propagate(graphs[1], 3)  # too many results of one graph are kept
+    assert len(propagation._PROPAGATED[graphs[1]]) == 3
+
+
+def test_results_that_are_valid_in_one_context_are_not_cached() -> None:
+    leaf = pair()
+    leaf.x.requires_grad_()
+    for _ in range(2):
+        propagate(leaf, 1).sum().backward()
+    graph, weight = pair(), torch.ones(2, 1, requires_grad=True)
+    with torch.inference_mode():
+        propagate(graph, 2)
+    (propagate(graph, 2) @ weight).sum().backward()
+    graph = pair()
+    torch.func.grad(lambda w: (propagate(graph, 2) @ w).sum())(torch.ones(2, 1))
+    assert propagate(graph, 2).data_ptr()
+
+
+@pytest.mark.parametrize("linked_from", [0, 10**6])
+def test_a_graph_is_propagated_once(linked_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adjacency, "LINKED_FROM", linked_from)
+    graph = pair()
     first = propagate(graph, 2)
     assert propagate(graph, 2).data_ptr() == first.data_ptr()
     assert propagate(graph, 2, dtype=torch.float64).dtype == torch.float64

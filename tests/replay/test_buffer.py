@@ -61,6 +61,18 @@ def test_the_buffer_stores_e_distinct_nodes_per_class_in_order(classes, e, repla
         assert torch.equal(part.labels, graph.y[part.nodes])
 
 
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_stored_nodes_alone_have_the_same_scores_as_in_the_graph(replay: str) -> None:
+    graph = random_graph(n=24, f=3, classes=4, p_edge=0.2, seed=3)
+    buffer, _ = fill(graph, 2, replay)
+    joined, ids = buffer.attach(graph)
+    alone, own = buffer.alone(graph)
+    assert alone.num_nodes < joined.num_nodes or replay == "live"
+    scores = scores_of("gcn", alone)[own]
+    torch.testing.assert_close(scores, scores_of("gcn", joined)[torch.cat(ids)])
+    assert scores.unique(dim=0).size(0) == len(buffer), "the nodes differ"
+
+
 @buffers
 @settings(max_examples=40, deadline=None)
 def test_attaching_nodes_preserves_features_and_labels(classes, e, replay, sparse, seed, p_edge):

@@ -139,6 +139,16 @@ def test_a_class_with_fewer_than_e_nodes_gives_all_of_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["herding", "k-center", "dslr"])
+def test_a_class_without_nodes_changes_nothing_for_the_others(name: str) -> None:
+    context, selector = example_context(per_class=2), SELECTORS.create(name)
+    there = context.labels != context.task.classes[0]
+    smaller = replace(context, task=replace(context.task, train=context.task.train[there]))
+    torch.testing.assert_close(selector.score(smaller), selector.score(context)[there])
+    assert set(selector.select(smaller).nodes.tolist()) <= set(context.nodes[there].tolist())
+    assert selector.select(smaller).nodes.numel() == 2 * (len(context.task.classes) - 1)
+
+
+@pytest.mark.parametrize("name", ["herding", "k-center", "dslr"])
 def test_scores_are_the_values_of_first_choices(name: str) -> None:
     context = example_context()
     selector = SELECTORS.create(name)

@@ -91,7 +91,7 @@ def _keep(
         step = max(1, BLOCK * count // max(1, out.numel()))
     for start in range(0, count, step):
         part = slice(start, start + step)
-        own = key[part] if key.numel() > 1 and key.size(0) == count else key
+        own = key[part] if key.dim() == out.dim() and key.size(0) == count else key
         block = write_scale(_mix(entries(rows[part]), own), p, out[part])
         if times is not None:
             block.mul_(times[part])

@@ -18,8 +18,9 @@ from ergnn.errors import InputError
 
 MATRIX_EDGES = 1 << 22
 """Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""
-MAX_CACHED = 1 << 28
-"""Maximum number of entries of results for all nodes that are cached; a large graph on a GPU is cached anyway."""
+SMALL_CACHED, MAX_CACHED, ALL_CACHED = 1 << 25, 1 << 28, 1 << 29
+"""Maximum number of entries of a result that is cached, for small graphs and for large ones on a CPU (small graphs on a
+GPU count as large), and of all cached results together."""
 
 
 class NormalizedAdjacency:
@@ -125,8 +126,9 @@ def normalized_adjacency(graph: Graph) -> NormalizedAdjacency:
 def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """Compute rows of ``S^K X``, dense and exact.
 
-    The result for all nodes is computed once per graph and cached, unless it has more than :data:`MAX_CACHED` entries
-    (except for large graphs on a GPU); then only the receptive field of ``nodes`` is used. Do not modify the result.
+    The result for all nodes is computed once per graph and cached, unless it is too large (:data:`SMALL_CACHED`,
+    :data:`MAX_CACHED`; large graphs on a GPU are always cached). Otherwise, only the receptive field of ``nodes`` is
+    used. Do not modify the result.
 
     Args:
         hops: K; 0 returns the features.
@@ -138,8 +140,8 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     adj, matrix = adjacency_of(graph), normalized_adjacency(graph)
     if dtype is None:
         dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
-    size = graph.num_nodes * graph.num_features
-    keep = size <= MAX_CACHED or (adj.is_large and graph.x.is_cuda)
+    size, on_gpu = graph.num_nodes * graph.num_features, graph.x.is_cuda
+    keep = size <= (MAX_CACHED if adj.is_large or on_gpu else SMALL_CACHED) or (adj.is_large and on_gpu)
     if hops and (keep or nodes is None):
         key = hops, dtype, version_of(graph.x)
         value = _PROPAGATED.get(graph, {}).get(key)
@@ -148,8 +150,7 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
             for _ in range(hops):
                 value = matrix.matmul(value)
             if keep:
-                _make_room(size)
-                _PROPAGATED.setdefault(graph, {})[key] = value
+                _cache(graph, key, value)
         return value if nodes is None else value[nodes]
     if nodes is None:
         return graph.dense_x().to(dtype)
@@ -163,8 +164,13 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     return value
 
 
-def _make_room(size: int) -> None:
-    """Empty the cache if it would have more than :data:`MAX_CACHED` entries with a result of this size."""
-    cached = sum(value.numel() for values in _PROPAGATED.values() for value in values.values())
-    if cached + size > MAX_CACHED:
-        _PROPAGATED.clear()
+def _cache(graph: Graph, key: tuple[Any, ...], value: Tensor) -> None:
+    """Cache a result instead of those of older features; if there are too many, drop those of the oldest graphs."""
+    if value.requires_grad or value.is_inference() or torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return  # valid in this context only
+    own = _PROPAGATED.pop(graph, {})
+    _PROPAGATED[graph] = {each: kept for each, kept in own.items() if each[:-1] != key[:-1]} | {key: value}
+    sizes = {other: sum(kept.numel() for kept in values.values()) for other, values in _PROPAGATED.items()}
+    for other in list(sizes)[:-1]:  # the newest is last
+        if sum(sizes.values()) > ALL_CACHED:
+            del _PROPAGATED[other], sizes[other]

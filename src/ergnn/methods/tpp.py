@@ -115,6 +115,6 @@ class TPP(Method):
 
 
 def outputs(h: Tensor, encoded: Tensor, encoder: Tensor, part: dict[str, Tensor]) -> Tensor:
-    """Return the outputs of one task for rows h, ``[n, classes of the task]``; ``encoded`` are ``h @ encoder``."""
+    """Return the outputs of one task for rows h, ``[n, classes of the task]``; ``encoded`` is ``h @ encoder``."""
     prompted = encoded + torch.softmax(h @ part["query"], dim=1) @ (part["tokens"] @ encoder)
     return torch.relu(prompted) @ part["weight"] + part["bias"]

@@ -148,7 +148,9 @@ def _about(group: Group) -> list[str]:
     notes = [
         f"Average accuracy over tasks at the end, mean ± 95 % interval over {runs} seeds and class orders.",
         f"{BETTER} significantly better than {RECOMMENDED} at equal bytes, {WORSE} worse: paired Wilcoxon test, "
-        f"p < {ALPHA} after Holm's correction for {len(group.tests)} tests{few}.",
+        f"p < {ALPHA} after Holm's correction for {len(group.tests)} tests{few}."
+        if group.tests
+        else f"{RECOMMENDED}, with which the others are compared, was not run at equal bytes.",
         f"memory %: mean share of the budget ({', '.join(f'{name} {size:,} B' for name, size in budgets.items())}); "
         f"{ABOVE} above the budget; graph: needs the graph of earlier tasks, which the budget does not count "
         f"({ROWS} nodes per class). Neither is ranked.",

@@ -44,7 +44,7 @@ class CoverageDiversity(GreedySelector):
                 new = torch.zeros_like(open_nodes).index_fill_(0, chosen[:, -1] + first, 1.0)
                 closed = torch.zeros_like(open_nodes).index_add_(0, covered, new[center])
                 open_nodes = open_nodes.masked_fill(closed > 0, 0.0)
-            return torch.zeros_like(open_nodes).index_add_(0, center, open_nodes[covered]).view(-1, width)
+            return torch.zeros_like(open_nodes).index_add_(0, center, open_nodes[covered]).view(vectors.shape[:2])
 
         return value
 
