@@ -189,6 +189,6 @@ def test_settings_without_effect_are_refused(
 
 def test_settings_with_effect_are_not_refused(tmp_path: Path) -> None:
     analytic = ["--method", "analytic", "--head", "growing", "--seeds", "1", "--split", "seeded", "--quiet"]
-    assert main(["run", "cora", *analytic, "--backbone", "auto", "--memory", "centroids", "--per-class", "2"]) == 0
+    assert main(["run", "cora", *analytic, "--backbone", "auto", "--memory", "statistics", "--per-class", "2"]) == 0
     assert main(["run", "cora", *analytic, "--student", "true", "--epochs", "1", "--backbone", "sgc"]) == 0
     assert main(["init", str(tmp_path / "folder"), "--method", "replay", "--epochs", "5", "--per-class", "2"]) == 0

@@ -14,30 +14,23 @@ from ergnn.analytic.ridge import LAMBDAS, Moments, best_temperature, class_weigh
 from ergnn.errors import InputError
 
 
-def data(n: int, width: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def data(n: int, width: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (n,), generator=generator) * 3
     labels[: 2 * classes] = torch.arange(2 * classes) % classes * 3
     rows = torch.randn(n, width, generator=generator, dtype=torch.float64) + labels[:, None]
-    counts = torch.randint(1, 5, (n,), generator=generator).double()
-    return rows, labels, counts
+    return rows, labels
 
 
-@given(
-    n=st.integers(10, 30),
-    width=st.integers(1, 40),
-    classes=st.integers(2, 5),
-    seed=st.integers(0, 999),
-    weighted=st.booleans(),
-)
+@given(n=st.integers(10, 30), width=st.integers(1, 40), classes=st.integers(2, 5), seed=st.integers(0, 999))
 @settings(max_examples=60, deadline=None)
-def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: int, seed: int, weighted: bool) -> None:
-    rows, labels, counts = data(n, width, classes, seed)
-    found = fit_ridge(rows, labels, counts if weighted else None)
+def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: int, seed: int) -> None:
+    rows, labels = data(n, width, classes, seed)
+    found = fit_ridge(rows, labels)
     phi, y = rows.numpy(), one_hot(labels.numpy())
-    w = weights_of(labels.numpy(), counts.numpy() if weighted else np.ones(n))
-    assert w.sum() == pytest.approx(counts.sum() if weighted else n)
-    np.testing.assert_allclose(class_weights(labels, counts if weighted else torch.ones(n).double()), w)
+    w = weights_of(labels.numpy(), np.ones(n))
+    assert w.sum() == pytest.approx(n)
+    np.testing.assert_allclose(class_weights(labels), w)
     assert found.classes.tolist() == np.unique(labels.numpy()).tolist()
     np.testing.assert_allclose(found.weight, dense_ridge(phi, y, w, found.lam), atol=1e-7)
 
@@ -59,11 +52,11 @@ def test_solution_and_leave_one_out_equal_refits(n: int, width: int, classes: in
 @given(n=st.integers(10, 25), width=st.integers(2, 30), seed=st.integers(0, 999))
 @settings(max_examples=40, deadline=None)
 def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
-    rows, labels, _ = data(n, width, 3, seed)
-    counts, ids = torch.ones(n).double(), torch.arange(n)
-    w, y = class_weights(labels, counts), torch.nn.functional.one_hot(labels // 3, 3).double()
+    rows, labels = data(n, width, 3, seed)
+    ids = torch.arange(n)
+    w, y = class_weights(labels), torch.nn.functional.one_hot(labels // 3, 3).double()
     moments = Moments()
-    moments.update(ids, rows, labels, counts)
+    moments.update(ids, rows, labels)
     primal, dual = ridge._Primal(rows, y, w, ids, moments), ridge._Dual(rows, y, w, ids)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ridge, "GRID_WIDTH", 0)
@@ -76,11 +69,11 @@ def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for shape in ((30, 5), (20, 40)):
-        rows, labels, counts = data(*shape, 4, 0)
-        whole = fit_ridge(rows, labels, counts)
+        rows, labels = data(*shape, 4, 0)
+        whole = fit_ridge(rows, labels)
         with monkeypatch.context() as patch:
             patch.setattr(ridge, "ROW_BLOCK", 7)
-            parts = fit_ridge(rows, labels, counts)
+            parts = fit_ridge(rows, labels)
         torch.testing.assert_close(parts.weight, whole.weight, rtol=0, atol=1e-10)
         torch.testing.assert_close(parts.loo, whole.loo, rtol=0, atol=1e-10)
         assert parts.loo_error == pytest.approx(whole.loo_error)
@@ -107,7 +100,7 @@ def test_one_row_per_class_falls_back_to_the_defaults() -> None:
     found = fit_ridge(rows, labels)
     assert (found.lam, found.temperature, found.loo_error) == (0.3, 10.0, None)
     assert torch.equal((rows.double() @ found.weight).argmax(1), torch.tensor([2, 0, 1]))
-    assert fit_ridge(rows, labels, None, [2.0]).lam == 2.0
+    assert fit_ridge(rows, labels, [2.0]).lam == 2.0
     more = fit_ridge(torch.cat([rows, rows[:1]]), torch.tensor([4, 0, 2, 4]))
     assert more.loo_error is not None
 
@@ -125,7 +118,7 @@ def test_bad_input_is_rejected() -> None:
     with pytest.raises(InputError, match="2 rows and 1 labels"):
         fit_ridge(torch.ones(2, 3), torch.zeros(1, dtype=torch.long))
     with pytest.raises(InputError, match="must be above 0"):
-        fit_ridge(torch.ones(2, 3), torch.zeros(2, dtype=torch.long), None, [0.0])
+        fit_ridge(torch.ones(2, 3), torch.zeros(2, dtype=torch.long), [0.0])
 
 
 def test_descend_stops_at_the_nearest_minimum() -> None:
@@ -182,7 +175,7 @@ def test_leave_one_out_uses_a_subset_of_many_rows_and_all_are_fitted(monkeypatch
 
 def test_sums_give_the_head_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ridge, "LOO_ROWS", 20)
-    rows, labels, _ = data(70, 8, 3, 5)
+    rows, labels = data(70, 8, 3, 5)
     per_class = [rows[labels == c] for c in labels.unique()]
     gram = sum((part.T @ part / len(part) ** 0.5 for part in per_class), torch.zeros(8, 8).double())
     sums = torch.stack([part.sum(0) for part in per_class])

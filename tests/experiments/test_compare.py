@@ -26,7 +26,7 @@ from ergnn.report.compared import write_comparison
 from ergnn.resolve import default_options
 from ergnn.testing import example_stream
 
-METHODS_RUN = ("finetune", "replay", "replay:live", "gem", "analytic:centroids", "packnet", "nearest-mean")
+METHODS_RUN = ("finetune", "replay", "replay:live", "gem", "analytic:statistics", "packnet", "nearest-mean")
 RINGS = """
 from pathlib import Path
 
@@ -145,31 +145,31 @@ def test_tables_show_the_stored_runs(folder: Path, done: Compared) -> None:
     text = (folder / "benchmark.txt").read_text(encoding="utf-8")
     details = (folder / "details.md").read_text(encoding="utf-8")
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    entry = of(done, "analytic:centroids")
+    entry = of(done, "analytic:statistics")
     values = [100 * float(np.mean(run.matrix.values[-1])) for run in entry.runs]
     assert f"{np.mean(values):.2f} ± " in text
     assert "packnet is left out on rings, noisy: method 'packnet' does not support head 'growing'" in text
     assert "QUICK" in text
     assert f"{entry.nbytes:,.0f}" in details
-    (row,) = [r for r in results["entries"] if (r["method"], r["dataset"], r["scenario"]) == (*CENTROIDS, "class")]
+    (row,) = [r for r in results["entries"] if (r["method"], r["dataset"], r["scenario"]) == (*OURS, "class")]
     assert row["aa"]["mean"] == pytest.approx(np.mean(values) / 100)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count('<svg class="figure') == 7
-    assert "analytic:centroids" in page
+    assert "analytic:statistics" in page
     assert "https://" not in page
     assert (folder / "ranks-class-all.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
-CENTROIDS = ("analytic:centroids", "rings")
+OURS = ("analytic:statistics", "rings")
 
 
 def test_the_overview_has_the_gap_to_our_method_of_every_other_one(folder: Path, done: Compared) -> None:
     text = (folder / "overview.svg").read_text(encoding="utf-8")
     marks = re.findall(r'series c-\w+( alt)?"><circle class="mark" cx="([\d.]+)" [^>]*data-tip="([^"]+)"', text)
-    others = [e for e in done.entries if e.runs and e.method != "analytic:centroids"]
+    others = [e for e in done.entries if e.runs and e.method != "analytic:statistics"]
     assert len(marks) == len(others)
     for entry in others:
-        ours = of(done, "analytic:centroids", entry.condition.dataset, entry.condition.scenario)
+        ours = of(done, "analytic:statistics", entry.condition.dataset, entry.condition.scenario)
         mean, own = (100 * np.mean([np.mean(run.matrix.values[-1]) for run in e.runs]) for e in (entry, ours))
         tip = f"{entry.method}, {entry.condition.dataset}: {mean - own:+.1f}"
         assert (" alt" if not entry.ranked else "", tip) in {(alt, shown) for alt, _, shown in marks}
@@ -206,7 +206,7 @@ def test_better_rivals_are_named_and_only_methods_within_the_budget_are_ranked(d
         fake_entry(method, dataset, (base + shift).tolist(), done, nbytes)
         for dataset in ("rings", "noisy")
         for method, shift, nbytes in (
-            ("analytic:centroids", 0.0, 90),
+            ("analytic:statistics", 0.0, 90),
             ("rival", 0.05, 100),
             ("worse", -0.05, 10),
             ("large", 0.1, 101),
@@ -214,14 +214,14 @@ def test_better_rivals_are_named_and_only_methods_within_the_budget_are_ranked(d
     ]
     group = Group("class", "all", entries)
     assert group.ranking is not None
-    assert list(group.ranking.names) == ["rival", "analytic:centroids", "worse"]
+    assert list(group.ranking.names) == ["rival", "analytic:statistics", "worse"]
     assert group.methods[-1] == "large"
-    assert group.pareto == {"rival", "worse", "analytic:centroids", "large"}
+    assert group.pareto == {"rival", "worse", "analytic:statistics", "large"}
     text = benchmark_page(group).render("text")
-    assert "better than analytic:centroids at equal bytes: rival on rings (+5.00 ± 0.00), rival on noisy" in text
+    assert "better than analytic:statistics at equal bytes: rival on rings (+5.00 ± 0.00), rival on noisy" in text
     cells = {line.split()[0]: line for line in text.splitlines() if "│" in line}
     assert cells["rival"].count("▲") == cells["worse"].count("▼") == cells["large"].count("!") == 2
-    assert not any(mark in cells["analytic:centroids"] for mark in "▲▼!")
+    assert not any(mark in cells["analytic:statistics"] for mark in "▲▼!")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_every_method_declares_a_space_of_its_own_options() -> None:
                 METHODS.create(name, **{option: value})
         for options in kind.variants.values():
             METHODS.create(name, **options)
-    assert {"replay", "replay:live", "analytic", "analytic:centroids"} <= set(contenders(None))
+    assert {"replay", "replay:live", "analytic", "analytic:statistics"} <= set(contenders(None))
     assert "er-ace:live" not in contenders(None)  # a variant of its base class
 
 

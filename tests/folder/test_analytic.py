@@ -328,7 +328,7 @@ def test_inspect_lists_all_training_nodes(tmp_path: Path) -> None:
     assert found["bytes"]["weights"] > 0
 
 
-@pytest.mark.parametrize("options", [{"memory": "centroids"}, {"student": True}])
+@pytest.mark.parametrize("options", [{"memory": "statistics"}, {"student": True}])
 def test_options_that_do_not_fit_a_folder_are_refused(options: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))

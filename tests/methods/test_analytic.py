@@ -79,7 +79,7 @@ def test_methods_that_would_ignore_edge_weights_refuse_them() -> None:
     assert not torch.equal(heads[0].predict_proba(nodes, 0), heads[1].predict_proba(nodes, 0))
 
 
-@pytest.mark.parametrize("options", [{"memory": "centroids", "per_class": 2}, {"sketch": 5}, {"feature_map": "hops"}])
+@pytest.mark.parametrize("options", [{"memory": "statistics", "per_class": 2}, {"sketch": 5}, {"feature_map": "hops"}])
 def test_options_pass_the_contract_suite(options: dict[str, object]) -> None:
     check_method("analytic", **options)
 
@@ -184,7 +184,7 @@ def domains() -> list[Task]:
     return tasks
 
 
-@pytest.mark.parametrize("memory", ["nodes", "centroids"])
+@pytest.mark.parametrize("memory", ["nodes", "statistics"])
 def test_tasks_with_their_own_graph_store_rows(memory: str) -> None:
     tasks = domains()
     learner = learned(tasks, memory=memory)
@@ -196,16 +196,27 @@ def test_tasks_with_their_own_graph_store_rows(memory: str) -> None:
         learner.forget_nodes(tasks[0].train)
 
 
-def test_centroids_are_limited_per_class_and_nearly_as_accurate() -> None:
+def test_statistics_take_few_rows_per_class_and_are_nearly_as_accurate() -> None:
     stream = make_stream("cora", split="seeded", classes_per_task=1, class_order="shuffled").stream
     test = torch.cat([task.test for task in stream])
-    learner = learned(stream, memory="centroids", per_class=5)
+    learner = learned(stream, memory="statistics", per_class=5)
     assert learner.history[-1]["selection"]["lam"] == 0.3
-    rows, labels, counts = learner.method.state_dict()["kept"]["ppr"]
-    assert torch.bincount(labels).tolist() == [5] * 7
-    assert counts.sum() == 140
-    assert learner.method.nbytes == rows.numel() * 4 + 2 * 8 * 35
+    stored = learner.method.state_dict()["statistics"]
+    assert [each["size"] for each in stored.values()] == [20] * 7
+    assert [len(each["directions"]) for each in stored.values()] == [3] * 7
+    assert learner.method.nbytes == 7 * (5 * 1434 * 4 + 16)
     assert float((learner.predict(test) == stream[0].graph.y[test]).double().mean()) > 0.78
+
+
+def test_the_order_of_tasks_does_not_matter_to_statistics_of_new_classes() -> None:
+    graph = random_graph(n=80, classes=6, seed=1)
+    found = []
+    for order in ([0, 1, 2, 3, 4, 5], [5, 2, 0, 4, 1, 3]):
+        learner = learned(
+            TaskStream.from_classes(graph, class_order=order, edges="all"), memory="statistics", feature_map="ppr"
+        )
+        found.append(learner.predict_proba(torch.arange(80))[:, learner.classes().argsort()])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)
 
 
 def test_a_sketch_is_chosen_by_width_and_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@
 ``state``
     training nodes and labels, and their rows of φ.
 ``kept``
-    rows of φ that are stored without their nodes, and k-means centroids of them.
+    rows of φ that are stored without their nodes.
+``statistics``
+    mean and scatter of φ per class, and the head solved from them.
 ``head``
     the head of a stream: labels so far, feature maps of graphs, and the solution.
 """

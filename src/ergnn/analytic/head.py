@@ -20,7 +20,7 @@ from ergnn.engine.propagation import NormalizedAdjacency
 from ergnn.errors import InputError
 from ergnn.registry import check_choice
 
-Memory = Literal["nodes", "centroids"]
+Memory = Literal["nodes", "statistics"]
 
 SKETCH_SIZE = 2048
 """Columns of an automatic sketch, for features with more columns."""
@@ -44,9 +44,9 @@ class AnalyticHead:
     Args:
         feature_map: name of a feature map.
         map_options: options of the feature map.
-        lam: fixed λ; with None, the candidate with the lowest leave-one-out error (0.3 with centroids).
-        memory: ``nodes`` stores ids and labels; ``centroids`` stores k-means centroids of φ per class.
-        per_class: number of centroids per class.
+        lam: fixed λ; with None, the candidate with the lowest leave-one-out error (0.3 with statistics).
+        memory: ``nodes`` stores ids and labels; ``statistics`` stores statistics of φ per class.
+        per_class: number of rows of φ that the statistics of a class take.
         sketch: number of columns to sketch the features to; ``auto`` depends on their number; None for no sketch.
 
     Attributes:
@@ -68,7 +68,7 @@ class AnalyticHead:
         if lam is not None and not 0 < lam < float("inf"):
             raise InputError(f"lam is {lam}; it must be above 0, or None for the best by leave-one-out")
         if per_class < 1:
-            raise InputError(f"per_class is {per_class}; at least 1 centroid per class is needed")
+            raise InputError(f"per_class is {per_class}; it must be 1 or more")
         if sketch is not None and sketch != "auto" and (isinstance(sketch, str) or sketch < 1):
             raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
         self._map = FEATURE_MAPS.create(feature_map, **(map_options or {}))
@@ -95,7 +95,7 @@ class AnalyticHead:
         """Candidate values of λ."""
         if self.lam is not None:
             return (self.lam,)
-        return (DEFAULT_LAMBDA,) if self.memory == "centroids" else LAMBDAS
+        return (DEFAULT_LAMBDA,) if self.memory == "statistics" else LAMBDAS
 
     @property
     def needs_earlier_graph(self) -> bool:
@@ -103,7 +103,7 @@ class AnalyticHead:
 
     @property
     def nbytes(self) -> int:
-        """Size of the stored ids and labels, or of the rows stored instead, in bytes."""
+        """Size of the stored ids and labels, or of what is stored instead, in bytes."""
         return self.state.nbytes
 
     def learn(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
@@ -116,8 +116,8 @@ class AnalyticHead:
 
         The features of a node still contribute to φ of its neighbors as long as the graph contains its edges.
         """
-        if self.state.kept:
-            raise InputError("single nodes cannot be removed from stored rows and centroids; use memory='nodes'")
+        if self.state.without_nodes:
+            raise InputError("single nodes cannot be removed from stored rows and statistics; use memory='nodes'")
         nodes = nodes.to(self.state.nodes.device)
         known = nodes[torch.isin(nodes, self.state.nodes)]
         if known.numel():
@@ -127,7 +127,7 @@ class AnalyticHead:
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         state = AnalyticState()
-        state.kept = self.state.kept
+        state.kept, state.statistics = self.state.kept, self.state.statistics
         state.update(mapping(self.state.nodes), self.state.labels)
         self.state, self._graph, self._scores = state, None, WeakKeyDictionary()
 
@@ -171,28 +171,30 @@ class AnalyticHead:
         """Return the maps to compare in a graph with this many edges."""
         return self._map.candidates(num_edges)
 
-    def keep(self, graph: Graph, nodes: Tensor, labels: Tensor, seed: int) -> None:
-        """Store rows of φ, or their centroids, instead of ids, and solve the head."""
-        kept = self.state.kept
-        if self._graph is None and not kept:
+    def keep(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
+        """Store rows of φ, or their statistics, instead of ids, and solve the head."""
+        if self._graph is None and not self.state.without_nodes:
             self._sketched = self.sketch_size(graph.num_features, nodes.numel())
             self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
-        if self.memory == "centroids" and not kept:  # choose one map for all tasks: only its centroids are stored
-            best, _ = choose([fit_ridge(self._features_of(graph, each).rows(nodes), labels) for each in self.maps])
-            self.maps = self.maps[best : best + 1]
-        for each in self.maps:
-            kept.add(each.name, self._features_of(graph, each).rows(nodes), labels)
-        if self.memory == "centroids":
-            kept.compress(self.per_class, seed)
+        found = [self._features_of(graph, each).rows(nodes) for each in self.maps]
         self._graph = graph
-        self._solve(graph)
+        if self.memory == "nodes":
+            for each, rows in zip(self.maps, found, strict=True):
+                self.state.kept.add(each.name, rows, labels)
+            self._solve(graph)
+            return
+        if len(self.maps) > 1:  # choose one map for all tasks: only its statistics are stored
+            best, _ = choose([fit_ridge(rows, labels) for rows in found])
+            self.maps, found = self.maps[best : best + 1], found[best : best + 1]
+        self.state.statistics.add(found[0], labels, self.per_class)
+        self._scores, self.solution = WeakKeyDictionary(), self.state.statistics.solve(self.lambdas[0], nodes.device)
 
     def sketch_size(self, num_features: int, count: int) -> int | None:
         """Return the number of columns to sketch to, or None.
 
         With fewer rows than columns, the dual system is small without a sketch.
         """
-        if self.state.kept:
+        if self.state.without_nodes:
             return self._sketched
         if self.sketch == "auto":
             return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
@@ -220,6 +222,7 @@ class AnalyticHead:
             "nodes": self.state.nodes.clone(),
             "labels": self.state.labels.clone(),
             "kept": self.state.kept.state_dict(),
+            "statistics": self.state.statistics.state_dict(),
             "maps": [each.name for each in self.maps],
             "chosen": self._chosen,
             "sketch": self._sketched,
@@ -244,6 +247,7 @@ class AnalyticHead:
         self.state = AnalyticState()
         self.state.nodes, self.state.labels = state["nodes"].clone(), state["labels"].clone()
         self.state.kept.load_state_dict(state["kept"])
+        self.state.statistics.load_state_dict(state["statistics"])
         self._chosen, self._sketched, self._graph = state["chosen"], state["sketch"], None
         solution = state["solution"]
         self.solution = None

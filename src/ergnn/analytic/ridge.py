@@ -52,12 +52,11 @@ class RidgeSolution:
     loo_error: float | None
 
 
-def class_weights(labels: Tensor, counts: Tensor) -> Tensor:
-    """Compute ``w ∝ count · n_c^-½``, scaled so that ``Σ w = Σ count``; n_c is the sum of counts in a class."""
-    classes, column = torch.unique(labels, return_inverse=True)
-    size = counts.new_zeros(classes.numel()).index_add_(0, column, counts)
-    weights = counts * size.rsqrt()[column]
-    return weights * (counts.sum() / weights.sum())
+def class_weights(labels: Tensor) -> Tensor:
+    """Compute ``w ∝ n_c^-½`` for each row, where n_c is the size of its class, scaled to a mean of 1."""
+    _, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
+    weights = size.double().rsqrt()[column]
+    return weights / weights.mean()
 
 
 class Moments:
@@ -72,10 +71,10 @@ class Moments:
         self._ids: Tensor | None = None
         self.classes = self.sizes = self.gram = self.sums = torch.empty(0, dtype=torch.float64)
 
-    def update(self, ids: Tensor, rows: Tensor, labels: Tensor, counts: Tensor) -> None:
+    def update(self, ids: Tensor, rows: Tensor, labels: Tensor) -> None:
         """Update the sums to the given rows; rows with known ids must not have changed."""
-        classes, column = torch.unique(labels, return_inverse=True)
-        sizes = counts.new_zeros(classes.numel()).index_add_(0, column, counts)
+        classes, column, count = torch.unique(labels, return_inverse=True, return_counts=True)
+        sizes = count.double()
         new = torch.ones_like(ids, dtype=torch.bool)
         if self._ids is not None and bool(torch.isin(self._ids, ids).all()):
             place = torch.searchsorted(classes, self.classes)
@@ -89,18 +88,17 @@ class Moments:
             sums = self.gram.new_zeros(classes.numel(), rows.size(1))
             sums[place] = self.sums
             self.sums = sums
-        root = (counts * sizes.rsqrt()[column]).sqrt()
+        root = sizes.rsqrt()[column].sqrt()
         for index in new.nonzero().flatten().split(ROW_BLOCK):
             p = rows[index] * root[index, None].to(rows.dtype)
             self.gram += p.T @ p
-            self.sums.index_add_(0, column[index], rows[index].double() * counts[index, None])
+            self.sums.index_add_(0, column[index], rows[index].double())
         self._ids, self.classes, self.sizes = ids, classes, sizes
 
 
 def fit_ridge(
     rows: Tensor,
     labels: Tensor,
-    counts: Tensor | None = None,
     lambdas: Sequence[float] = LAMBDAS,
     *,
     ids: Tensor | None = None,
@@ -118,7 +116,6 @@ def fit_ridge(
     Args:
         rows: φ, ``[n, width]``, any float type.
         labels: ``[n]``.
-        counts: number of examples that each row represents, above 0; by default 1.
         lambdas: candidates for λ, each above 0, ascending.
         ids: ids of the rows, for ``moments``.
         moments: cached sums over rows.
@@ -127,9 +124,8 @@ def fit_ridge(
         raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; the numbers must be equal and at least 1")
     if not lambdas or min(lambdas) <= 0:
         raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
-    counts = torch.ones_like(labels, dtype=torch.float64) if counts is None else counts.double()
     classes, column = torch.unique(labels, return_inverse=True)
-    w = class_weights(labels, counts)
+    w = class_weights(labels)
     y = torch.nn.functional.one_hot(column, classes.numel()).double()
     count = labels.numel()
     chosen = loo_rows(count).to(labels.device)
@@ -141,7 +137,7 @@ def fit_ridge(
             moments is None or count <= LOO_ROWS
         ):  # sum few rows in a fixed order, so that resumed runs are bitwise equal
             moments = Moments()
-        moments.update(torch.arange(count, device=labels.device) if ids is None else ids, rows, labels, counts)
+        moments.update(torch.arange(count, device=labels.device) if ids is None else ids, rows, labels)
         system = _Primal(rows, y, w, chosen, moments)
     return _best_solution(system, labels, w, chosen, lambdas)
 
@@ -161,8 +157,7 @@ def fit_sums(
     moments = Moments()
     moments.classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
     moments.sizes, moments.sums, moments.gram = size.double(), sums, gram
-    w, chosen = class_weights(labels, torch.ones_like(labels, dtype=torch.float64)), loo_rows(labels.numel())
-    chosen = chosen.to(labels.device)
+    w, chosen = class_weights(labels), loo_rows(labels.numel()).to(labels.device)
     y = torch.nn.functional.one_hot(column[chosen], size.numel()).double()
     system = _Primal(rows, y, w[chosen], torch.arange(chosen.numel(), device=labels.device), moments)
     return _best_solution(system, labels, w, chosen, lambdas)
@@ -275,7 +270,7 @@ class _Primal(_System):
 
     def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor, moments: Moments) -> None:
         super().__init__(rows, y, w, chosen)
-        scale = moments.sizes.sum() / moments.sizes.sqrt().sum()  # w = scale · count · n_c^-½
+        scale = moments.sizes.sum() / moments.sizes.sqrt().sum()  # w = scale · n_c^-½
         self.gram = moments.gram * scale
         self.cross = (moments.sums * (scale * moments.sizes.rsqrt())[:, None]).T
         self._lam, self._factor = 0.0, self.gram

@@ -11,6 +11,7 @@ from ergnn.analytic.features import Features
 from ergnn.analytic.kept import KeptRows
 from ergnn.analytic.maps import FeatureMap
 from ergnn.analytic.ridge import LAMBDAS, Moments, RidgeSolution, fit_ridge, least
+from ergnn.analytic.statistics import ClassStatistics
 from ergnn.data.csr import pair_hash, row_chunks, targets
 from ergnn.data.graph import Graph
 from ergnn.distributed import current_ranks, sum_over_ranks
@@ -28,19 +29,25 @@ class AnalyticState:
         nodes: ids, ascending.
         labels: their labels.
         kept: labeled rows of φ that are stored without their nodes.
+        statistics: statistics of rows of φ that are not stored.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.nodes = torch.empty(0, dtype=torch.long, device=device)
         self.labels = torch.empty(0, dtype=torch.long, device=device)
-        self.kept = KeptRows()
+        self.kept, self.statistics = KeptRows(), ClassStatistics()
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
         self._moments: dict[str, Moments] = {}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of ids, labels and stored rows."""
-        return (self.nodes.numel() + self.labels.numel()) * 8 + self.kept.nbytes
+        """Bytes of ids, labels, stored rows and statistics."""
+        return (self.nodes.numel() + self.labels.numel()) * 8 + self.kept.nbytes + self.statistics.nbytes
+
+    @property
+    def without_nodes(self) -> bool:
+        """Whether there are labels that are stored without their nodes."""
+        return bool(self.kept or self.statistics)
 
     def update(self, nodes: Tensor, labels: Tensor) -> None:
         """Add labels; a new label replaces an earlier one of the same node."""
@@ -117,15 +124,15 @@ class AnalyticState:
         for each in features:
             parts = []
             if self.nodes.numel():
-                parts.append((self.rows(each), self.labels, torch.ones_like(self.labels, dtype=torch.float64)))
+                parts.append((self.rows(each), self.labels))
             kept = self.kept.get(each.feature_map.name)
             if kept is not None:
                 parts.append(kept)
             if parts:
-                rows, labels, counts = map(torch.cat, zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+                rows, labels = map(torch.cat, zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
                 ids = self.nodes if kept is None else None
                 moments = None if kept is not None else self._moments.setdefault(each.feature_map.name, Moments())
-                solutions.append(fit_ridge(rows, labels, counts, lambdas, ids=ids, moments=moments))
+                solutions.append(fit_ridge(rows, labels, lambdas, ids=ids, moments=moments))
         return choose(solutions) if solutions else None
 
 

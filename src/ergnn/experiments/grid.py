@@ -241,7 +241,7 @@ def _class_incremental() -> tuple[Row, ...]:
         _replay("ER-GCN MF*, e = 5, Eq. 3 alone", **replay, per_class=5, class_balance="none"),
         *(_replay(f"ER-GCN MF*, e = {e}", **replay, per_class=e) for e in (5, 20)),
         Row("analytic", {"method": "analytic"}, block="ours"),
-        Row("analytic, centroids", {"method": "analytic", "memory": "centroids"}, block="ours"),
+        Row("analytic, statistics", {"method": "analytic", "memory": "statistics"}, block="ours"),
         Row("analytic, GCN student", {"method": "analytic", "backbone": "gcn", "student": True}, block="ours"),
     )
     return tuple(

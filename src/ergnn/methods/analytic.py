@@ -30,11 +30,12 @@ class Analytic(AnalyticHead, Method):
     Args:
         feature_map: name of a feature map, e.g. ``auto``, ``ppr`` or ``hops``.
         map_options: options of the feature map.
-        lam: fixed λ; by default the candidate with the lowest leave-one-out error (0.3 with centroids).
-        memory: what to store: ``nodes`` stores ids and labels, and is exact; ``centroids`` stores ``per_class`` k-means
-            centroids of φ per class, and does not need earlier nodes. For a task with its own graph, rows of φ are
-            stored instead of ids.
-        per_class: number of centroids per class.
+        lam: fixed λ; by default the candidate with the lowest leave-one-out error (0.3 with statistics).
+        memory: what to store: ``nodes`` stores ids and labels, and is exact; ``statistics`` stores the mean and the
+            scatter of φ per class, the latter in low rank, and does not need earlier nodes. For a task with its own
+            graph, ``nodes`` stores rows of φ instead of ids.
+        per_class: number of rows of φ that the statistics of a class take: the mean, the rest of the scatter's
+            diagonal, and ``per_class − 2`` principal directions.
         sketch: number of columns to sketch the features to; ``auto`` sketches features with more than 2,048 columns
             to 2,048 once there are at least as many training nodes as columns; None disables sketching.
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
@@ -44,7 +45,7 @@ class Analytic(AnalyticHead, Method):
 
     backbone = "gcn"
     search = {"lam": (0.1, 1.0, 10.0)}
-    variants = {"centroids": {"memory": "centroids", "feature_map": "ppr"}}  # one map: rows of the same width
+    variants = {"statistics": {"memory": "statistics", "feature_map": "ppr"}}  # one map: rows of the same width
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Analytic(AnalyticHead, Method):
         if self.student:
             if learner.heads.kind != "growing":
                 raise InputError(f"head is {learner.heads.kind!r}; a student learns all classes: use head='growing'")
-            self._learn_task(task, learner.seed)
+            self._learn_task(task)
         return task_examples(learner, task)
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
@@ -95,7 +96,7 @@ class Analytic(AnalyticHead, Method):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         if not self.student:
-            self._learn_task(task, learner.seed)
+            self._learn_task(task)
         solution = self.solution
         assert solution is not None
         return {
@@ -106,12 +107,12 @@ class Analytic(AnalyticHead, Method):
             "sketch": self._sketched,
         }
 
-    def _learn_task(self, task: Task, seed: int) -> None:
+    def _learn_task(self, task: Task) -> None:
         labels = task.graph.y[task.train]
         if self.memory == "nodes" and not task.own_graph:
             self.learn(task.graph, task.train, labels)
         else:
-            self.keep(task.graph, task.train, labels, seed)
+            self.keep(task.graph, task.train, labels)
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
         """Return ``τ φW``, whose softmax over all classes is calibrated by leave-one-out; None with a student."""

@@ -18,7 +18,7 @@ from ergnn.report.experiment_tables import Page
 from ergnn.report.result_tables import number, with_interval
 from ergnn.report.table import NOTHING, Table
 
-RECOMMENDED = "analytic:centroids"
+RECOMMENDED = "analytic:statistics"
 """The method that the others are compared with."""
 BETTER, WORSE, ABOVE = "▲", "▼", "!"
 EDGES_NOTE = {"own": " (no edges between tasks, which gives away label information)"}
