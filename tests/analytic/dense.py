@@ -42,10 +42,9 @@ def dense_phi(name: str, s: Array, x: Array) -> Array:
     return np.concatenate([phi, np.full((len(phi), 1), 0.3)], 1)
 
 
-def weights_of(labels: Array, counts: Array) -> Array:
-    size = {c: counts[labels == c].sum() for c in np.unique(labels)}
-    w = counts * np.array([size[c] ** -0.5 for c in labels])
-    return w * counts.sum() / w.sum()
+def weights_of(labels: Array) -> Array:
+    w = np.array([(labels == c).sum() ** -0.5 for c in labels])
+    return w * len(labels) / w.sum()
 
 
 def one_hot(labels: Array) -> Array:

@@ -57,7 +57,7 @@ def test_size_mean_and_diagonal_are_exact(n: int, width: int, per_class: int, pa
 def test_the_head_equals_ridge_regression_if_all_directions_fit(n: int, width: int, parts: int, seed: int) -> None:
     rows, labels = data(n, width, seed)
     found = added(rows, labels, n + 3, parts).solve(0.3, CPU)
-    y, w = one_hot(labels.numpy()), weights_of(labels.numpy(), np.ones(n))
+    y, w = one_hot(labels.numpy()), weights_of(labels.numpy())
     np.testing.assert_allclose(found.weight, dense_ridge(rows.numpy(), y, w, 0.3), atol=1e-4)
     assert found.classes.tolist() == labels.unique().tolist()
     assert (found.lam, found.temperature, found.loo_error) == (0.3, 10.0, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -46,7 +47,7 @@ def test_scores_equal_dense_matrices(graph: Graph, head: str, name: str, edges: 
         nodes = torch.cat([nodes, task.train])
         labels = graph.y[nodes].numpy()
         phi = dense_phi(name, dense_s(task.graph, task.graph.edge_weight), dense_x(task.graph))
-        weight = dense_ridge(phi[nodes], one_hot(labels), weights_of(labels, torch.ones(len(labels)).numpy()), 0.3)
+        weight = dense_ridge(phi[nodes], one_hot(labels), weights_of(labels), 0.3)
         scores = torch.from_numpy(phi @ weight)
         known = sorted(set(labels.tolist()))
         tau = learner.history[-1]["selection"]["temperature"]
@@ -185,13 +186,14 @@ def domains() -> list[Task]:
 
 
 @pytest.mark.parametrize("memory", ["nodes", "statistics"])
-def test_tasks_with_their_own_graph_store_rows(memory: str) -> None:
+def test_tasks_with_their_own_graph_store_rows_or_statistics(memory: str) -> None:
     tasks = domains()
     learner = learned(tasks, memory=memory)
     assert all(learner.evaluate(task) > 0.6 for task in tasks)
     kept = learner.method.nbytes
-    rows = 2 * 3 * 10 if memory == "nodes" else 2 * 5
-    assert kept >= rows * (8 if memory == "nodes" else 4) * 9
+    widths = [learner.method._features_of(tasks[0].graph, each).width for each in learner.method.maps]
+    rows, number, label = (2 * 3 * 10, 8, 8) if memory == "nodes" else (2 * 5, 4, 0)
+    assert kept == sum(rows * (width * number + label) for width in widths) + (0 if memory == "nodes" else 2 * 16)
     with pytest.raises(InputError, match="cannot be removed"):
         learner.forget_nodes(tasks[0].train)
 
@@ -205,7 +207,59 @@ def test_statistics_take_few_rows_per_class_and_are_nearly_as_accurate() -> None
     assert [each["size"] for each in stored.values()] == [20] * 7
     assert [len(each["directions"]) for each in stored.values()] == [3] * 7
     assert learner.method.nbytes == 7 * (5 * 1434 * 4 + 16)
-    assert float((learner.predict(test) == stream[0].graph.y[test]).double().mean()) > 0.78
+    accuracy = {}
+    for size in (1, 5, None):
+        options = {} if size is None else {"memory": "statistics", "per_class": size}
+        found = learned(stream, feature_map="ppr", **options)
+        accuracy[size] = float((found.predict(test) == stream[0].graph.y[test]).double().mean())
+    assert accuracy[5] > accuracy[None] - 0.01
+    assert accuracy[5] > accuracy[1]
+
+
+def test_statistics_use_lambda_and_new_scores_after_each_task() -> None:
+    stream = TaskStream.from_classes(random_graph(n=80, classes=6, seed=1), edges="all")
+    found = []
+    for lam in (0.3, 5.0):
+        learner = learned(stream[:2], memory="statistics", lam=lam)
+        assert learner.history[-1]["selection"]["lam"] == lam
+        learner.predict(torch.arange(80))  # fills the cache of the graph
+        learner.observe(stream[2])
+        found.append(learner.predict_proba(torch.arange(80)))
+        torch.testing.assert_close(
+            found[-1], learned(stream, memory="statistics", lam=lam).predict_proba(torch.arange(80))
+        )
+    assert not torch.allclose(found[0], found[1])
+
+
+def test_statistics_outlive_renumbered_nodes_pickling_and_a_change_of_the_graph() -> None:
+    graph = random_graph(n=80, classes=6, seed=1)
+    stream = TaskStream.from_classes(graph, edges="all")
+    learner = learned(stream[:2], memory="statistics")
+    before = learner.predict_proba(torch.arange(80))
+    learner.method.refresh(replace(graph, edge_index=graph.edge_index[:, :0]))
+    assert torch.equal(learner.predict_proba(torch.arange(80)), before)
+    learner.method.remap_nodes(lambda nodes: nodes)
+    learner.method = pickle.loads(pickle.dumps(learner.method))
+    learner.observe(stream[2])
+    expected = learned(stream, memory="statistics").predict_proba(torch.arange(80))
+    torch.testing.assert_close(learner.predict_proba(torch.arange(80)), expected)
+
+
+def test_the_width_of_statistics_is_fixed_by_the_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ergnn.analytic.head.SKETCH_SIZE", 16)
+    graph = random_graph(n=200, f=40, classes=2)
+    split = splits.per_class(graph.y, train=60, val=5)
+    few, many = [split.train[graph.y[split.train] == c] for c in (0, 1)]
+    tasks = [Task(i, graph, nodes, split.val, split.test, (i,)) for i, nodes in enumerate((few[:10], many))]
+    assert [each["selection"]["sketch"] for each in learned(tasks, memory="statistics").history] == [None, None]
+
+
+def test_a_state_of_another_memory_is_rejected() -> None:
+    stream = TaskStream.from_classes(random_graph(n=80, classes=4))
+    for memory, other in (("nodes", "statistics"), ("statistics", "nodes")):
+        state = learned(stream, memory=memory).method.state_dict()
+        with pytest.raises(InputError, match=f"the state is of memory '{memory}'; this method has memory '{other}'"):
+            learned(stream[:0], memory=other).method.load_state_dict(state)
 
 
 def test_the_order_of_tasks_does_not_matter_to_statistics_of_new_classes() -> None:

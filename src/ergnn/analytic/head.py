@@ -46,12 +46,12 @@ class AnalyticHead:
         map_options: options of the feature map.
         lam: fixed λ; with None, the candidate with the lowest leave-one-out error (0.3 with statistics).
         memory: ``nodes`` stores ids and labels; ``statistics`` stores statistics of φ per class.
-        per_class: number of rows of φ that the statistics of a class take.
+        per_class: size of the statistics of a class, in rows of φ.
         sketch: number of columns to sketch the features to; ``auto`` depends on their number; None for no sketch.
 
     Attributes:
         maps: the feature maps whose heads are compared.
-        state: the labeled nodes, or the rows stored instead.
+        state: the labeled nodes, or the rows or statistics stored instead.
         solution: the head; None before the first label, and after labels were removed until the next prediction.
     """
 
@@ -136,6 +136,8 @@ class AnalyticHead:
         nodes = self.state.nodes
         if nodes.numel() and int(nodes[-1]) >= graph.num_nodes:
             raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
+        if self.state.statistics:  # they do not depend on the graph
+            return
         sketched = self.sketch_size(graph.num_features, nodes.numel())
         if self._graph is None or sketched != self._sketched:
             self.state.forget_rows()
@@ -146,7 +148,7 @@ class AnalyticHead:
         self._solve(graph)
 
     def head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
-        """Return ``τ φW``, whose softmax over all classes is calibrated by leave-one-out."""
+        """Return ``τ φW``, whose softmax over all classes is calibrated by leave-one-out (not with statistics)."""
         if self.solution is None and self.state.nodes.numel():
             self.refresh(graph)
         if self.solution is None:
@@ -185,7 +187,7 @@ class AnalyticHead:
             return
         if len(self.maps) > 1:  # choose one map for all tasks: only its statistics are stored
             best, _ = choose([fit_ridge(rows, labels) for rows in found])
-            self.maps, found = self.maps[best : best + 1], found[best : best + 1]
+            self.maps, found, self._chosen = self.maps[best : best + 1], found[best : best + 1], 0
         self.state.statistics.add(found[0], labels, self.per_class)
         self._scores, self.solution = WeakKeyDictionary(), self.state.statistics.solve(self.lambdas[0], nodes.device)
 
@@ -238,6 +240,9 @@ class AnalyticHead:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        other = "nodes" if self.memory == "statistics" else "statistics"
+        if state["statistics"] if other == "statistics" else state["kept"] or state["nodes"].numel():
+            raise InputError(f"the state is of memory {other!r}; this method has memory {self.memory!r}")
         names = state["maps"]
         unknown = sorted(set(names) - {each.name for each in self._candidates})
         if unknown:

@@ -13,7 +13,7 @@ from ergnn.errors import InputError
 
 LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 DEFAULT_LAMBDA = 0.3
-"""λ if leave-one-out is not possible, because no class has two rows."""
+"""λ if leave-one-out is not possible: if no class has two rows, or if rows are not stored."""
 
 DEFAULT_TEMPERATURE = 10.0
 """τ in the same case."""

@@ -19,8 +19,8 @@ ROW_BLOCK = 1 << 10
 class Statistics:
     """Number and mean of the rows of a class, and their scatter ``Σ (φ − μ)(φ − μ)ᵀ ≈ BᵀB + diag d``.
 
-    The rows of B are the leading principal directions, times their singular values. d is what they lack on the diagonal
-    of the scatter, which is therefore exact.
+    The rows of B are the leading principal directions, times their singular values; they are approximate if rows are
+    added in several steps. d is the part of the scatter's diagonal that BᵀB does not contain, so the diagonal is exact.
 
     Args:
         size: number of rows.
@@ -51,7 +51,7 @@ class Statistics:
         diagonal[: self.rest.numel()] += self.rest.to(rows)
         rest = (diagonal - directions.double().square().sum(0)).clamp_(min=0).float()
         mean = mean - self.size / size * shift
-        return Statistics(size, mean.float(), directions, rest if per_class > 1 else rest[:0])
+        return Statistics(size, mean.float(), directions, rest if per_class > 1 else rest.new_empty(0))
 
 
 def leading(rows: Tensor, count: int) -> Tensor:
@@ -108,7 +108,9 @@ class ClassStatistics:
         gram.diagonal().add_(1)
         factor = torch.linalg.cholesky(gram)
         solved = p.T @ torch.cholesky_solve(t, factor) if dual else torch.cholesky_solve(p.T @ t, factor)
-        return RidgeSolution(solved / root[:, None], classes, lam, DEFAULT_TEMPERATURE, solved[:0], None)
+        return RidgeSolution(
+            solved / root[:, None], classes, lam, DEFAULT_TEMPERATURE, solved.new_empty(0, w.numel()), None
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {str(c): dict(vars(each)) for c, each in self._of.items()}

@@ -31,11 +31,11 @@ class Analytic(AnalyticHead, Method):
         feature_map: name of a feature map, e.g. ``auto``, ``ppr`` or ``hops``.
         map_options: options of the feature map.
         lam: fixed λ; by default the candidate with the lowest leave-one-out error (0.3 with statistics).
-        memory: what to store: ``nodes`` stores ids and labels, and is exact; ``statistics`` stores the mean and the
-            scatter of φ per class, the latter in low rank, and does not need earlier nodes. For a task with its own
-            graph, ``nodes`` stores rows of φ instead of ids.
-        per_class: number of rows of φ that the statistics of a class take: the mean, the rest of the scatter's
-            diagonal, and ``per_class − 2`` principal directions.
+        memory: what to store: ``nodes`` stores ids and labels, and is exact; ``statistics`` stores the mean and a
+            low-rank approximation of the scatter of φ per class, and does not need earlier nodes. For a task with its
+            own graph, ``nodes`` stores rows of φ instead of ids.
+        per_class: size of the statistics of a class, in rows of φ: the mean, the rest of the scatter's diagonal, and
+            ``per_class − 2`` principal directions.
         sketch: number of columns to sketch the features to; ``auto`` sketches features with more than 2,048 columns
             to 2,048 once there are at least as many training nodes as columns; None disables sketching.
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
@@ -115,5 +115,5 @@ class Analytic(AnalyticHead, Method):
             self.keep(task.graph, task.train, labels)
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
-        """Return ``τ φW``, whose softmax over all classes is calibrated by leave-one-out; None with a student."""
+        """Return the head's scores; None with a student."""
         return None if self.student else self.head_scores(graph, nodes, classes)
