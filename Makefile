@@ -4,13 +4,16 @@ BIN    := $(VENV)/bin
 # constraints.txt keeps our own machines on a CPU build of torch; a user's `pip install ergnn` is free to take another
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: run test test-slow test-gpu lint format bench docs clean help
+.PHONY: run test coverage test-slow test-gpu lint format bench docs clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## set up, train ER-GAT with influence maximization on Cora, print the table
 	$(BIN)/ergnn run cora --backbone gat --method replay --selector im --seeds 5
 
-test: $(VENV)/.test  ## set up, run the test suite with branch coverage
+test: $(VENV)/.test  ## set up, run the test suite
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+coverage: $(VENV)/.test  ## run the test suite with branch coverage, which takes half as long again
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 test-slow: $(VENV)/.test  ## run the tests marked slow, and properties with more examples
