@@ -30,7 +30,7 @@ from ergnn.observing import copied, observe_together, restore, snapshot
 from ergnn.replay.selectors import SelectionContext
 from ergnn.resolve import make_method, make_training, resolve
 
-SCHEMA = 3
+SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
 SPLITS = ("train", "val", "test")
 CHUNK = 8192

@@ -254,6 +254,19 @@ def test_the_width_of_statistics_is_fixed_by_the_first_task(monkeypatch: pytest.
     assert [each["selection"]["sketch"] for each in learned(tasks, memory="statistics").history] == [None, None]
 
 
+def test_a_state_of_an_earlier_version_is_read() -> None:
+    tasks = domains()
+    learner = learned(tasks)
+    state = learner.method.state_dict()
+    del state["statistics"]
+    for parts in state["kept"].values():
+        parts.append(torch.ones(len(parts[1])))
+    other = learned([])
+    other.method.load_state_dict(state)
+    assert other.method.nbytes == learner.method.nbytes
+    assert torch.equal(other.method.solution.weight, learner.method.solution.weight)
+
+
 def test_a_state_of_another_memory_is_rejected() -> None:
     stream = TaskStream.from_classes(random_graph(n=80, classes=4))
     for memory, other in (("nodes", "statistics"), ("statistics", "nodes")):

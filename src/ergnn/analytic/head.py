@@ -240,8 +240,9 @@ class AnalyticHead:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        statistics = state.get("statistics", {})  # states of earlier versions have none
         other = "nodes" if self.memory == "statistics" else "statistics"
-        if state["statistics"] if other == "statistics" else state["kept"] or state["nodes"].numel():
+        if statistics if other == "statistics" else state["kept"] or state["nodes"].numel():
             raise InputError(f"the state is of memory {other!r}; this method has memory {self.memory!r}")
         names = state["maps"]
         unknown = sorted(set(names) - {each.name for each in self._candidates})
@@ -252,7 +253,7 @@ class AnalyticHead:
         self.state = AnalyticState()
         self.state.nodes, self.state.labels = state["nodes"].clone(), state["labels"].clone()
         self.state.kept.load_state_dict(state["kept"])
-        self.state.statistics.load_state_dict(state["statistics"])
+        self.state.statistics.load_state_dict(statistics)
         self._chosen, self._sketched, self._graph = state["chosen"], state["sketch"], None
         solution = state["solution"]
         self.solution = None

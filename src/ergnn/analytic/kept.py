@@ -34,4 +34,4 @@ class KeptRows:
         return {name: [part.clone() for part in parts] for name, parts in self._parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._parts = {name: tuple(parts) for name, parts in state.items()}
+        self._parts = {name: (parts[0], parts[1]) for name, parts in state.items()}  # earlier versions had counts, too
