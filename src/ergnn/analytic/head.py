@@ -241,8 +241,9 @@ class AnalyticHead:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         statistics = state.get("statistics", {})  # states of earlier versions have none
-        other = "nodes" if self.memory == "statistics" else "statistics"
-        if statistics if other == "statistics" else state["kept"] or state["nodes"].numel():
+        stored = {"statistics": bool(statistics), "nodes": bool(state["kept"] or state["nodes"].numel())}
+        other = next((memory for memory, found in stored.items() if found and memory != self.memory), None)
+        if other is not None:
             raise InputError(f"the state is of memory {other!r}; this method has memory {self.memory!r}")
         names = state["maps"]
         unknown = sorted(set(names) - {each.name for each in self._candidates})
