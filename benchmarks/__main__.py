@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.command import bench, bench_table, case_list, load, measurements_of, save
 from benchmarks.measure import Measurement, machine
 from benchmarks.plot import plot
-from ergnn.errors import ErgnnError, InputError
+from ergnn.config.errors import ErgnnError, InputError
 
 
 def parser() -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, lane_sums, stream_key
 from ergnn.data.mapped import mapped
 from ergnn.data.reddit_like.files import NpyWriter
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gpu": {"nodes": 232_965, "edges": None, "features": 602, "device": "cuda", "threads": None},

@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.cases import CASES
 from benchmarks.measure import Measurement, as_json
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.report.tables import Table
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.pages.tables import Table
 
 
 def bench(

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 
-from ergnn.data.formats import EdgeTable, NodeTable, read_edges, read_nodes, write_edges, write_nodes
+from ergnn.data.tables import EdgeTable, NodeTable, read_edges, read_nodes, write_edges, write_nodes
 from ergnn.folder import LearnerFolder, Settings
 
 READERS: tuple[Callable[..., Any], ...] = (read_edges, read_nodes)

@@ -28,10 +28,10 @@ import torch
 from benchmarks.table2 import BACKBONE_NAMES, table2
 from benchmarks.whole_graph import check, kernel_profile, our_product, our_step, pyg_step
 from ergnn.data.datasets import load_graph
-from ergnn.evaluation import scores_so_far
-from ergnn.experiments.config import RunConfig
-from ergnn.experiments.run import make_config_stream, make_learner
-from ergnn.metrics import AccuracyMatrix, forgetting_mean, performance_mean
+from ergnn.lab.config import RunConfig
+from ergnn.lab.run import make_config_stream, make_learner
+from ergnn.learning.evaluation import scores_so_far
+from ergnn.learning.metrics import AccuracyMatrix, forgetting_mean, performance_mean
 
 PROCESSES = (("stream",), ("table2",), ("check", "steps", "products", "profile", "pyg"))
 """Parts that run in the same process."""

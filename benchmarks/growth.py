@@ -31,7 +31,7 @@ FEATURES, CLASSES, LABELED = 200, 10, 0.2
 
 def make_update(number: int, size: int, distant: float = 0.1) -> Any:
     """Create nodes with class-dependent features, and four edges each."""
-    from ergnn.data.formats import EdgeTable, NodeTable
+    from ergnn.data.tables import EdgeTable, NodeTable
 
     rng = np.random.default_rng(number)
     first = number * size
@@ -55,8 +55,7 @@ def make_update(number: int, size: int, distant: float = 0.1) -> Any:
 
 def measure_phases() -> dict[str, float]:
     """Add the processor time that the phases of an update take from now on; a phase contains no other one."""
-    from ergnn.folder import row_cache
-    from ergnn.incremental import analytic, network, plan
+    from ergnn.folder import analytic, network, plan, row_cache
 
     parts: dict[str, list[tuple[Any, str]]] = {
         "read graph": [(analytic, "read_subgraph"), (network, "read_subgraph"), (row_cache, "reached")],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Measurement
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 
 
 def plot(measurements: list[Measurement], path: Path) -> None:

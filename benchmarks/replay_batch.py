@@ -17,7 +17,7 @@ import statistics
 import torch
 
 from ergnn.data import make_stream
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 
 
 def measure(args: argparse.Namespace, per_class: int, replay_batch: int | None) -> str:

@@ -35,7 +35,7 @@ def make_folder(place: Path) -> tuple[Path, dict[str, list[Any]]]:
     import torch
 
     import ergnn
-    from ergnn.data.formats import EdgeTable, NodeTable, write_edges, write_nodes
+    from ergnn.data.tables import EdgeTable, NodeTable, write_edges, write_nodes
     from ergnn.folder import LearnerFolder, Settings
 
     graph = ergnn.load_graph("cora").graph

@@ -14,10 +14,10 @@ import torch
 
 from ergnn.data import make_stream
 from ergnn.data.stream import TaskStream
-from ergnn.evaluation import scores_together
-from ergnn.learner import Learner
+from ergnn.learning.evaluation import scores_together
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import observe_together
 from ergnn.nn.backbones import BACKBONES
-from ergnn.observing import observe_together
 
 BACKBONE_NAMES = ("gat", "gcn", "sage", "gin", "sgc")
 SELECTOR_NAMES = ("random", "mf", "mf*", "cm", "cm*", "im")

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.curvature import gauss_newton_product
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.curvature import gauss_newton_product
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.objective import Objective, make_objective

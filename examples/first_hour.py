@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ergnn.cli import main as ergnn
+from ergnn.cli.main import main as ergnn
 
 CLASSES, FEATURES, PER_WEEK = 4, 6, 60
 PLUGIN = Path(__file__).parent / "plugins" / "one_file.py"

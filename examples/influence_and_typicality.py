@@ -15,8 +15,8 @@ from statistics import mean, stdev
 import torch
 
 from ergnn import Learner, RunConfig, forgetting_mean, performance_mean
-from ergnn.evaluation import evaluate_streams
-from ergnn.experiments.run import members_of, streams_of
+from ergnn.lab.run import members_of, streams_of
+from ergnn.learning.evaluation import evaluate_streams
 from ergnn.replay.selectors import Selection, SelectionContext, best_per_class
 from ergnn.replay.selectors.influence import Influence
 

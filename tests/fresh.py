@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 RUNNER = """
 import contextlib, io, json, sys
-from ergnn.cli import main
+from ergnn.cli.main import main
 
 done = []
 for words in json.load(sys.stdin):

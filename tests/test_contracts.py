@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from ergnn import testing
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, Split, Task
 from ergnn.data.datasets import Dataset, DataUnavailable
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods import Method
 from ergnn.methods.finetune import Finetune
 from ergnn.methods.replay import Replay

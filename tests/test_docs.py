@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from doc_blocks import PAGES, blocks, name, prose
-from ergnn.cli import make_parser
+from ergnn.cli.main import make_parser
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -27,7 +27,7 @@ SMALL_EXAMPLES = {"influence_and_typicality.py": ("--seeds", "1", "--epochs", "3
 RUNNER = """
 import contextlib, io, json, os, runpy, subprocess, sys, tempfile, traceback
 import torch
-from ergnn.cli import main
+from ergnn.cli.main import main
 
 torch.set_num_threads(1)
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ergnn.cli import main
-from ergnn.config import SCENARIOS
+from ergnn.cli.main import main
+from ergnn.config.learner_config import SCENARIOS
 from ergnn.data import DATASETS, Graph, PublicSplitUnavailable
 from ergnn.data.datasets.base import Dataset, PartedDataset
 from ergnn.methods import METHODS

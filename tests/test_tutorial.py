@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from doc_blocks import ROOT, SHELL, blocks
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.folder import LearnerFolder
 
 PAGE = ROOT / "docs" / "tutorial.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ergnn.data import TaskStream, make_stream
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 
 
 def cora() -> TaskStream:

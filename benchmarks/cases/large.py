@@ -14,8 +14,8 @@ from benchmarks.graphs import bag_of_words_graph, corafull_like, synthetic_strea
 from benchmarks.measure import Measurement, in_fresh_process, seconds
 from benchmarks.plain import PlainLearner
 from ergnn.data import Task, TaskStream
-from ergnn.experiments.run import peak_memory_mb
-from ergnn.learner import Learner
+from ergnn.lab.run import peak_memory_mb
+from ergnn.learning.learner import Learner
 
 
 def corafull(threads: int, quick: bool) -> list[Measurement]:

@@ -11,10 +11,10 @@ from benchmarks.cases.common import cora, er_gat_im
 from benchmarks.graphs import bag_of_words_graph, synthetic_stream
 from benchmarks.measure import Measurement, seconds
 from benchmarks.plain import PlainLearner
-from ergnn.curvature import flatten, gauss_newton_product
 from ergnn.data import Task
+from ergnn.engine.curvature import flatten, gauss_newton_product
 from ergnn.engine.objective import make_objective
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS, SelectionContext, Selector, best_per_class
 

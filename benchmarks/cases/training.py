@@ -11,9 +11,9 @@ from benchmarks.measure import Measurement, seconds
 from benchmarks.plain import plain_model, plain_stream
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import make_objective
-from ergnn.evaluation import evaluate_streams
-from ergnn.learner import Learner
-from ergnn.observing import begin, observe_together
+from ergnn.learning.evaluation import evaluate_streams
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import begin, observe_together
 
 
 def step(threads: int, quick: bool) -> list[Measurement]:

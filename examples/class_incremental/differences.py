@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ergnn.metrics import Summary, summarize
+from ergnn.learning.metrics import Summary, summarize
 
 GRAPHS = {
     "cora": "Cora",

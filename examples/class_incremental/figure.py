@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib
 from differences import GRAPHS, percent, read
 
-from ergnn.metrics import summarize
+from ergnn.learning.metrics import summarize
 
 REPLAY = "ER-GCN MF*, e = 5"
 LOOKS = {

@@ -23,7 +23,7 @@ import torch
 from differences import GRAPHS
 
 import ergnn
-from ergnn.experiments.grid import CLASS_INCREMENTAL
+from ergnn.lab.grid import CLASS_INCREMENTAL
 
 GROWING = {
     "auto": {},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from differences import GRAPHS, cell
 
-from ergnn.metrics import summarize
+from ergnn.learning.metrics import summarize
 
 
 def main(path: str, measure: str = "micro") -> None:

@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 
-from ergnn.experiments.cells import Cell, Options, cells
-from ergnn.experiments.config import RunConfig
-from ergnn.experiments.engines.local import LocalEngine
-from ergnn.experiments.grid import CLASS_INCREMENTAL
-from ergnn.experiments.keys import member_key
-from ergnn.experiments.run import make_config_stream, members_of
-from ergnn.experiments.units import Unit
-from ergnn.metrics import average_accuracy, forgetting_mean, performance_mean
+from ergnn.lab.cells import Cell, Options, cells
+from ergnn.lab.config import RunConfig
+from ergnn.lab.engines.local import LocalEngine
+from ergnn.lab.grid import CLASS_INCREMENTAL
+from ergnn.lab.keys import member_key
+from ergnn.lab.run import make_config_stream, members_of
+from ergnn.lab.units import Unit
+from ergnn.learning.metrics import average_accuracy, forgetting_mean, performance_mean
 
 
 def name_of(cell: Cell) -> str:

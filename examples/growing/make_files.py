@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.data import load_graph
-from ergnn.data.formats import EdgeTable, NodeTable, from_graph, read_graph, write_edges, write_nodes
+from ergnn.data.tables import EdgeTable, NodeTable, from_graph, read_graph, write_edges, write_nodes
 
 SHARES = {"train": 0.1, "val": 0.05, "test": 0.25}
 LANGUAGES = ("DE", "ENGB", "ES", "FR", "PTBR", "RU")

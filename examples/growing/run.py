@@ -14,7 +14,7 @@ import shlex
 from pathlib import Path
 from time import perf_counter
 
-from ergnn.cli import main as ergnn
+from ergnn.cli.main import main as ergnn
 
 REPLAY = "--method replay --backbone gcn --epochs {epochs} --seed {seed}"
 LEARNERS = {

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ergnn.cli import main
+from ergnn.cli.main import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

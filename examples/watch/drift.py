@@ -23,10 +23,10 @@ from scipy.stats import binomtest
 
 from ergnn.analytic import fit_ridge
 from ergnn.data import Graph, load_graph
-from ergnn.data.formats import EdgeTable, NodeTable
+from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.watch import drift_test, node_aspects
-from ergnn.watch.drift import SAMPLES
+from ergnn.learning.watch import drift_test, node_aspects
+from ergnn.learning.watch.drift import SAMPLES
 
 NUM_UPDATES = 5
 

@@ -4,8 +4,9 @@
 
 For each split, two classes drawn by seed have no labels; their nodes and edges stay in the graph. The closed form
 (``ergnn.Learner`` with ``method="analytic"``) learns 20 nodes of each other class. Its probabilities give the score of
-maximum softmax probability, 1 − max_c p_c; :class:`ergnn.watch.UnknownScore` is fitted to the same training nodes. Both
-are compared on 1,000 test nodes, and so is the share of known nodes that the threshold of 500 validation nodes calls
+maximum softmax probability, 1 − max_c p_c; :class:`ergnn.learning.watch.UnknownScore` is fitted to the same training
+nodes. Both are compared on 1,000 test nodes, and so is the share of known nodes that the threshold of 500 validation
+nodes calls
 unknown. Intervals are 95 % over splits (Student's t).
 """
 
@@ -19,7 +20,7 @@ from torch import Tensor
 import ergnn
 from ergnn.data import Graph, Task, load_graph
 from ergnn.data.splits import planetoid_like
-from ergnn.watch import UnknownScore, unknown_rows
+from ergnn.learning.watch import UnknownScore, unknown_rows
 
 
 def auroc(score: Tensor, unknown: Tensor) -> float:

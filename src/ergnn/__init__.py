@@ -12,28 +12,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ergnn.lazy import lazy_names
+from ergnn.config.lazy import lazy_names
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ergnn.callbacks import Callback
-    from ergnn.config import LearnerConfig
+    from ergnn.config.errors import ErgnnError, InputError
+    from ergnn.config.learner_config import LearnerConfig
     from ergnn.data import Graph, Split, Task, TaskStream, load_graph, make_stream
-    from ergnn.errors import ErgnnError, InputError
-    from ergnn.estimator import ContinualNodeClassifier as ContinualNodeClassifier
-    from ergnn.evaluation import evaluate_stream
-    from ergnn.experiments.config import RunConfig
-    from ergnn.experiments.result import RunResult
-    from ergnn.experiments.run import run
+    from ergnn.engine.training import Training
     from ergnn.folder.exporting import load
-    from ergnn.learner import Learner
+    from ergnn.lab.config import RunConfig
+    from ergnn.lab.result import RunResult
+    from ergnn.lab.run import run
+    from ergnn.learning.callbacks import Callback
+    from ergnn.learning.estimator import ContinualNodeClassifier as ContinualNodeClassifier
+    from ergnn.learning.evaluation import evaluate_stream
+    from ergnn.learning.learner import Learner
+    from ergnn.learning.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
+    from ergnn.learning.observing import observe_together
     from ergnn.methods import METHODS, Method
-    from ergnn.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
     from ergnn.nn.backbones import BACKBONES, Backbone
-    from ergnn.observing import observe_together
     from ergnn.replay import SELECTORS, ExperienceBuffer, Selector
-    from ergnn.training import Training
 
 __all__ = [
     "BACKBONES",
@@ -71,23 +71,23 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ergnn.callbacks": ("Callback",),
-        "ergnn.config": ("LearnerConfig",),
+        "ergnn.learning.callbacks": ("Callback",),
+        "ergnn.config.learner_config": ("LearnerConfig",),
         "ergnn.data": ("Graph", "Split", "Task", "TaskStream", "load_graph", "make_stream"),
-        "ergnn.errors": ("ErgnnError", "InputError"),
-        "ergnn.estimator": ("ContinualNodeClassifier",),
-        "ergnn.evaluation": ("evaluate_stream",),
-        "ergnn.experiments.config": ("RunConfig",),
-        "ergnn.experiments.result": ("RunResult",),
-        "ergnn.experiments.run": ("run",),
+        "ergnn.config.errors": ("ErgnnError", "InputError"),
+        "ergnn.learning.estimator": ("ContinualNodeClassifier",),
+        "ergnn.learning.evaluation": ("evaluate_stream",),
+        "ergnn.lab.config": ("RunConfig",),
+        "ergnn.lab.result": ("RunResult",),
+        "ergnn.lab.run": ("run",),
         "ergnn.folder.exporting": ("load",),
-        "ergnn.learner": ("Learner",),
+        "ergnn.learning.learner": ("Learner",),
         "ergnn.methods": ("METHODS", "Method"),
-        "ergnn.metrics": ("AccuracyMatrix", "average_accuracy", "forgetting_mean", "performance_mean"),
+        "ergnn.learning.metrics": ("AccuracyMatrix", "average_accuracy", "forgetting_mean", "performance_mean"),
         "ergnn.nn.backbones": ("BACKBONES", "Backbone"),
-        "ergnn.observing": ("observe_together",),
+        "ergnn.learning.observing": ("observe_together",),
         "ergnn.replay": ("SELECTORS", "ExperienceBuffer", "Selector"),
-        "ergnn.training": ("Training",),
+        "ergnn.engine.training": ("Training",),
     },
 )
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from ergnn.cli import main
+from ergnn.cli.main import main
 
 sys.exit(main())

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from analytic.dense import dense_phi, dense_s, dense_x
 from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency, Sketch
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph
-from ergnn.errors import InputError, UnknownNameError
 from graphs import graphs, random_graph
 
 MAPS = ("ppr", "hops")

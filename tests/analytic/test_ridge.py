@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analytic.dense import dense_ridge, one_hot, weights_of
 from ergnn.analytic import fit_ridge, ridge
 from ergnn.analytic.ridge import LAMBDAS, Moments, best_temperature, class_weights, descend, fit_sums, loo_rows
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 
 
 def data(n: int, width: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

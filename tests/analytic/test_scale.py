@@ -22,7 +22,7 @@ from ergnn.data.mapped import mapped
 from ergnn.engine import propagation as propagation_module
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.kernels import sums as sums_module
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from graphs import random_graph
 
 MAPS = ("ppr", "hops")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ergnn.analytic import FEATURE_MAPS, AnalyticState, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic.state import changed_nodes, reached
+from ergnn.config.errors import InputError
 from ergnn.data import Graph
-from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from graphs import random_graph
 

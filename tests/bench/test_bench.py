@@ -14,11 +14,11 @@ from benchmarks.command import bench, bench_table, load, measurements_of, save
 from benchmarks.graphs import bag_of_words_graph, corafull_like, synthetic_stream
 from benchmarks.measure import Measurement, in_fresh_process, seconds
 from benchmarks.plain import PlainLearner, plain_model
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import make_stream
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.learner import Learner
-from ergnn.observing import begin
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import begin
 from ergnn.replay.selectors import SELECTORS
 
 

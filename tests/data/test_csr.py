@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import Graph, TaskStream
 from ergnn.data.csr import CsrEdges, is_undirected, row_chunks
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.errors import InputError
 from graphs import random_graph
 
 

@@ -5,15 +5,15 @@ import pytest
 import scipy.sparse
 import torch
 
+from ergnn.config.errors import InputError
 from ergnn.data import UNLABELED
-from ergnn.data.formats import (
+from ergnn.data.tables import (
     EdgeTable,
     NodeTable,
     cut,
     from_graph,
     to_graph,
 )
-from ergnn.errors import InputError
 from graphs import random_graph
 
 

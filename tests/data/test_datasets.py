@@ -13,9 +13,9 @@ import scipy.sparse as sp
 import torch
 import torch_geometric.datasets.amazon as pyg_amazon
 
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS, Graph, PublicSplitUnavailable, describe_datasets, load_graph, splits
 from ergnn.data.datasets import DataUnavailable, storage
-from ergnn.errors import InputError, UnknownNameError
 from raw_files import write_cora, write_photo, write_reddit
 
 ON_DISK = [name for name in DATASETS if hasattr(DATASETS.get(name), "folder") and not name.startswith("reddit")]

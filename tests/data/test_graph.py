@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
+from ergnn.config.errors import InputError
 from ergnn.data import Graph
-from ergnn.errors import InputError
 from graphs import graphs, random_graph
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from ergnn.config.errors import InputError
 from ergnn.data.mapped import mapped, release
-from ergnn.errors import InputError
 
 
 def test_a_mapped_array_is_the_array(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
+from ergnn.config.errors import InputError
 from ergnn.data import PublicSplitUnavailable, TaskStream, describe_datasets, make_stream
 from ergnn.data.datasets import DATASETS, DataUnavailable, storage
 from ergnn.data.datasets.idx import read_idx
 from ergnn.data.datasets.mnist import FILES, PermutedMNIST
-from ergnn.errors import InputError
-from ergnn.experiments.config import RunConfig
-from ergnn.experiments.run import run
-from ergnn.learner import Learner
-from ergnn.metrics import accuracy
-from ergnn.observing import observe_together
+from ergnn.lab.config import RunConfig
+from ergnn.lab.run import run
+from ergnn.learning.learner import Learner
+from ergnn.learning.metrics import accuracy
+from ergnn.learning.observing import observe_together
 
 SIZES = {"tasks": 3, "train": 200, "val": 30, "test": 60}
 SIDE = 6

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from ergnn.data.formats import FormatError, Limits
+from ergnn.config.errors import InputError
 from ergnn.data.partial import Array, ExtendedGraph, find_all, read_subgraph
-from ergnn.errors import InputError
+from ergnn.data.tables import FormatError, Limits
 
 
 class Listed:

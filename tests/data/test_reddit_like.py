@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import make_stream
 from ergnn.data.datasets import storage
 from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, hashes, lane_sums
 from ergnn.data.reddit_like import RedditLike, files, read_files, spec, verify_files, write_files
 from ergnn.data.reddit_like.edges import Ends
-from ergnn.errors import InputError
 from ergnn.testing import check_dataset
 
 SMALL = RedditLike(nodes=3000, edges=60_000, features=16)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ergnn.config.errors import InputError
 from ergnn.data import Split, splits
-from ergnn.errors import InputError
 
 
 def labels(*counts: int, unlabeled: int = 0) -> torch.Tensor:

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ergnn.config.errors import InputError
 from ergnn.data import UNLABELED, Graph, Split, Task, TaskStream, splits
-from ergnn.errors import InputError
 from graphs import graphs, random_graph
 
 EDGES = st.sampled_from(["all", "seen", "own"])

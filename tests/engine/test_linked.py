@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ergnn.engine.adjacency
-from ergnn.curvature import gauss_newton_product
 from ergnn.data import Graph
 from ergnn.data.stream import TaskStream
 from ergnn.engine import linked
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.blocks import make_block
+from ergnn.engine.curvature import gauss_newton_product
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.field import make_field
 from ergnn.engine.linked import LinkedBlock, make_linked_block
 from ergnn.engine.objective import FieldObjective
 from ergnn.engine.outputs import embed
-from ergnn.learner import Learner
-from ergnn.observing import observe_together
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import observe_together
 from graphs import random_graph
 from nn.cases import AGGREGATIONS, assert_near, examples_of, labeled, messy_graphs, model_of, reference_logits
 

@@ -13,6 +13,7 @@ from torch.func import grad, jvp
 from torch_geometric.nn import TransformerConv
 from torch_geometric.nn.models import GCN as PyGGCN
 
+from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import (
@@ -24,7 +25,6 @@ from ergnn.engine.objective import (
 )
 from ergnn.engine.outputs import embed
 from ergnn.engine.plain import PlainModel
-from ergnn.errors import InputError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate

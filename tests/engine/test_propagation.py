@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine import adjacency, propagation
 from ergnn.engine.propagation import normalized_adjacency, propagate
-from ergnn.errors import InputError
 from nn.cases import assert_near, messy_graphs
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block, relabel
@@ -17,7 +18,6 @@ from ergnn.engine.objective import FieldObjective
 from ergnn.engine.plain import PlainModel
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import ALL, Sampling, sample_neighbors
-from ergnn.errors import InputError
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import MEAN

@@ -120,8 +120,8 @@ def ask(root: Path) -> Any:
 def main(base: Path, place: Path, seed: int, count: int) -> None:
     import torch
 
-    from ergnn.errors import ErgnnError
-    from ergnn.experiments.run import peak_memory_mb
+    from ergnn.config.errors import ErgnnError
+    from ergnn.lab.run import peak_memory_mb
 
     torch.set_num_threads(1)
     right = {kind: ask(shutil.copytree(base / kind, place / f"right-{kind}")) for kind in ("whole", "begun")}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ergnn.data import Graph
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FILE
 

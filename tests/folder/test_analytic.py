@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from ergnn.cli import main
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.cli.main import main
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.partial import LocalGraph, read_subgraph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FolderError, writing
 from ergnn.folder.row_cache import RowCache
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
 
 CLASSES = ("red", "green", "blue", "gray")
@@ -268,7 +268,7 @@ def test_held_out_nodes_out_of_reach_are_not_read_again(tmp_path: Path, monkeypa
         read.append(len(local.nodes))
         return local
 
-    monkeypatch.setattr("ergnn.incremental.analytic.read_subgraph", counted)
+    monkeypatch.setattr("ergnn.folder.analytic.read_subgraph", counted)
     rng, count = np.random.default_rng(4), 0
     for size in (60, 5, 5, 5):  # a chain
         read.clear()
@@ -291,7 +291,7 @@ def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     before = probabilities(folder, list(whole.x))
     pairs = [("v0", "v7"), ("v3", "v9")]
     with monkeypatch.context() as patch:
-        patch.setattr("ergnn.incremental.plan.fit_ridge", interrupt)
+        patch.setattr("ergnn.folder.plan.fit_ridge", interrupt)
         with pytest.raises(KeyboardInterrupt):
             folder.observe(edges=edges_of(*pairs))
     np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from ergnn.cli import main
+from ergnn.cli.main import main
 from ergnn.data import Task
-from ergnn.data.formats import NodeTable
 from ergnn.data.partial import read_subgraph
+from ergnn.data.tables import NodeTable
 from ergnn.folder import LearnerFolder
-from ergnn.learner import Learner
-from ergnn.report.folder_page import in_words
+from ergnn.folder.page import in_words
+from ergnn.learning.learner import Learner
 from folder.growing import make_updates, write_tables
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.partial import read_subgraph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError
 from ergnn.folder import LearnerFolder, Settings
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 from folder.growing import QUICK, make_updates, quick
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ergnn.cli import main
+from ergnn.cli.main import main
 from folder.growing import make_updates, write_tables
 
 SIZE = 512 * 1024

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ergnn.data.formats import read_graph
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
+from ergnn.data.tables import read_graph
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FILE, FolderError
 from ergnn.nn.backbones import BACKBONES

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from ergnn.folder import LearnerFolder
-from ergnn.report.folder_page import page_of
+from ergnn.folder.page import page_of
 from folder.growing import make_updates, quick
-from report.chromium import Browser, find
+from lab.report.chromium import Browser, find
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no chromium (or chrome) on the PATH")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ergnn.errors import ErgnnError, InputError
+from ergnn.config.errors import ErgnnError, InputError
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import BusyError, FolderError, from_json, insert, select, to_json, wrap_errors, writing
 from folder.growing import QUICK, current, edges_of, make_update, make_updates, nodes_of, probabilities, quick, tables

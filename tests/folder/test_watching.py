@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ergnn.cli import main
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.cli.main import main
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FolderError, from_json, insert, select, to_json, writing
-from ergnn.incremental.inspection import fit_unknown
-from ergnn.report.folder_page import page_of
+from ergnn.folder.inspection import fit_unknown
+from ergnn.folder.page import page_of
+from ergnn.learning.watch import calibration, drift_test, node_aspects
 from ergnn.serve.live import LiveWatch
-from ergnn.watch import calibration, drift_test, node_aspects
 from folder.growing import objects, own_graph, quick
 
 CLASSES = ("a", "b")

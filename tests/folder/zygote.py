@@ -49,7 +49,7 @@ class Zygote:
 def _command(order: dict[str, Any], out: int) -> None:
     """In the child: run, write down how it went, and end without any clean-up of the parent's."""
     import ergnn.folder.database as database
-    from ergnn.cli import main
+    from ergnn.cli.main import main
 
     count = 0
     connect = sqlite3.connect
@@ -93,10 +93,10 @@ def _serve() -> None:
     _end_with_parent()
     import torch
 
-    import ergnn.cli
-    import ergnn.data.formats
+    import ergnn.cli.main
+    import ergnn.data.tables
     import ergnn.folder.learner_folder
-    import ergnn.report.tables
+    import ergnn.pages.tables
 
     torch.set_num_threads(1)
     ergnn.folder.learner_folder.make_learner(ergnn.folder.Settings())  # finds plug-ins, once

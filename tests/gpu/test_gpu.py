@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import ergnn.engine.per_example
-import ergnn.training
-from ergnn import evaluation
+import ergnn.engine.training
 from ergnn.data import TaskStream, make_stream
 from ergnn.engine.losses import Entry
 from ergnn.engine.objective import make_objective
-from ergnn.evaluation import evaluate_streams
-from ergnn.learner import Learner
-from ergnn.observing import observe_together
+from ergnn.learning import evaluation
+from ergnn.learning.evaluation import evaluate_streams
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import observe_together
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
@@ -46,7 +46,7 @@ def test_results_on_gpu_and_cpu_are_equal(backbone: str) -> None:
 def test_a_recorded_step_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     task = cora()[0]
     recorded = Learner("gcn", "finetune", device="cuda", epochs=40, weight_decay=5e-4).observe(task)
-    monkeypatch.setattr(ergnn.training, "GRAPH_FROM", 10**9)
+    monkeypatch.setattr(ergnn.engine.training, "GRAPH_FROM", 10**9)
     plain = Learner("gcn", "finetune", device="cuda", epochs=40, weight_decay=5e-4).observe(task)
     for p, q in zip(recorded.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
@@ -108,13 +108,13 @@ def test_stacked_models_equal_single_models() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, recorded = cora().to("cuda"), []
-    graphed = ergnn.training.graphed_epochs
+    graphed = ergnn.engine.training.graphed_epochs
 
     def record(*args: Any) -> Any:
         recorded.append(args)
         return graphed(*args)
 
-    monkeypatch.setattr(ergnn.training, "graphed_epochs", record)
+    monkeypatch.setattr(ergnn.engine.training, "graphed_epochs", record)
 
     def learn() -> list[Learner]:
         head = "growing" if method == "er-ace" else "per-task"
@@ -126,7 +126,7 @@ def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: py
 
     fast = learn()
     assert len(recorded) == 2
-    monkeypatch.setattr(ergnn.training, "GRAPH_FROM", 10**9)
+    monkeypatch.setattr(ergnn.engine.training, "GRAPH_FROM", 10**9)
     for one, same in zip(fast, learn(), strict=True):
         for p, q in zip(one.model.parameters(), same.model.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)

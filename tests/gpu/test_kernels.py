@@ -8,18 +8,18 @@ import pytest
 import torch
 
 import ergnn.engine.adjacency
-import ergnn.training
+import ergnn.engine.training
 from engine.kernels.cases import SHAPES
 from engine.kernels.checks import PROJECTIONS, check_attention, check_dropped, check_projection, check_sums
-from ergnn.curvature import gauss_newton_product, gradient
 from ergnn.data import Graph, TaskStream
 from ergnn.data.splits import per_class
 from ergnn.engine.adjacency import Adjacency
+from ergnn.engine.curvature import gauss_newton_product, gradient
 from ergnn.engine.kernels import links as links_module
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.objective import make_objective
-from ergnn.evaluation import scores_so_far
-from ergnn.learner import Learner
+from ergnn.learning.evaluation import scores_so_far
+from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
 
@@ -124,7 +124,7 @@ def test_a_recorded_step_on_neighbor_lists_equals_a_plain_one(monkeypatch: pytes
     task = tasks_of(large(4000, 3000), 5)[0]
     made = []
     for limit in (20, 10**9):
-        monkeypatch.setattr(ergnn.training, "GRAPH_FROM", limit)
+        monkeypatch.setattr(ergnn.engine.training, "GRAPH_FROM", limit)
         made.append(Learner("gat", "replay", selector="im", device="cuda", epochs=40).observe(task))
     for p, q in zip(made[0].model.parameters(), made[1].model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)

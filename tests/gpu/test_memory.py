@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data import Task, TaskStream, make_stream
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
@@ -61,7 +61,7 @@ def test_nodes_are_learned_again_on_a_gpu() -> None:
 
 def test_an_estimator_learns_known_nodes_again_on_a_gpu() -> None:
     pytest.importorskip("sklearn")
-    from ergnn.estimator import ContinualNodeClassifier
+    from ergnn.learning.estimator import ContinualNodeClassifier
 
     task = cora()[0]
     model = ContinualNodeClassifier("gcn", "replay", epochs=2, per_class=2, device="cuda")

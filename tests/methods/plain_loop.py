@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from ergnn.data import Task, TaskStream
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods import Method
 from graphs import random_graph
 

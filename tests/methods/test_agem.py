@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import begin
 from ergnn.methods.agem import AGEM, project_on_average
 from ergnn.methods.gem import project
 from ergnn.methods.gradients import flat_gradient, mean_gradient
-from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph
 

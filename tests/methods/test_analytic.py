@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytic.dense import dense_phi, dense_ridge, dense_s, dense_x, one_hot, weights_of
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph, Task, TaskStream, make_stream, splits
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.experiments.config import RunConfig
-from ergnn.experiments.run import run
-from ergnn.learner import Learner
+from ergnn.lab.config import RunConfig
+from ergnn.lab.run import run
+from ergnn.learning.learner import Learner
 from ergnn.nn.heads import HEADS
 from ergnn.testing import check_method
 from ergnn.testing.examples import example_stream

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.engine.propagation import propagate
-from ergnn.errors import InputError
 from ergnn.methods.cat import CaT, condense
 from ergnn.nn.heads import HEADS
 from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_same_parameters, learned, make_tasks

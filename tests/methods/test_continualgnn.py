@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import Task
-from ergnn.errors import InputError
 from ergnn.methods.continualgnn import ContinualGNN
 from ergnn.nn.heads import HEADS
 from methods.plain_loop import (

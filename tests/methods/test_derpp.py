@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import Task
-from ergnn.errors import InputError
 from ergnn.methods.derpp import DERpp
 from ergnn.nn.heads import HEADS
 from ergnn.testing import check_method

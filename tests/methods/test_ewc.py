@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.engine.losses import Objective
 from ergnn.engine.objective import FieldObjective, make_objective
 from ergnn.engine.plain import PlainModel
 from ergnn.engine.rows import RowObjective
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods.ewc import EWC, LambdaSearch, fisher_diagonal, search_lambda
 from ergnn.methods.importance import QuadraticPenalty, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone

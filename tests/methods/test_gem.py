@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import begin
 from ergnn.methods.gem import GEM, GEMProjection, project
 from ergnn.methods.gradients import flat_gradient
 from ergnn.methods.quadratic import nonnegative_minimum
-from ergnn.observing import begin
 from ergnn.testing import check_method
 from graphs import random_graph
 

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import Task, TaskStream
 from ergnn.engine.losses import MASKED
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 from ergnn.methods.mas import squared_norm
 from methods.plain_loop import (

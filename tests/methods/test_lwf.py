@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.curvature import flatten, gauss_newton_product
+from ergnn.config.errors import InputError
 from ergnn.data import Task
+from ergnn.engine.curvature import flatten, gauss_newton_product
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError
+from ergnn.learning.observing import begin, observe_together
 from ergnn.methods.lwf import LwF
 from ergnn.nn.heads import HEADS
-from ergnn.observing import begin, observe_together
 from methods.plain_loop import (
     PlainGCN,
     assert_equal_bits,

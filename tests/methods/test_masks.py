@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.models import GCN as BasicGNN
 
-from ergnn.callbacks import EpochCallback
+from ergnn.config.errors import InputError
 from ergnn.data import Task, TaskStream
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.callbacks import EpochCallback
+from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 from methods.plain_loop import EPOCHS, LR, PlainGCN, assert_same_parameters, learned, make_learner, make_tasks
 

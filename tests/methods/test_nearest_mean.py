@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ergnn.callbacks import EpochCallback
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph, TaskStream
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.experiments import RunConfig
-from ergnn.experiments.run import run
-from ergnn.learner import Learner
+from ergnn.lab import RunConfig
+from ergnn.lab.run import run
+from ergnn.learning.callbacks import EpochCallback
+from ergnn.learning.learner import Learner
 from ergnn.nn.heads import HEADS
 from graphs import graphs, random_graph
 

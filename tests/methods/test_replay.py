@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError, UnknownNameError
-from ergnn.learner import Learner
+from ergnn.engine.training import Training
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import begin
 from ergnn.methods.replay import Replay, replay_weights
 from ergnn.nn.examples import Examples
-from ergnn.observing import begin
 from ergnn.replay.selectors import SelectionContext, Selector
-from ergnn.training import Training
 from graphs import random_graph
 
 sizes = st.integers(1, 200)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ergnn.cli import main
+from ergnn.cli.main import main
 
 METHODS = ["slda", "icarl", "cat", "ssm", "pdgnn-tem", "continualgnn", "tpp"]
 

@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from ergnn.callbacks import Callback
+from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
-from ergnn.distributed import digest
+from ergnn.engine.distributed import digest
 from ergnn.engine.losses import Objective
-from ergnn.errors import InputError
-from ergnn.evaluation import evaluate_streams
-from ergnn.learner import Learner
+from ergnn.engine.step_hooks import join_hooks
+from ergnn.learning.callbacks import Callback
+from ergnn.learning.evaluation import evaluate_streams
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import observe_together
 from ergnn.methods import METHODS, agem, gem, stacked_memory
 from ergnn.methods.balance import shifted_loss
 from ergnn.methods.finetune import Finetune
 from ergnn.methods.importance import QuadraticPenalty
 from ergnn.nn.examples import loss_key
-from ergnn.observing import observe_together
-from ergnn.step_hooks import join_hooks
 from graphs import random_graph
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods.slda import StreamingLDA
 from graphs import random_graph
 

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import Graph, Task, TaskStream
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods.pdgnn_tem import PDGNN, coverage, embedded
 from ergnn.methods.ssm import SSM, sparsify
 from ergnn.nn.heads import HEADS

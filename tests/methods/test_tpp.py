@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods.tpp import TPP
 from ergnn.nn.heads import HEADS
 from graphs import random_graph

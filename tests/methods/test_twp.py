@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
+from ergnn.config.errors import InputError
 from ergnn.data import Task
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods.twp import TWP
 from ergnn.nn.backbones import Backbone
 from ergnn.testing import example_stream

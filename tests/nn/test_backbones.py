@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, SGConv
 
+from ergnn.config.errors import InputError
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
 from graphs import random_graph

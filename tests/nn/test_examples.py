@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.nn.examples import Examples
 from graphs import random_graph
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.nn.heads import HEADS, HeadPolicy
 
 CPU = torch.device("cpu")

@@ -19,11 +19,11 @@ from ergnn.engine.objective import FieldObjective
 from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
-from ergnn.incremental.settings import Settings
-from ergnn.learner import Learner
+from ergnn.folder.settings import Settings
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import observe_together
 from ergnn.nn import layers
 from ergnn.nn.backbones import BACKBONES
-from ergnn.observing import observe_together
 from ergnn.testing import check_backbone, example_stream
 from folder.growing import edges_of, nodes_of, probabilities, x_of
 from nn.cases import assert_near, examples_of, messy_graphs, model_of, reference_logits

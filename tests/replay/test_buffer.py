@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph, TaskStream
-from ergnn.errors import InputError, UnknownNameError
 from ergnn.nn.backbones import BACKBONES
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 from graphs import random_graph

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.graphs import bag_of_words_graph, synthetic_stream
 from ergnn.data import Graph, Task
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.replay.selectors import SELECTORS, SelectionContext, best_per_class, coverage
 
 

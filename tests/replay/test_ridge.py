@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors import ridge
 from ergnn.replay.selectors.la_ridge import LinearizedRidge

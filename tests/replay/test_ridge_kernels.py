@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
+from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.backbones.gin import GIN
 from ergnn.replay import SELECTORS, SelectionContext

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.engine.objective import make_objective
-from ergnn.errors import InputError, UnknownNameError
 from ergnn.replay import SELECTORS
 from ergnn.replay.selectors.first_layer import first_layer_names
 from ergnn.testing import example_context

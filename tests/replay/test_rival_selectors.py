@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.testing import example_context
 from ergnn.testing.examples import in_graph

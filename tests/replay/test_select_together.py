@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from ergnn.config.errors import CurvatureError
 from ergnn.data import TaskStream
-from ergnn.errors import CurvatureError
-from ergnn.learner import Learner
-from ergnn.observing import observe_together
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import observe_together
 from ergnn.replay.selectors import SELECTORS, SelectionContext, select_together
 from ergnn.replay.selectors.influence import Influence
 from graphs import random_graph

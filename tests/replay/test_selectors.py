@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ergnn.config.errors import InputError, LeakageError, UnknownNameError
 from ergnn.data import Graph, Split, Task, TaskStream
-from ergnn.errors import InputError, LeakageError, UnknownNameError
-from ergnn.learner import Learner
-from ergnn.observing import begin
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import begin
 from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, best_per_class, check_per_class
 from graphs import random_graph
 

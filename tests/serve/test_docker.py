@@ -125,7 +125,7 @@ def test_its_instructions(place: Path, tmp_path: Path) -> None:
 def test_compose() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
     service, prometheus = compose["services"]["ergnn"], compose["services"]["prometheus"]
-    from ergnn.cli import make_parser
+    from ergnn.cli.main import make_parser
 
     options = make_parser().parse_args(service["command"][1:])
     (job,) = yaml.safe_load((ROOT / "prometheus.yml").read_text())["scrape_configs"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ergnn.data.formats import read_edges, read_nodes
+from ergnn.data.tables import read_edges, read_nodes
 from ergnn.folder import LearnerFolder
 from folder.growing import make_updates, quick, tables, write_tables
 from serve.running import SECONDS, Server

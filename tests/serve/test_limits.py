@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from ergnn.cli import main
+from ergnn.cli.main import main
 from ergnn.serve.app import make_app
 from ergnn.serve.limits import ServeLimits
 from ergnn.serve.service import Service
@@ -163,7 +163,7 @@ import sys
 for name in ("fastapi", "uvicorn", "prometheus_client", "python_multipart", "starlette", "pydantic", "anyio"):
     sys.modules[name] = None
 import ergnn.folder
-from ergnn.cli import main
+from ergnn.cli.main import main
 sys.exit(main(["serve", "nowhere"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from ergnn.data.formats import read_edges, read_nodes, write_edges, write_nodes
+from ergnn.data.tables import read_edges, read_nodes, write_edges, write_nodes
 from ergnn.folder import LearnerFolder
 from folder.growing import tables
 from serve.running import SECONDS

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.analytic.inputs import ROW_BLOCK, Inputs
 from ergnn.analytic.maps import FeatureMap
-from ergnn.distributed import Ranks, sum_over_ranks
+from ergnn.engine.distributed import Ranks, sum_over_ranks
 from ergnn.engine.propagation import NormalizedAdjacency
 
 CONSTANT = 0.3

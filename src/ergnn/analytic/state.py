@@ -12,12 +12,12 @@ from ergnn.analytic.kept import KeptRows
 from ergnn.analytic.maps import FeatureMap
 from ergnn.analytic.ridge import LAMBDAS, Moments, RidgeSolution, fit_ridge, least
 from ergnn.analytic.statistics import ClassStatistics
+from ergnn.config.errors import InputError
 from ergnn.data.csr import pair_hash, row_chunks, targets
 from ergnn.data.graph import Graph
-from ergnn.distributed import current_ranks, sum_over_ranks
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.distributed import current_ranks, sum_over_ranks
 from ergnn.engine.propagation import NormalizedAdjacency
-from ergnn.errors import InputError
 
 
 class AnalyticState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ergnn.lazy import lazy_names
+from ergnn.config.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ergnn.data.datasets import DATASETS, LoadedGraph, PublicSplitUnavailable, describe_datasets, load_graph

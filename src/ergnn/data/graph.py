@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.csr import CsrEdges
-from ergnn.errors import InputError
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 
 _ARRAYS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 """Arrays behind mapped tensors, by address; the tensors keep them alive."""

@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ergnn.data.formats.limits import Limits
+from ergnn.config.errors import InputError, truncate
 from ergnn.data.graph import UNLABELED, Graph
-from ergnn.errors import InputError, truncate
+from ergnn.data.tables.limits import Limits
 
 Array = NDArray[Any]
 

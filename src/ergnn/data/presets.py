@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import splits
-from ergnn.data.assignment import assigned_stream, blurred_stream
 from ergnn.data.datasets import DATASETS, LoadedGraph, load_graph, storage
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Split
+from ergnn.data.scenarios.assignment import assigned_stream, blurred_stream
 from ergnn.data.stream import TaskStream, ordered
-from ergnn.errors import InputError
 
 GraphCache = dict[str, tuple[Dataset, LoadedGraph]]
 """The last graph that was read, and the data set that read it, whose parts may depend on it."""
@@ -67,7 +67,7 @@ def make_stream(
         root: folder with the raw files, by default ``ERGNN_DATA``.
         dataset_options: options of the data set, e.g. ``train=500`` images per task for ``permuted-mnist``.
         scenario: one that the data set supports; only ``blurred`` changes the stream
-            (:func:`ergnn.data.assignment.class_shares`).
+            (:func:`ergnn.data.scenarios.assignment.class_shares`).
         graphs: keeps the graph for the next stream of the same data set, instead of reading it again.
     """
     spec = DATASETS.create(dataset, **(dataset_options or {}))

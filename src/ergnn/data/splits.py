@@ -13,8 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import UNLABELED, Split
-from ergnn.errors import InputError
 
 
 def planetoid_like(

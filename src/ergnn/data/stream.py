@@ -15,10 +15,10 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from ergnn.config import EDGES, LEFTOVERS
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import EDGES, LEFTOVERS
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELED, Graph, Split
-from ergnn.errors import InputError
 
 METRICS = ("accuracy", "micro-f1")
 CLASS_ORDERS = ("natural", "shuffled")

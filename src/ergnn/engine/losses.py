@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.nn.examples import Examples, cross_entropy, loss_key
 
 MASKED = -1e9

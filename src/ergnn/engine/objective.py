@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ergnn.config.errors import InputError
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
@@ -23,7 +24,6 @@ from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positi
 from ergnn.engine.per_example import gradient_sums
 from ergnn.engine.plain import PlainObjective
 from ergnn.engine.rows import RowObjective, is_rowwise
-from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate, form_of

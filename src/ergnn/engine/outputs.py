@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout_stream import DropoutStream
@@ -15,7 +16,6 @@ from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import make_field
 from ergnn.engine.inference import FIELD_EDGES, layerwise_embed, prefers_layers
 from ergnn.engine.objective import Encoder, FieldObjective, stack_parameters
-from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.engine.features import sparse_x
 from ergnn.engine.losses import MASKED, Objective, ParamDict, head_positions
-from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.seeding import seeded

@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers, version_of
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.sparse import SparsePattern, spmm
-from ergnn.errors import InputError
 
 MATRIX_EDGES = 1 << 22
 """Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""

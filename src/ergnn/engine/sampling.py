@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ergnn.config.errors import InputError
 from ergnn.data.hashing import below
 from ergnn.engine.adjacency import Adjacency
-from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 
 ALL = -1

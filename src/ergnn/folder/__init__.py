@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ergnn.incremental.settings import Settings
-from ergnn.lazy import lazy_names
+from ergnn.config.lazy import lazy_names
+from ergnn.folder.settings import Settings
 
 if TYPE_CHECKING:
     from ergnn.folder.learner_folder import LearnerFolder

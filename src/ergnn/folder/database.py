@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ergnn.errors import BusyError, ErgnnError, FolderError
+from ergnn.config.errors import BusyError, ErgnnError, FolderError
 
 APPLICATION_ID = 0x65726E6E
 """``ernn`` in ASCII, which identifies a learner's database."""

@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ergnn.errors import InputError
-from ergnn.export.module import build_module
-from ergnn.export.saving import SAFETENSORS, check_target, export_files, graph_npz, load_file
+from ergnn.config.errors import InputError
 from ergnn.folder.database import wrap_errors
+from ergnn.folder.export.module import build_module
+from ergnn.folder.export.saving import SAFETENSORS, check_target, export_files, graph_npz, load_file
 from ergnn.folder.snapshot import Snapshot, open_snapshot
 from ergnn.folder.versions import get_tensors
 
 
 def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False, format: str = SAFETENSORS) -> list[Path]:
-    """Write the model, and the graph if wanted; see :func:`ergnn.export.saving.export_files`."""
+    """Write the model, and the graph if wanted; see :func:`ergnn.folder.export.saving.export_files`."""
     path = check_target(out, format)
     return export_files(path, format, *_model(snapshot), graph_npz(snapshot.graph, snapshot.classes) if graph else None)
 
@@ -30,7 +30,7 @@ def load(path: str | Path, version: int | None = None) -> nn.Module:
 
     Returns:
         A module with ``classes``, the name of each column of the logits, and ``metadata``: a
-        :class:`~ergnn.export.NodeClassifier`, or for a ``.pt2`` file a ``torch.fx.GraphModule``.
+        :class:`~ergnn.folder.export.NodeClassifier`, or for a ``.pt2`` file a ``torch.fx.GraphModule``.
     """
     path = Path(path)
     if path.suffix == ".onnx":

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ergnn.data.formats.tables import SPLITS
+from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array
-from ergnn.errors import FolderError
+from ergnn.data.tables.node_tables import SPLITS
+from ergnn.folder.base_snapshot import Version
 from ergnn.folder.database import VISIBLE, Row, damaged, insert, read_number, reading_values, select
-from ergnn.incremental.snapshot import Version
-from ergnn.incremental.update import Update
+from ergnn.folder.update import Update
 
 AMONG = "IN (SELECT value FROM json_each(:nodes))"
 

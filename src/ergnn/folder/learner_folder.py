@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.data.formats.tables import EdgeTable, NodeTable
+from ergnn.config.errors import ErgnnError, FolderError, InputError
 from ergnn.data.partial import Array, find_all
-from ergnn.errors import ErgnnError, FolderError, InputError
-from ergnn.evaluation import HeldOut, Record, Score
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder import snapshot as snapshots
+from ergnn.folder.base_snapshot import CHUNK, Version
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
+from ergnn.folder.inspection import inspect_snapshot, update_drift, watch_snapshot
 from ergnn.folder.learners import StoredCheckpoints
+from ergnn.folder.network import learn_offline
+from ergnn.folder.settings import Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
-from ergnn.incremental.inspection import inspect_snapshot, update_drift, watch_snapshot
-from ergnn.incremental.network import learn_offline
-from ergnn.incremental.settings import Settings
-from ergnn.incremental.snapshot import CHUNK, Version
-from ergnn.incremental.update import prepare_update, tables_digest
+from ergnn.folder.update import prepare_update, tables_digest
+from ergnn.learning.evaluation import HeldOut, Record, Score
 
 
 class LearnerFolder:
@@ -189,7 +189,7 @@ class LearnerFolder:
             version: a stored version; by default the current one.
             task_known: whether only the classes of a node's own update compete.
             offline: predict with a learner trained on the labels of all updates at once; the folder is not changed.
-                See :func:`ergnn.incremental.network.learn_offline`.
+                See :func:`ergnn.folder.network.learn_offline`.
         """
         with self.snapshot(version) as snapshot:
             learned = learn_offline(snapshot) if offline and snapshot.learner.num_tasks else snapshot
@@ -202,7 +202,7 @@ class LearnerFolder:
             return {**inspect_snapshot(snapshot), **stored}
 
     def watch(self, version: int | None = None) -> dict[str, Any]:
-        """Drift, calibration and unknown classes; see :func:`ergnn.incremental.inspection.watch_snapshot`."""
+        """Drift, calibration and unknown classes; see :func:`ergnn.folder.inspection.watch_snapshot`."""
         with self.snapshot(version) as snapshot, reading_values("the records"):
             return watch_snapshot(snapshot)
 
@@ -256,7 +256,7 @@ class LearnerFolder:
     def export(
         self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None
     ) -> list[Path]:
-        """Write the model to files; see :func:`ergnn.export.saving.export_files`.
+        """Write the model to files; see :func:`ergnn.folder.export.saving.export_files`.
 
         Args:
             out: a folder, or a file with the suffix of the format.

@@ -13,17 +13,17 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ergnn.analytic import FeatureMap, RidgeSolution
+from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array
-from ergnn.errors import FolderError
+from ergnn.engine.training import TaskProgress
+from ergnn.folder.analytic import AnalyticLearner
+from ergnn.folder.base_snapshot import Version
 from ergnn.folder.database import MALFORMED, Row, damaged, from_json, insert, select, to_json, transaction
 from ergnn.folder.graph import StoredGraph
+from ergnn.folder.network import Checkpoints, NetworkLearner
 from ergnn.folder.row_cache import RowCache
 from ergnn.folder.versions import get_tensors, load_tensors, put_blob
-from ergnn.incremental.analytic import AnalyticLearner
-from ergnn.incremental.network import Checkpoints, NetworkLearner
-from ergnn.incremental.snapshot import Version
 from ergnn.methods import LearnerView
-from ergnn.training import TaskProgress
 
 TENSOR = "$tensor"
 

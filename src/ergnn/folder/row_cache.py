@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ergnn.analytic import FeatureMap
 from ergnn.analytic.ridge import LOO_ROWS
-from ergnn.data.formats.tables import SPLITS
 from ergnn.data.partial import Array
+from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder.database import VISIBLE, damaged, insert, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 

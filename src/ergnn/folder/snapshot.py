@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ergnn.data.formats.tables import SPLITS
-from ergnn.errors import FolderError, InputError, truncate
-from ergnn.evaluation import Record
+from ergnn.config.errors import FolderError, InputError, truncate
+from ergnn.data.tables.node_tables import SPLITS
+from ergnn.folder import base_snapshot as snapshot
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.learners import StoredAnalytic, StoredNetwork
-from ergnn.incremental import snapshot
-from ergnn.incremental.settings import Settings
-from ergnn.incremental.update import Update
+from ergnn.folder.settings import Settings
+from ergnn.folder.update import Update
+from ergnn.learning.evaluation import Record
 
 FolderLearner = StoredNetwork | StoredAnalytic
 

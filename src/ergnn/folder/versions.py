@@ -11,9 +11,9 @@ from typing import Any
 from safetensors.torch import load
 from torch import Tensor
 
-from ergnn.errors import BusyError, FolderError
+from ergnn.config.errors import BusyError, FolderError
+from ergnn.folder.base_snapshot import Version
 from ergnn.folder.database import FILE, damaged, from_json, insert, read_number, select, to_json
-from ergnn.incremental.snapshot import Version
 
 VERSIONED = ("adjacency", "labels", "nodes", "updates")
 """Tables with rows that versions add and remove."""

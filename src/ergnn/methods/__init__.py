@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ergnn.config.registry import Registry
 from ergnn.methods.base import LearnerView, Method
-from ergnn.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry("method", "ergnn.methods")
 

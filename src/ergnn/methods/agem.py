@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import check_at_least
 from ergnn.methods.episodic import Choose, EpisodicMemory
@@ -16,7 +17,6 @@ from ergnn.methods.gradients import GradientConstraint, mean_gradient
 from ergnn.methods.memory import Scarce
 from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
 from ergnn.replay.buffer import ReplayMode
-from ergnn.step_hooks import StepHook
 
 
 def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic.head import AnalyticHead, Memory
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method, task_examples
 from ergnn.nn.examples import Examples, cross_entropy

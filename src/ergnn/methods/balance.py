@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
-from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView
 from ergnn.nn.examples import Examples, LossFunction, pure_loss
 from ergnn.replay.buffer import ExperienceBuffer

@@ -9,23 +9,23 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from ergnn.config import HEADS
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import HEADS
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, ParamDict
-from ergnn.errors import InputError
+from ergnn.engine.step_hooks import StepHook
+from ergnn.engine.training import Training
 from ergnn.nn.examples import Examples, cross_entropy
 from ergnn.nn.heads import HeadPolicy
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
-from ergnn.step_hooks import StepHook
-from ergnn.training import Training
 
 TRAINING_SETTINGS = (
     *("backbone", "backbone_options", "epochs", "lr", "weight_decay", "optimizer"),
     *("batch_size", "fanout", "with_replacement"),
 )
-"""Fields of :class:`~ergnn.config.LearnerConfig` that affect training only."""
+"""Fields of :class:`~ergnn.config.learner_config.LearnerConfig` that affect training only."""
 
 
 class LearnerView(Protocol):

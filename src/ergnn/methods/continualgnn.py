@@ -11,6 +11,7 @@ from torch import Tensor
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.losses import Objective
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.ewc import EWC
@@ -18,7 +19,6 @@ from ergnn.methods.memory import MemoryMethod, Scarce
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selection
-from ergnn.step_hooks import StepHook
 
 
 @METHODS.register("continualgnn", help="replay important and random nodes, with a penalty as in EWC (ContinualGNN)")

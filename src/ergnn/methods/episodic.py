@@ -9,14 +9,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ergnn.config.registry import check_choice
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods.base import LearnerView, Method, check_at_least
 from ergnn.methods.memory import Scarce, check_scarce
 from ergnn.nn.examples import Examples
-from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
-from ergnn.step_hooks import StepHook
 
 Choose = Literal["random", "last"]
 

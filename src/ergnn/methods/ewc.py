@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, check_at_least
 from ergnn.methods.importance import ImportanceMethod, sampled_objective

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import check_at_least
 from ergnn.methods.episodic import Choose, EpisodicMemory
@@ -17,7 +18,6 @@ from ergnn.methods.memory import Scarce
 from ergnn.methods.quadratic import dual_variables, project
 from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
 from ergnn.replay.buffer import ReplayMode
-from ergnn.step_hooks import StepHook
 
 
 class GEMProjection(GradientConstraint):

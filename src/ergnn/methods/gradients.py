@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.sampled import SampledObjective
-from ergnn.step_hooks import StepHook
+from ergnn.engine.step_hooks import StepHook
 
 
 def flat_gradient(params: ParamDict) -> Tensor:

@@ -12,9 +12,9 @@ from torch import Tensor
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import make_objective
+from ergnn.engine.step_hooks import StepHook, stack_models
 from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
 from ergnn.nn.examples import Examples
-from ergnn.step_hooks import StepHook, stack_models
 
 
 class QuadraticPenalty(StepHook):

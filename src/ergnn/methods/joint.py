@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
-from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method
 from ergnn.nn.examples import Examples

@@ -8,9 +8,9 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.losses import ParamDict
-from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, Method, task_examples
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples

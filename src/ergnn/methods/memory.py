@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from ergnn.config.errors import InputError
+from ergnn.config.registry import check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.errors import InputError
 from ergnn.methods.base import LearnerView, Method, check_at_least
 from ergnn.nn.examples import Examples
-from ergnn.registry import check_choice
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
 from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, check_per_class
 

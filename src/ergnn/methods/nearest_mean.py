@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
+from ergnn.config.registry import check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
-from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method, task_examples
 from ergnn.nn.examples import Examples
-from ergnn.registry import check_choice
 
 Distance = Literal["euclidean", "cosine"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.ewc import EWC
 

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective
-from ergnn.errors import InputError
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.masks import MaskMethod, shared_parameters
 from ergnn.methods.pruning import PruneAndFreeze
 from ergnn.nn.examples import Examples
-from ergnn.step_hooks import StepHook
 
 
 @METHODS.register("packnet", help="train, prune, retrain and freeze a part of the weights for each task (PackNet)")

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.errors import InputError
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.masks import MaskMethod, shared_parameters
 from ergnn.nn.examples import Examples
-from ergnn.step_hooks import StepHook
 
 
 class MaskTraining(StepHook):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.step_hooks import StepHook, split_models, stack_models
+from ergnn.engine.step_hooks import StepHook, split_models, stack_models
 
 
 class PruneAndFreeze(StepHook):

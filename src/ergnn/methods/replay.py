@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ergnn.config.registry import check_choice
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
 from ergnn.methods.balance import ClassBalance, adjust_logits, balance_of_task, separate_classes
@@ -13,7 +14,6 @@ from ergnn.methods.base import LearnerView, check_at_least
 from ergnn.methods.memory import MemoryMethod, Scarce
 from ergnn.methods.weights import LossScale, replay_weights
 from ergnn.nn.examples import Examples
-from ergnn.registry import check_choice
 from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selector
 

@@ -7,14 +7,14 @@ from copy import copy
 
 import torch
 
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.errors import InputError
+from ergnn.engine.step_hooks import StepHook, join_hooks, split_models, stack_models
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView
 from ergnn.methods.importance import ImportanceMethod
 from ergnn.nn.examples import Examples
-from ergnn.step_hooks import StepHook, join_hooks, split_models, stack_models
 
 
 class PathIntegral(StepHook):

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
-from ergnn.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
 from ergnn.methods.random_encoder import RandomEncoder

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ergnn.curvature import gradient, hessian_product, unflatten
+from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
+from ergnn.engine.curvature import gradient, hessian_product, unflatten
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.errors import InputError
+from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, check_at_least
 from ergnn.methods.ewc import fisher_diagonal
@@ -16,7 +17,6 @@ from ergnn.methods.topology import topology
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import Propagate, form_of
-from ergnn.step_hooks import StepHook
 
 
 class GradientSparsity(StepHook):

@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
+from ergnn.config.registry import check_choice
 from ergnn.nn.examples import Examples
-from ergnn.registry import check_choice
 
 LossScale = Literal["sum", "balanced", "mean"]
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
-from ergnn.errors import InputError
 
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 LossFunction = Callable[[Tensor, Tensor, Mapping[str, Tensor]], Tensor]

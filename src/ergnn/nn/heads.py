@@ -18,8 +18,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ergnn.config import HEADS
-from ergnn.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.learner_config import HEADS
 
 
 class HasHeads(Protocol):

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
+from ergnn.config.registry import check_choice
 from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.errors import InputError
-from ergnn.registry import check_choice
 from ergnn.replay.eviction import bytes_after, eviction_steps
 
 ReplayMode = Literal["live", "isolated", "ego"]

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from ergnn import __version__
-from ergnn.errors import BusyError, FolderError, InputError
+from ergnn.config.errors import BusyError, FolderError, InputError
 from ergnn.serve import requests as schema
 from ergnn.serve.limits import Guard, one_line
 from ergnn.serve.page import docs_page, live_page

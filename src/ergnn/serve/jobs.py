@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ergnn.errors import BusyError, truncate
+from ergnn.config.errors import BusyError, truncate
 from ergnn.folder.versions import now
 
 SPOOL, FILE, NEW = "spool", "job.json", ".new-"

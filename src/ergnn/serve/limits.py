@@ -14,8 +14,8 @@ import anyio
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from ergnn.data.formats.limits import MEGABYTE, Limits
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
+from ergnn.data.tables.limits import MEGABYTE, Limits
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOG = logging.getLogger("ergnn.serve")

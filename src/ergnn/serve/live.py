@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.partial import PartialGraph, find_all
-from ergnn.incremental.inspection import LEAST, aspects, fit_unknown, rows_of, sample_nodes
-from ergnn.incremental.snapshot import Snapshot
-from ergnn.watch.drift import ALPHA, SAMPLES, Drift, drift_test, stack_aspects
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
+from ergnn.folder.base_snapshot import Snapshot
+from ergnn.folder.inspection import LEAST, aspects, fit_unknown, rows_of, sample_nodes
+from ergnn.learning.watch.drift import ALPHA, SAMPLES, Drift, drift_test, stack_aspects
 
 
 class LiveWatch:

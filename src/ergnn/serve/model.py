@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from ergnn.data.formats.tables import EdgeTable, NodeTable
 from ergnn.data.partial import Array, PartialGraph, find_all
-from ergnn.evaluation import Record
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, database, versions
+from ergnn.folder.base_snapshot import CHUNK
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.snapshot import Snapshot
-from ergnn.incremental.snapshot import CHUNK
-from ergnn.incremental.update import prepare_update
+from ergnn.folder.update import prepare_update
+from ergnn.learning.evaluation import Record
 
 
 class MemoryGraph(StoredGraph):

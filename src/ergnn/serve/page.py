@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
-from ergnn.report.folder_page import page_of
+from ergnn.folder.page import page_of
 
 
 def live_page(found: dict[str, Any], kept: Sequence[dict[str, Any]]) -> str:
@@ -31,5 +31,5 @@ def docs_page(openapi: dict[str, Any]) -> str:
         loader=PackageLoader("ergnn.serve"), autoescape=True, undefined=ChainableUndefined, trim_blocks=True
     )
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    style = Markup((files("ergnn.report") / "templates" / "style.css").read_text(encoding="utf-8"))
+    style = Markup((files("ergnn.pages") / "templates" / "style.css").read_text(encoding="utf-8"))
     return environment.get_template("docs.html").render(api=openapi, style=style)

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from ergnn.data.formats.limits import Limits
-from ergnn.data.formats.tables import EdgeTable, NodeTable, canonical
-from ergnn.errors import FormatError, InputError
+from ergnn.config.errors import FormatError, InputError
+from ergnn.data.tables.limits import Limits
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable, canonical
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 NodeId = Annotated[Name | Annotated[int, Field(ge=-(2**63), lt=2**64)], Field(description="id of a node")]

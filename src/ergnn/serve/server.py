@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.serve.limits import ServeLimits, is_loopback
 
 SHORTEST_TOKEN = 16

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ergnn.data.formats import EdgeTable, NodeTable
-from ergnn.errors import ErgnnError
+from ergnn.config.errors import ErgnnError
+from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.versions import now
 from ergnn.serve.jobs import Job, Spool

@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ergnn.data.formats import EdgeTable, Limits, NodeTable, read_edges, read_nodes
-from ergnn.data.formats.text import GZ, read_bytes
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
+from ergnn.data.tables import EdgeTable, Limits, NodeTable, read_edges, read_nodes
+from ergnn.data.tables.text import GZ, read_bytes
 
 if TYPE_CHECKING:
     from starlette.datastructures import UploadFile

@@ -74,10 +74,10 @@ def main(argv: list[str]) -> None:
 
     import torch
 
-    from ergnn.data.formats import Limits
-    from ergnn.errors import BusyError, ErgnnError
+    from ergnn.config.errors import BusyError, ErgnnError
+    from ergnn.config.plugins import import_plugin
+    from ergnn.data.tables import Limits
     from ergnn.folder import LearnerFolder
-    from ergnn.plugins import import_plugin
 
     torch.set_num_threads(1)
     for name in plugins:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ergnn.data.formats import Limits
+from ergnn.data.tables import Limits
 from ergnn.serve.jobs import Job
 
 LINE = 1 << 26

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ergnn.engine.objective import make_objective
 from ergnn.engine.outputs import embed
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS

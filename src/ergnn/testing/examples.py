@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ergnn.data import Graph, TaskStream, splits
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.replay import SelectionContext
 
 FEATURES = 12

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ergnn.data import Task, TaskStream
-from ergnn.data.assignment import assigned_stream
+from ergnn.data.scenarios.assignment import assigned_stream
 from ergnn.engine.objective import make_objective
-from ergnn.learner import Learner
+from ergnn.learning.learner import Learner
 from ergnn.methods import LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HEADS

@@ -11,12 +11,12 @@ from unittest import SkipTest
 
 from torch import nn
 
+from ergnn.config.errors import InputError
+from ergnn.config.registry import Registry
 from ergnn.data import DATASETS
 from ergnn.data.datasets import Dataset
-from ergnn.errors import InputError
 from ergnn.methods import METHODS, Method
 from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.registry import Registry
 from ergnn.replay import SELECTORS, Selector
 from ergnn.testing.watching import Broken, global_state_restored, require
 

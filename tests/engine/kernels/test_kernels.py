@@ -15,11 +15,11 @@ import torch
 
 from engine.kernels.cases import SHAPES, edges_of, inputs_of, links_of
 from engine.kernels.checks import check_attention, check_dropped, check_sums
+from ergnn.config.errors import CurvatureError
 from ergnn.engine.kernels import links as links_module
 from ergnn.engine.kernels import sums, torch_attention
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.masks import attention_keep
-from ergnn.errors import CurvatureError
 
 
 @pytest.mark.parametrize("p", [0.0, 0.6])
@@ -124,7 +124,7 @@ def test_memory_does_not_grow_with_the_number_of_edges() -> None:
         "from ergnn.engine.kernels.links import Links\n"
         "from ergnn.engine.kernels import torch_attention\n"
         "torch_attention.CHUNK = 1 << 16\n"
-        "from ergnn.experiments.run import peak_memory_mb\n"
+        "from ergnn.lab.run import peak_memory_mb\n"
         "n, d = 1000, 4000\n"
         "col = (torch.arange(n * d) * 7919 % n).int()\n"
         "links = Links(torch.arange(n + 1) * d, col, n)\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ergnn.analytic.maps.base import FeatureMap
-from ergnn.registry import Registry
+from ergnn.config.registry import Registry
 
 FEATURE_MAPS: Registry[type[FeatureMap]] = Registry("feature map", "ergnn.analytic.maps")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
 from ergnn.analytic.maps.base import FeatureMap, Operator
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 
 
 @FEATURE_MAPS.register("auto", help="the map with the smallest leave-one-out error on the training nodes")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
 from ergnn.analytic.maps.base import FeatureMap, Operator
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 
 
 @FEATURE_MAPS.register("ppr", help="personalized PageRank: Z ← (1 − α) S Z + α X")

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ergnn.config.errors import InputError
+from ergnn.config.registry import Registry
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable
 from ergnn.data.graph import Graph
-from ergnn.errors import InputError
-from ergnn.registry import Registry
 
 __all__ = [
     "DATASETS",

@@ -13,11 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data import splits
-from ergnn.data.assignment import SIZES, assigned_stream
 from ergnn.data.graph import UNLABELED, Graph, Split
+from ergnn.data.scenarios.assignment import SIZES, assigned_stream
 from ergnn.data.stream import TaskStream
-from ergnn.errors import InputError
 
 SPARSE_BELOW = 0.10
 Notes = tuple[str, ...]
@@ -46,8 +46,8 @@ class Dataset(ABC):
         bag_of_words: whether features are word counts, which are row-normalized by default.
         public_split: whether a split was published with the data.
         classes_per_task, metric: defaults of the preset stream.
-        scenarios: the scenarios of :data:`ergnn.config.SCENARIOS` that the data set supports; a run without a scenario
-            is the first of them, unless it is ``task``.
+        scenarios: the scenarios of :data:`ergnn.config.learner_config.SCENARIOS` that the data set supports; a run
+            without a scenario is the first of them, unless it is ``task``.
     """
 
     name: ClassVar[str]

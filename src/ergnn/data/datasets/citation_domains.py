@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.datasets import DATASETS
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, join_graphs
 from ergnn.data.datasets.citation_full import DBLP
@@ -17,7 +18,6 @@ from ergnn.data.datasets.citeseer import Citeseer
 from ergnn.data.datasets.coauthor import CoauthorCS
 from ergnn.data.datasets.pubmed import PubMed
 from ergnn.data.graph import UNLABELED, Graph
-from ergnn.errors import InputError
 
 DOMAINS = (Citeseer, PubMed, CoauthorCS, DBLP)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 
 UNSIGNED_BYTE = 0x08
 MAX_BYTES = 1 << 28

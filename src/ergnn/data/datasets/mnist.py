@@ -11,12 +11,12 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.datasets import DATASETS, storage
 from ergnn.data.datasets.base import DataUnavailable, Notes, PublicSplitUnavailable, StreamDataset
 from ergnn.data.datasets.idx import read_idx
 from ergnn.data.graph import Graph, Split
 from ergnn.data.stream import Task, TaskStream
-from ergnn.errors import InputError
 
 FILES = (
     "train-images-idx3-ubyte.gz",

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.data.assignment import periods
+from ergnn.config.errors import InputError
 from ergnn.data.datasets import DATASETS, storage
 from ergnn.data.datasets.base import DataUnavailable, PartedDataset, PublicSplitUnavailable
 from ergnn.data.datasets.pubmed import PubMed
 from ergnn.data.graph import Graph
-from ergnn.errors import InputError
+from ergnn.data.scenarios.assignment import periods
 
 FOLDER, FILE = "pubmed_temporal", "pubmed_temporal.npz"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
+from ergnn.config.errors import InputError
 from ergnn.data.datasets import storage
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
 from ergnn.data.graph import Graph
-from ergnn.errors import InputError
 
 if TYPE_CHECKING:
     from torch_geometric.data import InMemoryDataset

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.mapped import mapped
 from ergnn.data.reddit_like.edges import Ends, ascending, link_blocks
 from ergnn.data.reddit_like.spec import BLOCK, RedditLike
-from ergnn.errors import InputError
 
 FORMAT = 1
 """Incremented with every change of the bits that a seed gives."""

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ergnn.config.errors import CurvatureError
 from ergnn.engine.kernels import torch_attention
 from ergnn.engine.kernels.device import runs_on_triton
 from ergnn.engine.kernels.links import Links
-from ergnn.errors import CurvatureError
 
 NO_HESSIAN = (
     "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs only "

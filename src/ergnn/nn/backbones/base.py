@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
+from ergnn.config.registry import Registry
 from ergnn.nn.layers import Propagate, form_of, has_form
-from ergnn.registry import Registry
 
 BACKBONES: Registry[type[Backbone]] = Registry("backbone", "ergnn.nn.backbones")
 

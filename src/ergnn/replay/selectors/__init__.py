@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ergnn.registry import Registry
+from ergnn.config.registry import Registry
 from ergnn.replay.selectors.base import (
     Selection,
     SelectionContext,

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ergnn.config.errors import InputError, LeakageError
+from ergnn.config.registry import check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.outputs import embed, embed_together
-from ergnn.errors import InputError, LeakageError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
-from ergnn.registry import check_choice
 
 Target = Literal["train", "val", "test"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, best_per_class
 from ergnn.replay.selectors.spaces import Distance, Space, SpaceName

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.greedy import GreedySelector, Values
 from ergnn.replay.selectors.spaces import SpaceName

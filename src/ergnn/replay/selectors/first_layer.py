@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from ergnn.config.errors import InputError
 from ergnn.engine.objective import FieldObjective, Objective, make_objective
-from ergnn.errors import InputError
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import FORMS

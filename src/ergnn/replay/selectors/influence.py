@@ -8,12 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ergnn.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
+from ergnn.config.errors import InputError
+from ergnn.config.registry import check_choice
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
+from ergnn.engine.influence import StackedCurvature
 from ergnn.engine.objective import Objective, ParamDict, can_be_stacked, make_objective
-from ergnn.errors import InputError
-from ergnn.influence import StackedCurvature
-from ergnn.registry import check_choice
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, Target, best_per_class
 

@@ -9,7 +9,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext

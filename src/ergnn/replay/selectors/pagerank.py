@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.sparse import SparsePattern, spmm
-from ergnn.errors import InputError
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
 

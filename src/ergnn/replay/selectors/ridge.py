@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.errors import InputError
+from ergnn.config.errors import InputError
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
 from ergnn.replay.selectors.smoothed import labeled
 

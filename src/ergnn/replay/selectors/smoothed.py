@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.engine.propagation import propagate
-from ergnn.errors import InputError
 from ergnn.replay.selectors.base import SelectionContext
 
 HOPS = 2

@@ -1,0 +1,105 @@
+"""``ergnn compare``: methods on the same streams, with the same memory and the same search."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ergnn.cli.reproduce import Lines, add_engine_options, engine_of, unit_name
+
+NAMES = ("methods", "datasets", "scenarios", "edges")
+NUMBERS = {
+    "seeds": "number of reported seeds (default: 10)",
+    "first_seed": "the first reported seed (default: 0)",
+    "class_orders": "number of shuffled class orders, crossed with the seeds (default: 5)",
+    "epochs": "epochs per task (default: 200)",
+    "budget": "bytes of memory of each method (default: 10 rows of features per class)",
+    "trials": "settings to try per method, the default ones included (default: 4)",
+    "search_tasks": "score trials on validation nodes of the first N tasks (default: 2)",
+}
+HELP = {
+    "methods": "methods, or variants as in replay:live (default: all)",
+    "datasets": "data sets (default: nine graphs)",
+    "scenarios": "scenarios, of task, class and domain (default: all that a data set supports)",
+    "edges": "edges, of all, seen and own (default: all,own)",
+}
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare", allow_abbrev=False, help="compare methods at equal memory, with equal search; rank them"
+    )
+    parser.set_defaults(command=compare_command, on_interrupt=lambda args: "the same command with --resume continues")
+    for name in NAMES:
+        parser.add_argument(f"--{name}", metavar="NAME,…", help=HELP[name])
+    for name, text in NUMBERS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=int, help=text)
+    parser.add_argument("--backbone", metavar="NAME", help="network of all methods that train one (default: gcn)")
+    parser.add_argument(
+        "--quick", action="store_true", help="use few data, seeds and epochs, for a test run of minutes"
+    )
+    parser.add_argument("--no-run", action="store_true", help="write tables of stored runs only")
+    parser.add_argument("--batch", metavar="N", type=int, help="train N seeds together (default: 10)")
+    add_engine_options(parser)
+
+
+def compare_command(args: argparse.Namespace) -> int:
+    """Run the comparison; return 0 on success and 1 if some runs failed."""
+    from ergnn.config.errors import InputError
+    from ergnn.lab.compare import compare
+    from ergnn.lab.contenders import QUICK, CompareOptions
+    from ergnn.lab.report.compared import write_comparison
+    from ergnn.lab.units import BATCH
+
+    given = {name: getattr(args, name) for name in (*NUMBERS, "backbone") if getattr(args, name) is not None}
+    given |= {name: getattr(args, name).split(",") for name in NAMES if getattr(args, name) is not None}
+    options = CompareOptions(**{**(QUICK if args.quick else {}), **given}, device=args.device)
+    options.check()
+    batch = BATCH if args.batch is None else args.batch
+    if batch < 1:
+        raise InputError(f"--batch is {batch}; it must be 1 or more")
+    lines = Lines(enabled=not args.quiet)
+
+    def planned(entries: Sequence[Any], left_out: Mapping[str, str]) -> None:
+        ready, runs = [e for e in entries if not e.reason], options.seeds * options.class_orders
+        conditions = len({e.condition for e in ready})
+        lines.say(f"{len(ready) * runs:,} runs: {len(ready)} entries in {conditions} conditions, {runs} runs each")
+        for reason, count in Counter(f"{e.method}: {e.reason}" for e in entries if e.reason).items():
+            lines.say(f"left out in {count} condition{'s' * (count > 1)}: {reason}")
+        for condition, reason in left_out.items():
+            lines.say(f"left out: {condition}: {reason}")
+
+    done = compare(
+        options,
+        args.out,
+        engine=engine_of(args, keep=True),
+        batch=batch,
+        store=args.store,
+        resume=args.resume,
+        run=not args.no_run,
+        on_planned=planned,
+        on_plan=lambda stage, units: lines.plan(len(units), stage),
+        on_done=lines.done,
+    )
+    pages = write_comparison(done, args.out, _command(args), args.quick)
+    print("\n\n\n".join(page.render("text") for page in pages))
+    print(
+        f"\n{args.out}: benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
+    )
+    for outcome in done.failed:
+        print(f"ergnn: {unit_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
+    return 1 if done.failed else 0
+
+
+def _command(args: argparse.Namespace) -> str:
+    """Return the command, without options that do not affect the results."""
+    words = ["ergnn", "compare"]
+    for name in (*NAMES, *NUMBERS, "backbone"):
+        if getattr(args, name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    words += [word for plugin in args.plugins for word in ("--import", plugin)]
+    return shlex.join([*words, *(["--quick"] if args.quick else [])])

@@ -1,0 +1,160 @@
+"""``ergnn evaluate``: current accuracy on the held-out nodes of every update."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ergnn.cli.folder_options import add_command, add_threads, use_threads
+
+if TYPE_CHECKING:
+    from ergnn.folder import LearnerFolder
+    from ergnn.learning.evaluation import HeldOut
+
+MAX_CLASSES = 12
+"""Maximum number of classes for which the confusion matrix is printed."""
+MAX_MISTAKES = 20
+"""Number of entries of a larger confusion matrix to list."""
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "evaluate", evaluate_command, "measure accuracy on the held-out nodes of every update"
+    )
+    parser.add_argument("--version", metavar="N", type=int, help="evaluate a stored version (default: the current one)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument(
+        "--task-known",
+        action="store_true",
+        help="predict among the classes of a node's own update (default: all classes)",
+    )
+    parser.add_argument("--per-class", action="store_true", help="also show recall, precision and F1 per class")
+    parser.add_argument("--confusion", action="store_true", help="also show the confusion matrix")
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="also train a new network on the labels of all updates at once, and show its accuracy",
+    )
+    add_threads(parser)
+
+
+def evaluate_command(args: argparse.Namespace) -> int:
+    from ergnn.folder import LearnerFolder
+
+    use_threads(args)
+    folder = LearnerFolder(args.folder)
+    found = folder.predict_held_out(args.version, task_known=args.task_known)
+    rows = _updates(found, args.task_known)
+    more: dict[str, Any] = {}
+    if args.per_class:
+        more["classes"] = found.per_class()
+    if args.confusion:
+        more["confusion"] = {"classes": found.classes, "nodes": found.confusion().tolist()}
+    if args.offline:
+        accuracies, more["offline"] = offline_scores(folder, args.version, args.task_known)
+        for row in rows:
+            row["offline"] = accuracies[row["update"]]
+    if args.json:
+        print(json.dumps({"updates": rows, **more} if more else rows, ensure_ascii=False))
+    elif not rows:
+        print("no update has held-out nodes yet")
+    else:
+        print("\n\n".join(_blocks(found, rows, more)))
+    return 0
+
+
+def offline_scores(
+    folder: LearnerFolder, version: int | None, task_known: bool = False
+) -> tuple[dict[int, float], dict[str, Any]]:
+    """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
+    closed = folder.settings.closed_form
+    found = folder.predict_held_out(version, task_known=task_known, offline=not closed)
+    accuracies = {n + 1: right / of for n, right, of in found.scores()}
+    mean = sum(accuracies.values()) / len(accuracies) if accuracies else None
+    total = {"mean_over_updates": mean, "over_nodes": _over_nodes(found), "same_by_construction": closed}
+    return accuracies, total
+
+
+def offline_line(found: dict[str, Any]) -> str:
+    """The accuracy of :func:`offline_scores` for a terminal."""
+    from ergnn.pages.tables import percent
+
+    if found["over_nodes"] is None:
+        return "offline, all updates at once: no update has held-out nodes"
+    means = [percent(found[key]) for key in ("mean_over_updates", "over_nodes")]
+    same = " (the method's closed form gives the same for any order of updates)"
+    line = f"offline, all updates at once: mean over updates {means[0]} %, over all nodes {means[1]} %"
+    return line + (same if found["same_by_construction"] else "")
+
+
+def _updates(found: HeldOut, task_known: bool) -> list[dict[str, Any]]:
+    rows = []
+    for update, right, of in found.scores():
+        record = found.records[update]
+        recorded = [] if task_known else record["scores"]  # recorded with all classes competing
+        then = next((a / b for number, a, b in recorded if number == update), None)
+        entry = {"update": update + 1, "name": record["name"], "nodes": of, "accuracy": right / of, "then": then}
+        rows.append(entry)
+    return rows
+
+
+def _over_nodes(found: HeldOut) -> float | None:
+    return float((found.truth == found.predicted).mean()) if len(found.truth) else None
+
+
+def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) -> Iterator[str]:
+    """Yield tables and lines for a terminal."""
+    from ergnn.pages.tables import Table, percent
+
+    def shown(value: float | None) -> str:
+        return "" if value is None else percent(value)
+
+    offline = more.get("offline")
+    header = ["update", "name", "held out", "accuracy %", "when learned %", *(["offline %"] if offline else [])]
+    cells = [
+        [
+            *(str(r["update"]), r["name"], f"{r['nodes']:,}", percent(r["accuracy"]), shown(r["then"])),
+            *([percent(r["offline"])] if offline else []),
+        ]
+        for r in rows
+    ]
+    yield Table(header, cells, align="rl" + "r" * (len(header) - 2)).to_text()
+    lines = [
+        f"mean over updates: {percent(sum(r['accuracy'] for r in rows) / len(rows))} %",
+        f"over all {len(found.truth):,} held-out nodes: {shown(_over_nodes(found))} %",
+    ]
+    if offline:
+        lines.append(offline_line(offline))
+    yield "\n".join(lines)
+    if "classes" in more:
+        table = [
+            [r["class"], f"{r['nodes']:,}", *(shown(r[k]) for k in ("recall", "precision", "f1"))]
+            for r in more["classes"]
+        ]
+        yield Table(["class", "held out", "recall %", "precision %", "F1 %"], table).to_text()
+    if "confusion" in more:
+        matrix = found.confusion()
+        places = zip(*matrix.nonzero(), strict=True)
+        yield confusion_text(found.classes, [(int(i), int(j), int(matrix[i, j])) for i, j in places])
+
+
+def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> str:
+    """Format the confusion matrix; for many classes, only its largest off-diagonal entries.
+
+    Args:
+        names: of all classes.
+        entries: true class, predicted class and number of nodes, where there are any.
+    """
+    from ergnn.pages.tables import Table
+
+    nodes = {(true, chosen): n for true, chosen, n in entries}
+    if len(names) <= MAX_CLASSES:
+        cells = [[nodes.get((i, j), 0) for j in range(len(names))] for i in range(len(names))]
+        rows = [[name, *(f"{n:,}" if n else "·" for n in row)] for name, row in zip(names, cells, strict=True)]
+        return Table(["true \\ predicted", *names], rows).to_text()
+    wrong = sorted((entry for entry in entries if entry[0] != entry[1]), key=lambda entry: -entry[2])
+    rows = [[names[true], names[chosen], f"{n:,}"] for true, chosen, n in wrong[:MAX_MISTAKES]]
+    title = f"the {len(rows)} most frequent mistakes of {len(wrong)}; --json prints the full matrix"
+    return Table(["true class", "predicted", "nodes"], rows, align="llr", title=title).to_text()

@@ -1,0 +1,146 @@
+"""``ergnn inspect``: show accuracy, memory, size and versions of a learner."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ergnn.cli.evaluate import confusion_text, offline_line, offline_scores
+from ergnn.cli.folder_options import add_command, add_threads, output, use_threads
+
+MAX_ROWS = 20
+"""Number of stored nodes, and of classes, to print without ``--all``."""
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "inspect", inspect_command, "show accuracy, forgetting, memory, size and versions of a learner"
+    )
+    parser.add_argument("-o", "--out", metavar="FILE.html", help="write an HTML page instead of printing text")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--version", metavar="N", type=int, help="inspect a stored version (default: the current one)")
+    parser.add_argument(
+        "--all", action="store_true", help=f"list all stored nodes and all classes (default: {MAX_ROWS} of each)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only verify all checksums and the structure of the database"
+    )
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="also train a new network on the labels of all updates at once and show its accuracy",
+    )
+    add_threads(parser)
+
+
+def inspect_command(args: argparse.Namespace) -> int:
+    from ergnn.folder import LearnerFolder
+
+    use_threads(args)
+    folder = LearnerFolder(args.folder)
+    if args.check:
+        wrong = folder.check()
+        print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no errors found")
+        return 2 if wrong else 0
+    found = folder.inspect(args.version)
+    if args.offline:
+        found["offline"] = offline_scores(folder, args.version)[1]
+    if args.out:
+        from ergnn.folder.page import page_of
+
+        with output(args.out) as file:
+            file.write(page_of(found))
+    if args.json:
+        print(json.dumps(found, ensure_ascii=False))
+    elif not args.out:
+        print(as_text(found, None if args.all else MAX_ROWS))
+    return 0
+
+
+def as_text(found: dict[str, Any], most: int | None = None) -> str:
+    """Format the result for a terminal, with at most ``most`` stored nodes and classes."""
+    from ergnn.pages.tables import Table, percent
+
+    graph = found["graph"]
+    lines = [
+        f"{found['folder']}: version {found['version']} of {', '.join(map(str, found['versions']))}",
+        f"graph: {graph['nodes']:,} nodes ({graph['labeled']:,} labeled), {graph['edges']:,} edges, "
+        f"{graph['features'] or 0:,} features, {graph['forgotten']:,} forgotten",
+        "bytes: " + ", ".join(f"{name} {size:,}" for name, size in found["bytes"].items()),
+    ]
+    if found["measures"]:
+        names = {"pm": "when learned", "aa": "after the last update", "fm": "forgetting"}
+        shown = [f"{text} {percent(found['measures'][key])} %" for key, text in names.items()]
+        lines.append("accuracy, mean over updates: " + ", ".join(shown))
+        lines.append(
+            f"accuracy over all nodes scored after the last update: {percent(found['measures']['accuracy'])} %"
+        )
+    if found.get("offline"):
+        lines.append(offline_line(found["offline"]))
+    lines += watch_lines(found)
+    updates = [
+        [
+            str(u["update"] + 1),
+            u["name"],
+            f"{u['counts']['nodes']:,}",
+            ", ".join(u["classes"])[:40],
+            "" if u["drift"] is None else percent(u["drift"]),
+            "" if u["forgetting"] is None else percent(u["forgetting"]),
+        ]
+        for u in found["updates"]
+    ]
+    header = ["update", "name", "nodes", "classes learned", "drift %", "forgetting %"]
+    lines += ["", Table(header, updates, align="rlrlrr").to_text()] if updates else []
+    classes = [
+        [r["class"], f"{r['nodes']:,}", *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
+        for r in found["per_class"][:most]
+    ]
+    header = ["class", "held out", "recall %", "precision %", "F1 %"]
+    lines += ["", Table(header, classes).to_text()] if classes else []
+    rest = len(found["per_class"]) - len(classes)
+    lines += [f"… and {rest:,} more; --all lists them"] if rest else []
+    lines += ["", confusion_text(found["classes"], found["confusion"])] if found["confusion"] else []
+    rows = [
+        [
+            r["id"],
+            r["class"],
+            str(r["update"]),
+            str(r["rank"] or ""),
+            "" if r["score"] is None else f"{r['score']:.4g}",
+        ]
+        for r in found["buffer"][:most]
+    ]
+    header = ["stored node", "class", "update", "rank", "score"]
+    lines += ["", Table(header, rows, align="llrrr").to_text()] if rows else []
+    rest = len(found["buffer"]) - len(rows)
+    lines += [f"… and {rest:,} more; --all lists them"] if rest else []
+    return "\n".join(lines)
+
+
+def watch_lines(found: dict[str, Any]) -> list[str]:
+    """Drift of inputs, calibration and unknown classes, a line each."""
+    from ergnn.pages.tables import percent
+
+    lines = []
+    tested = [(u["update"] + 1, u["input_drift"]) for u in found["updates"] if u.get("input_drift")]
+    alarms = [(number, drift) for number, drift in tested if drift["alarm"]]
+    if tested:
+        rate = percent(tested[-1][1]["alpha"])
+        line = f"input drift: {len(alarms)} alarms in {len(tested)} updates (false alarms: {rate} %)"
+        if alarms:
+            number, drift = alarms[-1]
+            names = ", ".join(name for name, p in drift["p"].items() if p <= drift["alpha"])
+            line += f"; newest in update {number}: {names}"
+        lines.append(line)
+    watch = found["watch"]
+    if watch["calibration"]:
+        error, after, tau = (watch["calibration"][key] for key in ("ece", "ece_calibrated", "temperature"))
+        lines.append(f"calibration error: {percent(error)} %; with temperature {tau:.2f}: {percent(after)} %")
+    if watch["unknown"] and watch["unknown"]["threshold"] is not None:
+        above, nodes, rate = (watch["unknown"][key] for key in ("above", "nodes", "rate"))
+        lines.append(
+            f"unknown class: {percent(above / nodes)} % of {nodes:,} nodes of the last update "
+            f"(nodes of known classes: {percent(rate)} %)"
+        )
+    return lines

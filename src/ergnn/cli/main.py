@@ -1,0 +1,86 @@
+"""The command line. Torch is imported only when a command runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ergnn import __version__
+from ergnn.cli import (
+    compare,
+    evaluate,
+    export,
+    forget,
+    init,
+    inspect,
+    lists,
+    observe,
+    predict,
+    report,
+    reproduce,
+    rollback,
+    run,
+    runs,
+    serve,
+)
+from ergnn.config.errors import ErgnnError
+
+COMMANDS = (
+    *(run, lists, reproduce, compare, runs, report),
+    *(init, observe, predict, evaluate, inspect, forget, export, rollback, serve),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return 0 on success and 2 on invalid input."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        import_plugins(words)  # before the parser is built: their methods add options
+    except ErgnnError as error:
+        print(f"ergnn: {error}", file=sys.stderr)
+        return 2
+    args = make_parser().parse_args(words)
+    try:
+        return int(args.command(args))
+    except ErgnnError as error:
+        print(f"ergnn: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        hint = args.on_interrupt(args) if hasattr(args, "on_interrupt") else ""
+        print("ergnn: interrupted" + (f"; {hint}" if hint else ""), file=sys.stderr)
+        return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Build the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="ergnn", allow_abbrev=False, description="Continual learning for graph neural networks."
+    )
+    parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    for command_parser in commands.choices.values():
+        add_import(command_parser)
+    return parser
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    text = "import a plug-in file or module first (may be repeated)"
+    parser.add_argument("--import", dest="plugins", metavar="FILE.py|MODULE", action="append", default=[], help=text)
+
+
+def import_plugins(words: Sequence[str]) -> None:
+    """Import the plug-ins named by ``--import`` anywhere on the command line."""
+    finder = argparse.ArgumentParser(prog="ergnn", add_help=False, allow_abbrev=False)
+    add_import(finder)
+    names = finder.parse_known_args(words)[0].plugins
+    if names:
+        from ergnn.config.plugins import import_plugin
+
+        for name in names:
+            import_plugin(name)

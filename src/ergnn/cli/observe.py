@@ -1,0 +1,119 @@
+"""``ergnn observe``: extend the graph and update the model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ergnn.cli.folder_options import add_columns, add_command, add_threads, read_tables, use_threads
+
+if TYPE_CHECKING:
+    from ergnn.folder import LearnerFolder
+
+
+def add(commands: Any) -> None:
+    parser = add_command(commands, "observe", observe_command, "add nodes, edges and labels, and update the model")
+    parser.set_defaults(on_interrupt=lambda args: f"`ergnn observe {shlex.quote(args.folder)} --resume` continues")
+    parser.add_argument(
+        "--nodes", metavar="FILE", help="file with new nodes, or new labels of existing nodes: id, label, …"
+    )
+    parser.add_argument("--edges", metavar="FILE", help="file with edges between new or existing nodes: source, target")
+    parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz, .pt, .graphml, …)")
+    parser.add_argument("--task-name", metavar="TEXT", default="", help="name of this update (default: update N)")
+    parser.add_argument("--resume", action="store_true", help="resume an interrupted update")
+    parser.add_argument("--discard", action="store_true", help="discard an interrupted update")
+    parser.add_argument(
+        "--checkpoint-seconds", metavar="X", type=float, default=5.0, help="seconds between checkpoints (default: 5)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the record of the update as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print only errors")
+    add_threads(parser)
+    add_columns(parser)
+
+
+def observe_command(args: argparse.Namespace) -> int:
+    from ergnn.config.errors import InputError
+    from ergnn.folder import LearnerFolder
+
+    use_threads(args)
+    folder = LearnerFolder(args.folder)
+    given = bool(args.nodes or args.edges or args.graph)
+    if args.discard:
+        name = folder.discard()
+        _say(args, f"{args.folder}: " + ("no interrupted update" if name is None else f"discarded {name!r}"))
+        if not given:
+            return 0
+    if args.resume and given:
+        raise InputError("--resume uses the files already stored in the folder; omit --nodes, --edges and --graph")
+    if args.resume:
+        with epoch_bar(folder, args) as on_epoch:
+            record = folder.resume(checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch)
+        if record is None:
+            _say(args, f"{args.folder}: no interrupted update to resume")
+            return 0
+    else:
+        if not given:
+            raise InputError("no input files; use --nodes and --edges, or --graph, or --resume")
+        nodes, edges = read_tables(args, folder.settings.limits)
+        with epoch_bar(folder, args) as on_epoch:
+            record = folder.observe(
+                nodes, edges, name=args.task_name, checkpoint_seconds=args.checkpoint_seconds, on_epoch=on_epoch
+            )
+    for note in record["notes"]:
+        print(f"ergnn: note: {note}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(record, ensure_ascii=False))
+    else:
+        _say(args, describe(record))
+    return 0
+
+
+@contextmanager
+def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Callable[[], None] | None]:
+    """Return the function to call after each epoch; None if no progress is shown."""
+    import importlib.util
+
+    if args.quiet or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    closed = folder.settings.closed_form  # one solve, no epochs to count
+    columns = (TextColumn("solving"), BarColumn(), TimeElapsedColumn()) if closed else Progress.get_default_columns()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task("learning", total=None if closed else folder.settings.learner.epochs)
+        yield lambda: bar.advance(job)
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    if not args.quiet:
+        print(text, file=sys.stderr if args.json else sys.stdout)
+
+
+def describe(record: dict[str, Any]) -> str:
+    """Format the record of an update for a terminal."""
+    from ergnn.pages.tables import percent
+
+    counts = record["counts"]
+    lines = [f"{record['name']}: {counts['nodes']:,} new nodes, {counts['edges']:,} new edges (each way counted)"]
+    if record.get("again"):
+        lines[0] += "; already in the folder, nothing changed"
+    elif record["task"] is None:
+        lines.append("no new labels to learn from")
+    else:
+        lines.append(f"learned {counts['train']:,} nodes of {', '.join(record['classes'])[:200]}")
+        lines.append(
+            f"stored {record['remembered']:,} nodes; read {record['touched']:,} of {record['graph']['nodes']:,}"
+        )
+    if counts.get("corrected"):
+        lines.append(f"corrected {counts['corrected']:,} labels")
+    scores = [f"update {update + 1}: {percent(right / of)} %" for update, right, of in record["scores"][-8:]]
+    if scores:
+        lines.append("accuracy on held-out nodes: " + ", ".join(scores))
+    return "\n".join(lines)

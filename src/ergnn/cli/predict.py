@@ -1,0 +1,53 @@
+"""``ergnn predict``: predict classes and probabilities of nodes."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from typing import Any
+
+from ergnn.cli.folder_options import add_columns, add_command, add_threads, output, read_tables, use_threads
+
+
+def add(commands: Any) -> None:
+    parser = add_command(commands, "predict", predict_command, "predict classes of nodes, with probabilities")
+    parser.add_argument(
+        "--nodes", metavar="FILE", required=True, help="file with the ids of nodes; new nodes need features"
+    )
+    parser.add_argument("--edges", metavar="FILE", help="file with edges of new nodes, used for this prediction only")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE.csv", default="-", help="write to a file (default: standard output)"
+    )
+    known = parser.add_mutually_exclusive_group()
+    known.add_argument("--classes", metavar="NAME,…", help="predict among these classes (default: all learned classes)")
+    known.add_argument("--update", metavar="N", type=int, help="predict among the classes of update N, counted from 1")
+    parser.add_argument("--version", metavar="N", type=int, help="use a stored version (default: the current one)")
+    parser.add_argument(
+        "--chunk", metavar="N", type=int, default=2048, help="predict N nodes at a time (default: 2048)"
+    )
+    add_threads(parser)
+    add_columns(parser)
+
+
+def predict_command(args: argparse.Namespace) -> int:
+    from ergnn.config.errors import InputError
+    from ergnn.folder import LearnerFolder
+
+    use_threads(args)
+    if args.chunk < 1:
+        raise InputError(f"chunk is {args.chunk}; it must be 1 or more")
+    folder = LearnerFolder(args.folder)
+    nodes, edges = read_tables(args, folder.settings.limits)
+    classes = args.classes.split(",") if args.classes else None
+    if args.update is not None:
+        classes = folder.classes_of(args.update - 1, args.version)
+    parts = folder.predict(nodes=nodes, edges=edges, classes=classes, chunk=args.chunk, version=args.version)
+    with output(args.out) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for number, (ids, names, probabilities) in enumerate(parts):
+            if not number:
+                writer.writerow(["id", "label", "probability", *(f"p({name})" for name in names)])
+            best = probabilities.argmax(1)
+            for i, k, row in zip(ids, best, probabilities, strict=True):
+                writer.writerow([i, names[k], f"{row[k]:.6f}", *(f"{p:.6f}" for p in row)])
+    return 0

@@ -1,0 +1,44 @@
+"""``ergnn report``: write an HTML page or tables from a run store."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ergnn.cli.options import store_path
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report", allow_abbrev=False, help="write an HTML page with the tables and figures of a run store"
+    )
+    parser.set_defaults(command=report_command)
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        default="report.html",
+        help="write an HTML page, or only tables if the name ends in .md, .tex or .txt (default: report.html)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="DIR|FILE|URL",
+        default="results/runs.sqlite",
+        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
+    )
+    parser.add_argument("--title", metavar="TEXT", help="title of the page (default: derived from its content)")
+    parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG and PDF files")
+
+
+def report_command(args: argparse.Namespace) -> int:
+    from ergnn.lab.report.page import stored_runs, write_page
+
+    store = store_path(args.store)
+    path = write_page(store, args.out, title=args.title)
+    print(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
+    if args.figures:
+        from ergnn.lab.report.figure_files import write_figures
+
+        written = write_figures(stored_runs(store), args.figures)
+        print(f"{args.figures}: {len(written)} files")
+    return 0

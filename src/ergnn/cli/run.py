@@ -1,0 +1,148 @@
+"""``ergnn run``: learn a stream of tasks and print accuracy and forgetting."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shlex
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ergnn.cli.options import (
+    add_method_options,
+    add_options,
+    given,
+    method_option_names,
+    refuse_unused,
+    store_path,
+)
+from ergnn.config.errors import InputError
+from ergnn.config.signatures import dataclass_options
+from ergnn.lab.config import DEFAULTS, RunConfig, check_settings, read_config
+
+if TYPE_CHECKING:
+    from ergnn.lab.result import RunResult
+    from ergnn.lab.run import Progress
+
+OWN = {
+    *("help", "config", "json", "latex", "plot", "store", "threads", "checkpoint", "download", "quiet", "verbose"),
+    *("command", "on_interrupt", "plugins"),
+}
+"""Options of the command that are not settings of the run."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run", allow_abbrev=False, help="learn a stream of tasks; print accuracy and forgetting"
+    )
+    parser.set_defaults(command=run_command, on_interrupt=_on_interrupt)
+    parser.add_argument("dataset", metavar="DATASET", nargs="?", help="name of a data set (see `ergnn datasets`)")
+    parser.add_argument(
+        "--config", metavar="FILE.toml", help="read settings from a file; command-line options override them"
+    )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    shown.add_argument("--latex", action="store_true", help="print LaTeX tables (booktabs) instead of text")
+    parser.add_argument("--plot", metavar="FILE.pdf|svg|png", help="plot the accuracy after each task to a file")
+    parser.add_argument(
+        "--store",
+        metavar="DIR|FILE|URL",
+        help="store each run, for `ergnn runs` and `ergnn report`; stored runs are not repeated",
+    )
+    parser.add_argument(
+        "--threads", metavar="N", type=int, default=1, help="use N CPU threads (default: 1, fastest for small graphs)"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="save the state of each seed after each task; resume from saved states"
+    )
+    parser.add_argument("--download", action="store_true", help="download missing data sets (ERGNN_DOWNLOAD=1)")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    parser.add_argument("--verbose", action="store_true", help="print a line per product of influence maximization")
+    stream = dataclass_options("ergnn.lab.config", "RunConfig")
+    add_options(parser.add_argument_group("stream and seeds"), stream, {"dataset", "settings"})
+    learner = dataclass_options("ergnn.config.learner_config", "LearnerConfig")
+    add_options(parser.add_argument_group("learner"), learner, {"seed"})
+    add_method_options(parser, {*DEFAULTS, *OWN})
+
+
+def config_of(args: argparse.Namespace) -> RunConfig:
+    """Return the configuration of a parsed command line, including its TOML file."""
+    settings = read_config(args.config) if args.config else {}
+    names = {*DEFAULTS, *method_option_names()} - OWN
+    settings.update(check_settings(given(args, names), "command line"))
+    if "dataset" not in settings:
+        raise InputError("no DATASET on the command line or in the config file; `ergnn datasets` lists them")
+    if args.threads < 1:
+        raise InputError(f"threads is {args.threads}; it must be 1 or more")
+    config = RunConfig(**settings)
+    config.check()
+    return config
+
+
+def run_command(args: argparse.Namespace) -> int:
+    config = config_of(args)  # before torch is imported
+
+    import torch
+
+    from ergnn.data.datasets.storage import allow_downloads
+    from ergnn.engine.distributed import launched_first
+    from ergnn.lab.progress import progress_bar
+    from ergnn.pages.tables import accuracy_table, measure_table, run_table
+
+    refuse_unused(config.settings, config.learner)
+    config = config.resolved()
+    torch.set_num_threads(args.threads)
+    if args.download:
+        allow_downloads()
+    if args.verbose:
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if args.plot:
+        from ergnn.lab.report.figure_files import check_file, write_run_figure
+
+        check_file(args.plot)
+    with progress_bar(config, enabled=not args.quiet and launched_first()) as progress:
+        result = _result(config, args, progress)
+    if result is None:
+        return 0
+    shown = result.to_dict()
+    if args.json:
+        print(json.dumps(shown, ensure_ascii=False))
+    elif args.latex:
+        print("\n\n".join(table.to_latex() for table in (accuracy_table(shown), measure_table(shown))))
+    else:
+        print(run_table(shown))
+    if args.plot:  # last: if it cannot be written, the results are not lost
+        write_run_figure(result, args.plot)
+    return 0
+
+
+def _result(config: RunConfig, args: argparse.Namespace, progress: Progress | None) -> RunResult | None:
+    """Run everything that is not stored yet; return None on all ranks except the first."""
+    from ergnn.engine.distributed import launched, launched_first
+    from ergnn.lab.resumable import run_resumable
+    from ergnn.lab.run import members_of, run, run_members
+    from ergnn.lab.store import RunStore
+
+    resumable = args.checkpoint is not None or launched()
+    say = partial(print, "ergnn:", file=sys.stderr)
+    if args.store is None or not launched_first():
+        return run_resumable(config, args.checkpoint, progress, say) if resumable else run(config, progress=progress)
+    with RunStore(store_path(args.store)) as store:  # opened first, since it may be rejected
+        if resumable:
+            result = run_resumable(config, args.checkpoint, progress, say)
+            store.put_all(config, result.members if result else ())
+            return result
+        missing, members = store.missing(config), len(members_of(config))
+        for done in run_members(config, missing, progress) if missing else ():
+            store.put_all(config, done)
+        if len(missing) < members:
+            say(f"note: {members - len(missing)} of {members} runs were already in {args.store}")
+        return store.result(config)
+
+
+def _on_interrupt(args: argparse.Namespace) -> str:
+    if args.checkpoint is None:
+        return "use --checkpoint DIR to make a run resumable"
+    return f"the same command resumes from {shlex.quote(args.checkpoint)}"

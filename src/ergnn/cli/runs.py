@@ -1,0 +1,97 @@
+"""``ergnn runs``: list, filter and export the runs of a store."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ergnn.cli.options import store_path
+
+if TYPE_CHECKING:
+    from ergnn.lab.store import StoredRun
+
+FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("runs", allow_abbrev=False, help="list, filter and export the runs of a store")
+    parser.set_defaults(command=runs_command)
+    parser.add_argument(
+        "--store",
+        metavar="DIR|FILE|URL",
+        default="results/runs.sqlite",
+        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
+    )
+    for name in FILTERS:
+        parser.add_argument(f"--{name}", metavar="NAME,…", help=f"show only runs with these values of {name}")
+    parser.add_argument("--seed", metavar="N", type=int, help="show only runs with this seed")
+    parser.add_argument("--csv", metavar="FILE", help="write one line per run to a CSV file; - is standard output")
+    parser.add_argument("--json", action="store_true", help="print all stored data as JSON")
+
+
+def runs_command(args: argparse.Namespace) -> int:
+    from ergnn.lab.store import RunStore
+
+    filters: dict[str, Any] = {name: getattr(args, name).split(",") for name in FILTERS if getattr(args, name)}
+    if args.seed is not None:
+        filters["seed"] = args.seed
+    with RunStore(store_path(args.store), create=False) as store:
+        found = store.runs(**filters)
+    if args.json:
+        print(json.dumps([run.to_dict() for run in found], ensure_ascii=False))
+    elif args.csv:
+        _write_csv(found, args.csv)
+    else:
+        print(_listing(found))
+    return 0
+
+
+def _write_csv(runs: Sequence[StoredRun], path: str) -> None:
+    from ergnn.config.errors import InputError
+
+    if path == "-":
+        _write_lines(runs, sys.stdout)
+        return
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            _write_lines(runs, file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error})") from None
+
+
+def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
+    """Write one line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
+    from ergnn.lab.statistics import MEASURES
+    from ergnn.lab.stored_run import COLUMNS
+
+    writer = csv.writer(file)
+    writer.writerow([*COLUMNS, *MEASURES])
+    for run in runs:
+        row = run.to_dict()
+        cells = [json.dumps(v, ensure_ascii=False) if isinstance(v, list | dict) else v for v in row.values()]
+        writer.writerow([*cells, *(measure(run.matrix) for measure in MEASURES.values())])
+
+
+def _listing(runs: Sequence[StoredRun]) -> str:
+    """Format one line per configuration: the number of runs, and their mean PM, FM and AA."""
+    from ergnn.lab.report.rows import gather
+    from ergnn.pages.table import Table, percent
+
+    lines = []
+    rows = gather(runs)
+    for row in rows:
+        first = row.runs[0]
+        what = [first.dataset, first.protocol, first.backbone, first.method, first.selector or "", first.split]
+        count = "" if first.per_class is None else str(first.per_class)
+        means = [percent(row.summary(name).mean) for name in ("pm", "fm", "aa")]
+        seconds = f"{sum(run.seconds for run in row.runs):.1f}"
+        leaky = "leaky" if row.is_leaky else ""
+        lines.append([*what, count, str(row.config.get("epochs", "")), str(len(row.runs)), *means, seconds, leaky])
+    header = ["data set", "protocol", "backbone", "method", "selector", "split", "e", "epochs", "runs"]
+    header += ["PM %", "FM %", "AA %", "seconds", ""]
+    table = Table(header, lines, align="llllll" + "r" * 7 + "l").to_text()
+    return f"{table}\n\n{len(runs)} runs of {len(rows)} configurations"

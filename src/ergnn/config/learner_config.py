@@ -1,0 +1,192 @@
+"""The configuration of a learner, shared by ``Learner``, ``ergnn run``, folders and the estimator.
+
+This module imports neither torch nor other modules of the package except the errors, so the command line can check its
+arguments quickly. :func:`ergnn.learning.resolve.resolve` fills in values that depend on the backbone and the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ergnn.config.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from torch import device as torch_device
+    from torch import nn
+
+HEADS = ("shared", "per-task", "growing")
+OPTIMIZERS = ("adam", "adamw", "sgd")
+EDGES = ("all", "seen", "own")
+"""Which edges are visible while a task is learned; see :meth:`ergnn.TaskStream.from_classes`."""
+LEFTOVERS = ("context", "drop", "last")
+"""Treatment of classes that do not fill a task."""
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "clean": {"edges": "all"},
+    "paper": {"edges": "own", "head": "shared", "weight_decay": None},
+}
+"""Named sets of values: ``edges`` of the stream, and values that differ from the defaults of :class:`LearnerConfig`.
+
+``clean`` is recommended: no leakage, one head per task, and a small L2 factor, chosen on validation nodes. (A larger
+one moves weights that the current task does not use to zero, which alone makes a network forget.) ``paper`` is the
+interpretation of ER-GNN closest to its published baselines; every backbone uses the L2 factor of its paper.
+"""
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "task": {"head": "per-task"},
+    "class": {"head": "growing", "class_order": "seeded", "leftover": "last"},
+    "domain": {"head": "growing"},
+    "time": {"head": "growing", "edges": "seen"},
+    "blurred": {"head": "growing", "class_order": "seeded", "leftover": "last", "scarce": "keep"},
+}
+"""Settings of a run for each scenario; they override the protocol, and explicit settings override them.
+
+``task``: the task of a node is known at test time. In all others it is unknown, and all classes so far compete.
+``class``: every task has new classes. ``domain``, ``time``: tasks are graphs of several domains, or periods; classes
+may come again. ``blurred``: class shares drift from task to task, without borders between classes; a class may have
+fewer training nodes in a task than a buffer stores (``scarce``, if it is an option of the method).
+"""
+
+
+def reveals_labels(edges: str | None, scenario: str | None = None) -> bool:
+    """Return whether the edges tell classes apart: tasks split by class, and no edges between tasks."""
+    return edges == "own" and scenario not in ("domain", "time")
+
+
+STREAM_DEFAULTS: dict[str, str] = {"split": "auto", "class_order": "natural", "leftover": "context"}
+"""Settings of the stream of a run without a scenario."""
+
+TASK_UNKNOWN: dict[str, Any] = {"method": "analytic", "head": "growing"}
+"""Defaults of folders and the estimator, where the task of a node is unknown."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """All settings of a learner.
+
+    Args:
+        backbone: name of a network, or a module with ``forward(x, edge_index)``, which is copied; ``auto`` selects the
+            method's default (``gat`` for most).
+        method: name of a continual-learning method, or an :class:`ergnn.Method`.
+        head: set of outputs that compete: ``shared``, ``per-task`` or ``growing``.
+        epochs: passes over the training nodes of a task (steps, with full batches).
+        lr: learning rate; by default the backbone's.
+        weight_decay: L2 factor (decoupled with ``adamw``); None for the backbone's default.
+        optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
+        batch_size: training nodes per step, plus up to the same number of replayed nodes; by default all.
+        fanout: neighbors to sample per node and hop in a batch, e.g. ``25,10``; by default all.
+        with_replacement: sample neighbors with replacement.
+        seed: seed of all random choices.
+        device: device to compute on, e.g. ``cpu``, ``cuda`` or ``cuda:1``.
+        backbone_options: arguments of the backbone, e.g. ``hidden=32``.
+        method_options: arguments of the method, e.g. ``per_class=5``.
+    """
+
+    backbone: str | nn.Module = "auto"
+    method: str | Any = "replay"
+    head: str = "per-task"
+    epochs: int = 200
+    lr: float | None = None
+    weight_decay: float | None = 3e-5
+    optimizer: str = "adam"
+    batch_size: int | None = None
+    fanout: tuple[int, ...] | None = None
+    with_replacement: bool = False
+    seed: int = 0
+    device: str | torch_device = "cpu"
+    backbone_options: Mapping[str, Any] = field(default_factory=dict)
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # the dataclass is frozen; these normalize equivalent values
+        set_field(self, "fanout", _fanout(self.fanout))
+        set_field(self, "device", str(self.device))
+        for name in ("backbone_options", "method_options"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping | None):
+                raise InputError(f"{name} is {value!r}; it must be a mapping of names to values")
+            set_field(self, name, dict(value or {}))
+        check_choice("head", self.head, HEADS)
+        check_training(self)
+        if not _is_int(self.seed) or not 0 <= self.seed < 2**31:
+            raise InputError(f"seed is {self.seed!r}; it must be a whole number from 0 to {2**31 - 1}")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> LearnerConfig:
+        """Create a configuration from flat settings; names that are not fields are options of the method."""
+        return cls().with_settings(settings)
+
+    @classmethod
+    def from_protocol(cls, protocol: str, **settings: Any) -> LearnerConfig:
+        """Create the configuration of a protocol, ``clean`` or ``paper``, with overrides."""
+        check_choice("protocol", protocol, tuple(PROTOCOLS))
+        preset = {name: value for name, value in PROTOCOLS[protocol].items() if name != "edges"}
+        return cls().with_settings({**preset, **settings})
+
+    def with_settings(self, settings: Mapping[str, Any]) -> LearnerConfig:
+        """Return a copy with some settings replaced; names that are not fields are options of the method."""
+        names = {f.name for f in fields(self)}
+        own = {name: value for name, value in settings.items() if name in names}
+        flat = {name: value for name, value in settings.items() if name not in names}
+        nested = own.get("method_options", self.method_options) or {}
+        twice = sorted(flat.keys() & (own.get("method_options") or {}).keys())
+        if twice:
+            raise InputError(f"{twice[0]!r} is given both as a setting and in method_options")
+        return replace(self, **{**own, "method_options": {**nested, **flat}})
+
+    def settings(self) -> dict[str, Any]:
+        """Return flat settings, the inverse of :meth:`from_settings`."""
+        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "method_options"}
+        nested = {name: value for name, value in self.method_options.items() if name in flat}
+        flat |= {name: value for name, value in self.method_options.items() if name not in flat}
+        return {**flat, "method_options": nested} if nested else flat
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise an error if a value is not one of the choices."""
+    if value not in choices:
+        raise UnknownNameError(name, value, choices)
+
+
+def check_training(config: Any) -> None:
+    """Check ``epochs``, ``lr``, ``weight_decay``, ``optimizer`` and the settings of batches."""
+    check_choice("optimizer", config.optimizer, OPTIMIZERS)
+    for name in ("epochs", "batch_size"):
+        value = getattr(config, name)
+        if value is None and name == "batch_size":
+            continue
+        if not _is_int(value):
+            raise InputError(f"{name} is {value!r}; it must be a whole number")
+        if value < 1:
+            raise InputError(f"{name} is {value}; it must be 1 or more")
+    for name, low in (("lr", "above 0"), ("weight_decay", "0 or more")):
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InputError(f"{name} is {value!r}; it must be a number")
+        if not 0 <= value < float("inf") or (value == 0 and name == "lr"):
+            raise InputError(f"{name} is {value}; it must be {low}")
+    if config.fanout is None and config.with_replacement:
+        raise InputError("with_replacement is set, but no neighbors are sampled; set fanout")
+    if config.fanout is not None and config.batch_size is None:
+        raise InputError(f"fanout is {config.fanout}, but batch_size is not set; neighbors are sampled per batch")
+
+
+def _fanout(value: Any) -> tuple[int, ...] | None:
+    """Parse numbers per hop, from a sequence or from text such as ``25,10``."""
+    if value is None:
+        return None
+    try:
+        parts = value.split(",") if isinstance(value, str) else list(value)
+        if any(isinstance(part, float | bool) for part in parts):
+            raise ValueError
+        return tuple(int(part) for part in parts)
+    except (TypeError, ValueError):
+        raise InputError(f"fanout is {value!r}; give whole numbers, one per hop, as in 25,10") from None
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""How classes, domains and periods become tasks."""

@@ -1,0 +1,46 @@
+"""Your own graph: read from files, data frames and Arrow tables, and cut into a stream of tasks.
+
+No file runs code, and none holds more than :class:`Limits` allow. Whatever is wrong with a file is a
+:class:`~ergnn.config.errors.FormatError` that names the file, the column, the row, the value and what is allowed.
+"""
+
+from typing import TYPE_CHECKING
+
+from ergnn.config.errors import FormatError
+from ergnn.config.lazy import lazy_names
+from ergnn.data.tables.columns import Columns
+from ergnn.data.tables.limits import Limits
+from ergnn.data.tables.networkx import from_networkx
+from ergnn.data.tables.node_tables import EdgeTable, NodeTable
+from ergnn.data.tables.read import read_edges, read_graph, read_nodes
+from ergnn.data.tables.write import write_edges, write_nodes
+
+if TYPE_CHECKING:
+    from ergnn.data.scenarios.cutting import cut
+    from ergnn.data.tables.named_graph import NamedGraph, from_graph, to_graph
+
+__all__ = [
+    "Columns",
+    "EdgeTable",
+    "FormatError",
+    "Limits",
+    "NamedGraph",
+    "NodeTable",
+    "cut",
+    "from_graph",
+    "from_networkx",
+    "read_edges",
+    "read_graph",
+    "read_nodes",
+    "to_graph",
+    "write_edges",
+    "write_nodes",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ergnn.data.scenarios.cutting": ("cut",),
+        "ergnn.data.tables.named_graph": ("NamedGraph", "from_graph", "to_graph"),
+    },
+)

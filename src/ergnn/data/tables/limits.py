@@ -1,0 +1,75 @@
+"""Maximum sizes of files; checked before memory is allocated."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from ergnn.config.errors import FormatError, InputError
+
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Maximum sizes of a file.
+
+    Args:
+        nodes: nodes per file.
+        edges: edges per file.
+        features: features per node.
+        megabytes: size of the uncompressed file, and of the arrays that are read from it.
+    """
+
+    nodes: int = 10_000_000
+    edges: int = 200_000_000
+    features: int = 1_000_000
+    megabytes: int = 4096
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"the limit on {name} is {value!r}; an integer of at least 1 is required")
+
+    @property
+    def bytes(self) -> int:
+        return self.megabytes * MEGABYTE
+
+    def check(self, what: str, count: int, where: object) -> None:
+        """Refuse more than the limit on ``what``: ``nodes``, ``edges`` or ``features``."""
+        most = getattr(self, what)
+        if count > most:
+            raise FormatError(f"{where}: {count:,} {what}; at most {most:,} are allowed (limit {what!r})")
+
+    def check_bytes(self, size: int, where: object, what: str = "it takes") -> None:
+        """Refuse more memory than allowed."""
+        if size > self.bytes:
+            raise FormatError(
+                f"{where}: {what} {-(-size // MEGABYTE):,} MB; at most {self.megabytes:,} are allowed "
+                "(limit 'megabytes')"
+            )
+
+    def check_ratio(self, size: int, packed: int, floor: int, ratio: int, where: object) -> None:
+        """Refuse compressed content of ``size`` bytes beyond ``floor`` MB and ``ratio`` times the ``packed`` file."""
+        self.check_bytes(size, where, "its uncompressed content takes")
+        if size > max(floor * MEGABYTE, ratio * packed):
+            raise FormatError(
+                f"{where}: expands to {-(-size // MEGABYTE):,} MB or more, from a file of {packed:,} bytes; at most "
+                f"{floor} MB or {ratio} times the file are allowed"
+            )
+
+
+def file_size(path: Path, limits: Limits) -> int:
+    """Return the size of a regular file; a missing, empty or too large file is refused."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError(f"{path}: not a file" + (", but a folder" if stat.S_ISDIR(status.st_mode) else ""))
+    if status.st_size == 0:
+        raise FormatError(f"{path}: the file is empty")
+    limits.check_bytes(status.st_size, path, "the file has")
+    return status.st_size

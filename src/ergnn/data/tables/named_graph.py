@@ -1,0 +1,128 @@
+"""Convert tables of nodes and edges to a :class:`~ergnn.data.Graph`, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ergnn.config.errors import InputError, listed, truncate
+from ergnn.data.graph import UNLABELED, Graph, Split
+from ergnn.data.tables.node_tables import SPLITS, Coded, EdgeTable, NodeTable
+
+
+class NamedGraph(NamedTuple):
+    """A graph with the ids of its nodes and the names of its classes."""
+
+    graph: Graph
+    ids: np.ndarray
+    class_names: tuple[str, ...]
+
+
+def to_graph(
+    nodes: NodeTable,
+    edges: EdgeTable | None,
+    *,
+    classes: Sequence[str] | None = None,
+    undirected: bool = True,
+    name: str = "graph",
+) -> NamedGraph:
+    """Convert tables to a graph; nodes keep their order, and sparse features stay sparse.
+
+    Duplicate edges count once, with their largest weight, and self-loops are dropped, since layers add their own.
+
+    Args:
+        nodes: the nodes.
+        edges: edges between ids in ``nodes``.
+        classes: class names in order; default: those in the table, sorted as numbers if all are integers.
+        undirected: add the reverse of every edge, as in the named data sets.
+        name: name of the graph in messages and results.
+    """
+    names = class_order(nodes.labels) if classes is None else tuple(classes)
+    if len(set(names)) < len(names):
+        raise InputError(f"{name}: class {truncate(max(names, key=names.count))} is named twice")
+    number: dict[str | None, int] = {None: UNLABELED, **{label: i for i, label in enumerate(names)}}
+    for row, label in enumerate(nodes.labels):
+        if label not in number:
+            raise InputError(
+                f"node {truncate(nodes.ids[row])} has label {truncate(label)}; classes are {listed(names)}"
+            )
+    y = torch.tensor([number[label] for label in nodes.labels], dtype=torch.long)
+    (edge_index, weight), split = _edge_index(nodes, edges, undirected, name), None
+    if nodes.split is not None:  # a node without a label is in no part
+        labeled = (y != UNLABELED).numpy()
+        split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labeled)) for part in SPLITS))
+    graph = Graph(
+        features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None, edge_weight=weight
+    )
+    return NamedGraph(graph.validate(), nodes.ids, names)
+
+
+def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
+    """Convert a graph to tables: nodes are numbered from 0, labels are names or numbers of classes, and the public
+    split is the column ``split``."""
+    ids = [str(i) for i in range(graph.num_nodes)]
+    names = graph.class_names or tuple(str(i) for i in range(graph.num_classes))
+    split = None
+    if graph.public_split is not None:
+        split = np.full(graph.num_nodes, None, dtype=object)
+        for part in SPLITS:
+            split[getattr(graph.public_split, part).numpy()] = part
+    if graph.is_sparse:
+        parts = (graph.x.values(), graph.x.col_indices(), graph.x.crow_indices())
+        features: Any = scipy.sparse.csr_matrix(tuple(part.numpy() for part in parts), shape=tuple(graph.x.shape))
+    else:
+        features = graph.x.numpy()
+    labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
+    source, target = (Coded(ids, end) for end in graph.edge_index.numpy())
+    weight = None if graph.edge_weight is None else graph.edge_weight.numpy()
+    return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target, weight)
+
+
+def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
+    """Sort the labels that occur: as numbers if all are integers, otherwise as text."""
+    found = {label for label in labels if label is not None}
+    if all(label.isascii() and label.isdigit() and len(label) < 19 for label in found):
+        return tuple(sorted(found, key=lambda label: (int(label), label)))
+    return tuple(sorted(found))
+
+
+def features_tensor(nodes: NodeTable) -> Tensor:
+    """Convert features to a tensor, in CSR form if they are sparse."""
+    features: Any = nodes.features
+    if not nodes.is_sparse:
+        return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(features.indptr.astype(np.int64)),
+        torch.from_numpy(features.indices.astype(np.int64)),
+        torch.from_numpy(features.data.astype(np.float32)),
+        features.shape,
+        check_invariants=True,
+    )
+
+
+def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> tuple[Tensor, Tensor | None]:
+    if edges is None or not len(edges):
+        return torch.empty(2, 0, dtype=torch.long), None
+    place = {node: i for i, node in enumerate(nodes.ids)}
+    ends = [np.array([place.get(word, -1) for word in end.words], np.int64)[end.codes] for end in edges.ends]
+    for what, index, column in zip(("source", "target"), ends, edges.ends, strict=True):
+        for row in np.flatnonzero(index < 0):
+            raise InputError(
+                f"{name}: edge {row + 1} names {what} {truncate(column.words[column.codes[row]])}, which is no node; "
+                f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
+            )
+    keep = ends[0] != ends[1]
+    source, target = (end[keep] for end in ends)
+    if undirected:
+        source, target = np.concatenate([source, target]), np.concatenate([target, source])
+    codes, weight = source * len(place) + target, None
+    code = np.unique(codes)
+    if edges.weight is not None:
+        weight = torch.full((len(code),), -torch.inf)
+        np.maximum.at(weight.numpy(), np.searchsorted(code, codes), np.tile(edges.weight[keep], 1 + undirected))
+    return torch.from_numpy(np.stack([code // len(place), code % len(place)])), weight

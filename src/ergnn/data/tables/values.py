@@ -1,0 +1,227 @@
+"""Convert columns of Arrow tables to texts, numbers, times and features."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ergnn.config.errors import FormatError, truncate
+from ergnn.config.files import wrap_errors
+from ergnn.data.tables.columns import CHOOSE, Found
+from ergnn.data.tables.limits import Limits
+from ergnn.data.tables.node_tables import Coded
+
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+PAIR = "^[0-9]{1,18}:"
+
+
+def words(column: Any, name: str, where: object) -> Coded:
+    """Convert a column to text; each distinct value is decoded once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types, kind = pa.types, column.type
+    if types.is_null(kind):
+        return Coded([None], np.zeros(len(column), np.int64))
+    with wrap_errors(f"{where}, column {truncate(name)}", "text"):
+        if types.is_dictionary(kind):
+            column = column.unify_dictionaries().combine_chunks()
+        elif is_text(kind):
+            column = _encode_text(column.cast(pa.large_string()).combine_chunks())
+        elif types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+            raise TypeError(f"values are of type {kind}; text or numbers are required")
+        else:
+            column = column.combine_chunks().dictionary_encode()
+        values = column.dictionary
+        if types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        texts = values.cast(pa.large_string()).to_numpy(zero_copy_only=False).tolist()
+        codes = np.asarray(column.indices.fill_null(len(texts)))
+    return Coded([*texts, *([None] if column.null_count else [])], codes)
+
+
+def _encode_text(column: Any) -> Any:
+    """Dictionary-encode texts; if all are integers, encode the integers, which is three times as fast."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
+        with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
+            numbers = column.cast(pa.int64())
+            if (values := np.asarray(numbers)).max() < len(values):  # small enough for a table instead of hashes
+                seen = np.bincount(values) > 0
+                codes = (np.cumsum(seen, dtype=np.int32) - 1)[values]
+                found = pa.DictionaryArray.from_arrays(codes, np.flatnonzero(seen))
+            else:
+                found = numbers.dictionary_encode()
+            # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
+            lengths = np.asarray(pc.binary_length(found.dictionary.cast(pa.string())))
+            if lengths[np.asarray(found.indices)].sum() == pc.sum(pc.binary_length(column)).as_py():
+                return found
+    return column.dictionary_encode()
+
+
+def _bad(row: int, name: str, where: object, said: str) -> FormatError:
+    return FormatError(f"{where}, row {row + 1}, column {truncate(name)}: {said}")
+
+
+def is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
+    """Convert a column to finite ``float32``; booleans are 0 and 1, and text is parsed.
+
+    ``rows`` are the rows of the values, if these are not their positions; ``hint`` is the end of messages.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def refuse(at: int, said: str) -> FormatError:
+        return _bad(at if rows is None else rows[at], name, where, f"{said}; a finite number is required{hint}")
+
+    types, kind = pa.types, column.type
+    with wrap_errors(f"{where}, column {truncate(name)}", "numbers"), np.errstate(over="ignore"):
+        column = column.cast(kind.value_type) if types.is_dictionary(kind) else column
+        if column.null_count:
+            raise refuse(pc.index(column.is_null(), True).as_py(), "the value is missing")
+        if is_text(column.type):
+            trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+            try:
+                column = trimmed.cast(pa.float64())
+            except pa.ArrowInvalid:
+                if not pc.all(pc.is_in(pc.utf8_lower(trimmed), pa.array(["true", "false"], trimmed.type))).as_py():
+                    bad = max(pc.index(pc.match_substring_regex(trimmed, NUMBER), False).as_py(), 0)
+                    raise refuse(bad, f"{truncate(column[bad].as_py())} is not a number") from None
+                column = trimmed.cast(pa.bool_())
+        column = column.cast(pa.uint8()) if types.is_boolean(column.type) else column
+        if not any(fit(column.type) for fit in (types.is_integer, types.is_floating, types.is_decimal, types.is_null)):
+            raise FormatError(
+                f"{where}, column {truncate(name)}: values are of type {kind}; numbers are required{hint}"
+            )
+        wide = np.asarray(column.cast(pa.float64(), safe=False))
+        values = wide.astype(np.float32)
+    for bad in np.flatnonzero(~np.isfinite(values)):
+        raise refuse(int(bad), f"{wide[bad]}" + (" does not fit into 32 bits" if np.isfinite(wide[bad]) else ""))
+    return values
+
+
+def times(column: Any, where: object) -> np.ndarray:
+    """Convert a column to numbers; dates become seconds since 1970 (UTC unless a zone is given), missing values NaN."""
+    import pyarrow as pa
+
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind) or is_text(kind):
+        return _parse_times(words(column, "time", where), where)
+    with wrap_errors(f"{where}, column 'time'", "times"):
+        if types.is_timestamp(kind) or types.is_date(kind):
+            column = column if types.is_timestamp(kind) else column.cast(pa.timestamp("ms"))
+            per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
+            return np.asarray(column.cast(pa.int64()).cast(pa.float64(), safe=False)) / per_second
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
+            raise TypeError(f"values are of type {kind}; numbers or dates are required")
+        return np.asarray(column.cast(pa.float64(), safe=False) if column.null_count else column)
+
+
+def _parse_times(column: Coded, where: object) -> np.ndarray:
+    """Parse times given as text: all numbers, or all dates."""
+    found, first = np.full(len(column.words), np.nan), ""
+    for code in dict.fromkeys(column.codes.tolist()):
+        text = (column.words[code] or "").strip()
+        if not text:
+            continue
+        said = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z"
+        for kind, parse in (("number", float), ("date", seconds)):
+            with suppress(ValueError):
+                found[code], first = parse(text), first or kind
+                said = "" if kind == first else f"a {kind}; the column began with a {first}"
+                break
+        if said:
+            raise _bad(int(np.argmax(column.codes == code)), "time", where, f"{truncate(text)} is {said}")
+    values = found[column.codes]
+    return values.astype(np.int64) if (np.abs(values) < 2**53).all() and (values % 1 == 0).all() else values
+
+
+def seconds(text: str) -> float:
+    """Convert a date or time in ISO 8601 (UTC unless a zone is given) to seconds since 1970; else ``ValueError``."""
+    moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def read_features(table: Any, found: Found, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
+    """Return the features of a node table, dense or CSR, and whether they have names.
+
+    ``width`` is the required number of features, if any; also the width of sparse text.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if found.single:
+        name, column = found.features[0], table[found.features[0]].combine_chunks()
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if pa.types.is_nested(column.type):
+            return _lists(column, name, where, limits, width), False
+        if is_text(column.type):
+            column = pc.utf8_trim_whitespace(column.cast(pa.large_string()).fill_null(""))
+            if ":" in next((text for text in column.to_pylist() if text), ":"):
+                return _sparse(column, name, where, limits, width), False
+    if width is not None and len(found.features) != width:
+        raise FormatError(f"{where}: {len(found.features):,} feature columns; {width:,} are required")
+    out = np.empty((len(found.features), table.num_rows), np.float32)
+    for i, name in enumerate(found.features):
+        out[i] = numbers(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
+    return np.ascontiguousarray(out.T), bool(found.features)
+
+
+def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        raise _bad(pc.index(column.is_null(), True).as_py(), name, where, "no list")
+    with wrap_errors(f"{where}, column {truncate(name)}", "lists of numbers"):
+        lengths, flat = np.asarray(pc.list_value_length(column)), pc.list_flatten(column)
+    size = int(lengths[0]) if width is None else width
+    for row in np.flatnonzero(lengths != size):
+        raise _bad(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
+    limits.check("features", size, where)
+    rows = np.repeat(np.arange(len(lengths)), size)
+    return numbers(flat, name, where, rows=rows).reshape(len(lengths), size)
+
+
+def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | None) -> scipy.sparse.csr_matrix:
+    """Parse texts such as ``3:0.5 17:1``; empty text is a row of zeros."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pairs = pc.utf8_split_whitespace(column)
+    counts = np.where(np.asarray(pc.equal(column, "")), 0, np.asarray(pc.list_value_length(pairs)))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    flat = pairs.flatten()
+    flat = flat.filter(pc.not_equal(flat, ""))
+
+    def refuse(at: int, said: str) -> FormatError:
+        return _bad(rows[at], name, where, said)
+
+    bad = pc.index(pc.match_substring_regex(flat, PAIR), False).as_py()
+    if bad >= 0:
+        raise refuse(bad, f"{truncate(flat[bad].as_py())}; sparse features are index:value pairs, indices from 0")
+    halves = pc.split_pattern(flat, ":", max_splits=1).flatten()
+    even = np.arange(0, len(halves), 2)
+    index = np.asarray(halves.take(pa.array(even)).cast(pa.int64()))
+    values = numbers(halves.take(pa.array(even + 1)), name, where, rows=rows)
+    most = limits.features if width is None else width
+    if index.size and index.max() >= most:
+        raise refuse(int(index.argmax()), f"index {index.max()} is out of range; 0 to {most - 1} are allowed")
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    shape = (len(counts), int(index.max(initial=-1)) + 1 if width is None else width)
+    matrix = scipy.sparse.csr_matrix((values, index, ends), shape=shape)
+    matrix.sort_indices()
+    for at in np.flatnonzero((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)):
+        raise refuse(int(at), f"index {matrix.indices[at]} occurs twice")
+    return matrix

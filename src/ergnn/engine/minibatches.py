@@ -1,0 +1,58 @@
+"""Mini-batches of a task's examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ergnn.data.hashing import stream_key
+from ergnn.engine.distributed import SingleProcess
+from ergnn.engine.losses import Objective
+from ergnn.engine.prefetch import prefetched
+from ergnn.engine.sampled import SampledObjective
+
+
+class MiniBatches:
+    """The batches of an epoch, determined by the seed and the epoch.
+
+    The first ``own`` examples belong to the task. A batch consists of ``size`` of these, each of which is used once per
+    epoch in random order, and up to ``size`` of the others, sampled for every batch (except those of weight 0). With n
+    examples of the task and m others, the loss of the batch is
+
+        n/|batch| Σ_batch weight · loss + m/|sample| Σ_sample weight · loss .
+
+    Its expectation is the full loss, and if both parts have equal weight, they have equal weight in each batch. With
+    several ranks (:mod:`ergnn.engine.distributed`), every batch is divided among them.
+    """
+
+    def __init__(
+        self, objective: Objective, size: int, own: int, seed: int, group: SingleProcess | None = None
+    ) -> None:
+        weights = objective.weights
+        self.objective = objective
+        if not isinstance(objective, SampledObjective):
+            self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
+        self.size, self.own = size, own
+        self.others = own + weights[own:].nonzero().flatten()
+        self.seed, self.group = seed, group or SingleProcess()
+
+    def __len__(self) -> int:
+        return -(-self.own // self.size)
+
+    def of_epoch(self, epoch: int) -> Iterator[Objective]:
+        """Yield the batches; with sampled neighbors, a thread prepares each batch during the previous step."""
+        batches = self._batches(epoch)
+        return prefetched(batches, depth=1) if isinstance(self.objective, SampledObjective) else batches
+
+    def _batches(self, epoch: int) -> Iterator[Objective]:
+        weights, device = self.objective.weights, self.objective.weights.device
+        generator = torch.Generator().manual_seed((self.seed + epoch * 15_485_863) % 2**63)
+        count = self.others.numel()
+        for i, index in enumerate(torch.randperm(self.own, generator=generator).to(device).split(self.size)):
+            scaled = weights[index] * (self.own / index.numel())
+            if count:
+                sample = self.others[torch.randperm(count, generator=generator)[: self.size].to(device)]
+                index = torch.cat([index, sample])
+                scaled = torch.cat([scaled, weights[sample] * (count / sample.numel())])
+            yield self.objective.batch(*self.group.pick(index, scaled), key=stream_key(self.seed, epoch, i))

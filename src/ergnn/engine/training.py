@@ -1,0 +1,308 @@
+"""The training loop: minimize a weighted sum of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.config.errors import DivergedError, InputError
+from ergnn.config.learner_config import LearnerConfig, check_training
+from ergnn.engine.distributed import ProcessGroup, process_group
+from ergnn.engine.dropout import dropout_keys
+from ergnn.engine.minibatches import MiniBatches
+from ergnn.engine.objective import Objective, ParamDict
+from ergnn.engine.optimizers import make_optimizer
+from ergnn.engine.recording import Recorded, side_stream
+from ergnn.engine.sampling import Sampling
+from ergnn.engine.step_hooks import Penalty, StepHook, join_hooks, total_penalties
+
+GRAPH_FROM = 20
+"""Minimum number of epochs for which steps on a GPU are recorded as a CUDA graph."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training settings of a task.
+
+    Args:
+        epochs: passes over the task's training nodes (steps, with full batches).
+        lr: learning rate.
+        weight_decay: L2 factor, coupled (a term of the gradient) for ``adam`` and ``sgd``, decoupled for ``adamw``.
+        optimizer: ``adam``, ``adamw`` or ``sgd``; its state is reset for every task.
+        batch_size: number of the task's examples per step, plus up to the same number of others (see
+            :class:`~ergnn.engine.minibatches.MiniBatches`); None for all.
+        fanout: number of neighbors to sample per node and hop in a batch; see :class:`Sampling`. None for all.
+        with_replacement: whether to sample neighbors with replacement.
+    """
+
+    epochs: int = LearnerConfig.epochs
+    lr: float = 0.005
+    weight_decay: float = LearnerConfig.weight_decay or 0.0
+    optimizer: str = LearnerConfig.optimizer
+    batch_size: int | None = None
+    fanout: tuple[int, ...] | None = None
+    with_replacement: bool = False
+
+    def __post_init__(self) -> None:
+        check_training(self)
+        self.sampling  # noqa: B018  # checked
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """Neighbor sampling, if any."""
+        return None if self.fanout is None else Sampling(tuple(self.fanout), self.with_replacement)
+
+    @property
+    def l2(self) -> float:
+        """λ of the term λ/2 ‖θ‖² in the minimized loss; 0 for decoupled weight decay."""
+        return 0.0 if self.optimizer == "adamw" else self.weight_decay
+
+
+@dataclass(frozen=True, eq=False)
+class TaskProgress:
+    """The state of training after an epoch.
+
+    Args:
+        epoch: number of finished epochs.
+        losses: loss of this epoch per model (mean over batches, each before its step), on the models' device.
+        params, optimizer: parameters and optimizer in use, of all models trained side by side; :meth:`state_dict`
+            copies them.
+        buffers: the model's buffers in use, e.g. running means.
+        model: index of the model.
+        hooks: the hook of each model's method, if any.
+    """
+
+    epoch: int
+    losses: Tensor
+    params: ParamDict
+    optimizer: torch.optim.Optimizer
+    buffers: ParamDict = field(default_factory=dict)
+    model: int = 0
+    hooks: Sequence[StepHook | None] = ()
+
+    @property
+    def loss(self) -> Tensor:
+        """The loss of this model, a 0-d tensor on its device."""
+        return self.losses[self.model]
+
+    def of(self, model: int) -> TaskProgress:
+        """Return the progress of one of the models."""
+        return replace(self, model=model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of everything that later epochs depend on, besides seed, task and epoch."""
+        state, hook = self.optimizer.state, self.hooks[self.model] if self.hooks else None
+        return {
+            "epoch": self.epoch,
+            "params": {name: self._part(value.detach(), value) for name, value in self.params.items()},
+            "optimizer": {
+                name: {key: self._part(part, value) for key, part in state[value].items() if isinstance(part, Tensor)}
+                for name, value in self.params.items()
+                if value in state
+            },
+            "buffers": {name: value.clone() for name, value in self.buffers.items()},
+            "hook": {} if hook is None else {k: v.clone() for k, v in hook.state_dict().items()},
+        }
+
+    def _part(self, value: Tensor, param: Tensor) -> Tensor:
+        """Copy this model's part of a stacked parameter, or of a tensor of the same shape."""
+        return (value.chunk(self.losses.numel())[self.model] if value.shape == param.shape else value).clone()
+
+
+OnEpoch = Callable[[TaskProgress], None]
+
+
+def train(
+    objectives: Objective | Sequence[Objective],
+    training: Training,
+    seeds: list[int],
+    task: int,
+    on_epoch: OnEpoch | None = None,
+    **options: Any,
+) -> None:
+    """Run all of :func:`train_in_phases`."""
+    for _ in train_in_phases(objectives, training, seeds, task, on_epoch, **options):
+        pass
+
+
+def train_in_phases(
+    objectives: Objective | Sequence[Objective],
+    training: Training,
+    seeds: list[int],
+    task: int,
+    on_epoch: OnEpoch | None = None,
+    *,
+    own: int | None = None,
+    hooks: Sequence[StepHook | None] = (),
+    penalties: Sequence[Penalty | None] = (),
+    resume: dict[str, Any] | None = None,
+    stream: int = 0,
+) -> Iterator[None]:
+    """Minimize ``Σ weight · loss`` from the models' current parameters, and write the result into the models.
+
+    Models that are trained side by side share no parameters, so the gradient of the sum is correct for each.
+
+    Yields:
+        if steps are recorded on a GPU, after recording them, and after starting all epochs, which run in a stream of
+        their own. Several groups of models that cannot be stacked can thus run at the same time.
+
+    Args:
+        objectives: objectives of the same parameters; epochs cycle through them.
+        seeds: one seed per model; seed and task number determine the dropout masks and the batches.
+        on_epoch: function to call after each epoch.
+        own: number of examples of the task, which come first (by default all); used for mini-batches.
+        hooks: hooks of each model around each step; by default none.
+        penalties: for each model, a function that returns a term to add to its loss in each step; by default none.
+        resume: ``state_dict`` of a :class:`TaskProgress` to resume from; the result is the same bit for bit.
+        stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
+    """
+    rounds = [objectives] if isinstance(objectives, Objective) else list(objectives)
+    objective, group = rounds[0], process_group()
+    params, device = group.parameters(objective), objective.targets.device
+    settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
+    optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
+    start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
+    mini = None
+    if training.batch_size is not None:
+        if len(seeds) != 1:
+            raise InputError(f"mini-batches support one model at a time; {len(seeds)} are trained side by side")
+        count = objective.weights.numel() if own is None else own
+        mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, group)
+    per_epoch = 1 if mini is None else len(mini)
+    for own_hook in filter(None, hooks):
+        own_hook.skip(start * per_epoch)
+        if resume is not None:
+            kept = {name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()}
+            own_hook.load_state_dict(kept)
+    hook = join_hooks(hooks)
+    if (
+        device.type == "cuda"
+        and not isinstance(group, ProcessGroup)
+        and all(part.recordable for part in rounds)
+        and (hook is None or hook.recordable)
+        and not any(penalties)
+        and training.batch_size is None
+        and training.epochs - start >= GRAPH_FROM
+    ):
+        epochs, side = range(start, training.epochs), side_stream(device, stream)
+        yield from graphed_epochs(rounds, params, optimizer, epochs, seeds, task, on_epoch, side, hook, hooks)
+        _finish(objective, params, training)
+        return
+    if mini is None:
+        rounds = [group.share(part) for part in rounds]
+    keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
+    named = [objective.part(i) for i in range(len(penalties))] if any(penalties) else []
+    for epoch in range(start, training.epochs):
+        total = torch.zeros(len(seeds), device=device)
+        batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
+        for i, batch in enumerate(batches):
+            optimizer.zero_grad()
+            loss = group.loss(batch, params, keys[epoch * per_epoch + i])
+            if any(penalties):
+                loss = loss + total_penalties(penalties, named, params)
+            loss.sum().backward()
+            if hook is not None:
+                hook.before_step(params)
+            optimizer.step()
+            if hook is not None:
+                hook.after_step(params, optimizer)
+                hook.between_steps(params)
+            if on_epoch is not None:
+                total += loss.detach() / per_epoch
+        if on_epoch is not None:
+            on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers(), hooks=hooks))
+    _finish(objective, params, training)
+
+
+def _restore(
+    objective: Objective,
+    params: ParamDict,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    training: Training,
+) -> int:
+    """Restore parameters, buffers and optimizer; return the number of finished epochs."""
+    epoch = state["epoch"]
+    if not isinstance(epoch, int) or not 0 <= epoch <= training.epochs:
+        raise InputError(f"the state to resume is at epoch {epoch!r}; epochs must be 0 to {training.epochs}")
+    shapes = {name: tuple(value.shape) for name, value in state["params"].items()}
+    buffers = objective.buffers()
+    if shapes != {name: tuple(value.shape) for name, value in params.items()} or any(
+        name not in buffers or buffers[name].shape != value.shape for name, value in state.get("buffers", {}).items()
+    ):
+        raise InputError("the state to resume has different parameters; it does not match this task and learner")
+    with torch.no_grad():
+        for name, value in state.get("buffers", {}).items():
+            buffers[name].copy_(value)
+        for name, value in params.items():
+            value.copy_(state["params"][name])
+            if name in state["optimizer"]:
+                optimizer.state[value] = {
+                    key: part.to(value.device, copy=True) for key, part in state["optimizer"][name].items()
+                }
+    return epoch
+
+
+def _finish(objective: Objective, params: ParamDict, training: Training) -> None:
+    """Write the parameters into the models, unless they are not finite."""
+    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
+        raise DivergedError(
+            f"training diverged: parameters are NaN or infinite after {training.epochs} epoch(s) of "
+            f"{training.optimizer} with lr = {training.lr:g}; use a smaller lr"
+        )
+    objective.write_back(params)
+
+
+def graphed_epochs(
+    rounds: Sequence[Objective],
+    params: ParamDict,
+    optimizer: torch.optim.Optimizer,
+    epochs: range,
+    seeds: list[int],
+    task: int,
+    on_epoch: OnEpoch | None,
+    side: torch.cuda.Stream,
+    hook: StepHook | None = None,
+    hooks: Sequence[StepHook | None] = (),
+) -> Iterator[None]:
+    """Run full-batch epochs on a GPU in the stream ``side``; the step of each objective is recorded as a CUDA graph."""
+    device = next(iter(params.values())).device
+    keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
+    for group in optimizer.param_groups:
+        group["capturable"] = True
+
+    def step(objective: Objective, key: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = objective.model_losses(params, key)
+        loss.sum().backward()
+        if hook is not None:
+            hook.before_step(params)
+        optimizer.step()
+        if hook is not None:
+            hook.after_step(params, optimizer)
+        return loss.detach()
+
+    steps = [Recorded(partial(step, objective), side) for objective in rounds]
+    main = torch.cuda.current_stream(device)
+    side.wait_stream(main)
+    try:
+        for epoch in epochs:
+            with torch.cuda.stream(side):
+                loss = steps[epoch % len(steps)](keys[epoch])
+                if hook is not None:
+                    hook.between_steps(params)
+                if on_epoch is not None:
+                    on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer, hooks=hooks))
+            if epoch == epochs.start + len(steps) - 1:  # each objective has been recorded
+                yield
+        yield
+    except BaseException:  # also if another group fails
+        side.synchronize()  # the tensors that it uses are freed next
+        raise
+    finally:
+        main.wait_stream(side)

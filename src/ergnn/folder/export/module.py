@@ -1,0 +1,139 @@
+"""A trained model as a plain PyG module: ``module(x, edge_index)`` are logits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ergnn.analytic import FEATURE_MAPS
+from ergnn.analytic.features import CONSTANT, ROUNDING
+from ergnn.analytic.inputs import Sketch
+from ergnn.config.errors import InputError
+from ergnn.nn.backbones import BACKBONES, Backbone
+
+
+class NodeClassifier(nn.Module):
+    """Logits of nodes, in evaluation mode.
+
+    Attributes:
+        classes: the name of each column of the logits.
+        metadata: what else is known of the model: backbone and its options or the feature map, feature names, version.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.metadata = dict(metadata)
+        self.classes = class_names(metadata)
+
+    @property
+    def num_features(self) -> int:
+        return int(self.metadata["num_features"])
+
+    @abstractmethod
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits ``[nodes, classes]``, whose softmax are the probabilities.
+
+        Args:
+            x: features, ``[nodes, num_features]``, dense.
+            edge_index: ``[2, edges]``, source and target of each edge; both directions of an undirected one.
+        """
+
+
+class NetworkClassifier(NodeClassifier):
+    """PyG layers, and the output layers of all tasks side by side.
+
+    Args:
+        metadata: see :class:`NodeClassifier`.
+        model: the trained backbone.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], model: Backbone) -> None:
+        super().__init__(metadata)
+        self.model = model.eval()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.model.embed(x, edge_index)
+        parts = [last(h) if isinstance(last, nn.Linear) else last(h, edge_index) for last in self.model.heads]
+        return torch.cat(parts, 1)
+
+
+class AnalyticClassifier(NodeClassifier):
+    """``τ φ W`` of the closed form, with φ of :class:`ergnn.analytic.Features`; computed in float64.
+
+    Args:
+        metadata: see :class:`NodeClassifier`.
+        weight: W, ``[width, classes]``.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], weight: Tensor) -> None:
+        super().__init__(metadata)
+        self.feature_map = FEATURE_MAPS.create(metadata["map"], **metadata["map_options"])
+        self.register_buffer("weight", weight.double() * metadata["temperature"])
+        self.sketch_size: int | None = metadata["sketch"]
+        if self.sketch_size is not None:
+            sketch = Sketch(self.num_features, self.sketch_size)
+            self.register_buffer("sketch_column", sketch.column)
+            self.register_buffer("sketch_sign", sketch.sign)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        rows, eps = x.double(), torch.finfo(torch.float64).eps
+        total = rows.abs().sum(1, keepdim=True)
+        rows = rows / torch.where(total > 0, total, 1.0)
+        if self.sketch_size is not None:
+            sketched = rows.new_zeros(rows.size(0), self.sketch_size)
+            for column, sign in zip(self.get_buffer("sketch_column").T, self.get_buffer("sketch_sign").T, strict=True):
+                sketched = sketched.scatter_add(1, column.expand(rows.size(0), -1), rows * sign)
+            rows = sketched
+        blocks = []
+        for z in self.feature_map.blocks(_Operator(edge_index, x.size(0)), rows):
+            norm = z.norm(dim=1, keepdim=True)
+            blocks.append(torch.where(norm > ROUNDING * eps, z / norm, 0.0))
+        phi = torch.cat(blocks, 1) / len(blocks) ** 0.5
+        weight = self.get_buffer("weight")
+        return (phi @ weight[:-1] + CONSTANT * weight[-1]).float()
+
+
+class _Operator:
+    """``S = D̃^-½ (A + I) D̃^-½`` in PyG's operations.
+
+    Sums are ``scatter_add``, since ONNX Runtime computes what ``index_add`` becomes (ScatterND) with a data race.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+        (self.source, self.target), weight = gcn_norm(edge_index, None, num_nodes, dtype=torch.float64)
+        self.weight = weight.unsqueeze(1)
+
+    def matmul(self, x: Tensor) -> Tensor:
+        index = self.target.unsqueeze(1).expand(-1, x.size(1))
+        return torch.zeros_like(x).scatter_add(0, index, self.weight * x.index_select(0, self.source))
+
+
+def class_names(metadata: Mapping[str, Any]) -> list[str]:
+    """The class of each column of the logits: output layers side by side, in their order."""
+    return [name for _, name in sorted(metadata["outputs"])]
+
+
+def build_module(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> NodeClassifier:
+    """The module of exported weights.
+
+    Args:
+        metadata: what the weights mean, as exported.
+        tensors: the weights by name.
+    """
+    try:
+        if metadata.get("method") == "analytic":
+            return AnalyticClassifier(metadata, tensors["weight"]).eval()
+        options = metadata["backbone_options"]
+        model = BACKBONES.create(metadata["backbone"], in_channels=metadata["num_features"], **options)
+        for width in metadata["heads"]:
+            model.add_head(width)
+        model.load_state_dict(dict(tensors))
+        return NetworkClassifier(metadata, model).eval()
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise InputError(f"the weights do not fit their description ({type(error).__name__}: {error})") from None

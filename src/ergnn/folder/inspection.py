@@ -1,0 +1,181 @@
+"""Figures of a version: accuracy since each update, buffer, drift, calibration, and nodes of unknown classes."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from ergnn.data.partial import Array, LabeledGraph, PartialGraph, read_subgraph
+from ergnn.data.tables.node_tables import SPLITS
+from ergnn.folder.base_snapshot import Snapshot
+from ergnn.learning.evaluation import Record, forgetting, measures
+from ergnn.learning.watch.calibration import calibration
+from ergnn.learning.watch.drift import SAMPLES, Drift, drift_test, node_aspects
+from ergnn.learning.watch.unknown import NUM_HOPS, UnknownScore, unknown_rows
+
+ROWS = 1000
+"""Nodes per role (training, validation, any) that calibration and the score of unknown classes use at most."""
+LEAST = 10
+"""Nodes per side that a test of drift needs."""
+TRAIN = SPLITS.index("train")
+
+
+def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    """All figures of a version, as numbers and text.
+
+    ``per_class`` and ``confusion`` (true class, predicted class, nodes) are those of the held-out nodes that an update
+    scores (at most ``eval_samples``), with the model of this version.
+    """
+    version, records = snapshot.version, snapshot.records
+    held_out = snapshot.predict_held_out(snapshot.settings.eval_samples)
+    confusion = held_out.confusion()
+    return {
+        "folder": str(snapshot.root),
+        "version": version.number,
+        "settings": snapshot.settings.settings(),
+        "graph": {
+            "nodes": version.nodes,
+            "edges": version.edges,
+            "labeled": version.labeled,
+            "features": version.state["num_features"],
+            "forgotten": version.next_node - version.nodes,
+        },
+        "classes": snapshot.classes,
+        "updates": [{**r, "forgetting": f} for r, f in zip(records, forgetting(records), strict=True)],
+        "measures": measures(records),
+        "watch": watch_snapshot(snapshot),
+        "per_class": held_out.per_class(),
+        "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],
+        "buffer": buffer_rows(snapshot),
+    }
+
+
+def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Remembered nodes: id, class, update, and the selector's score and rank, if any."""
+    update_of = {record["task"]: record["update"] for record in snapshot.records if record["task"] is not None}
+    rows = []
+    for part in snapshot.learner.buffer.experiences:
+        names, update = snapshot.graph.names(part.nodes.cpu().numpy()), update_of.get(part.task, part.task) + 1
+        columns = (part.labels.tolist(), part.scores.tolist(), part.ranks.tolist())
+        for name, label, score, rank in zip(names, *columns, strict=True):
+            scored = {"score": None, "rank": None} if math.isnan(score) else {"score": score, "rank": rank + 1}
+            rows.append({"id": name, "class": snapshot.classes[label], "update": update, **scored})
+    return rows
+
+
+def watch_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    """Drift of the last update, calibration, and the share of its nodes that belong to no known class.
+
+    Each is None where there are too few nodes.
+    """
+    drift = [recorded_drift(record) for record in snapshot.records]
+    return {
+        "drift": drift[-1].to_dict() if drift and drift[-1] else None,
+        "calibration": _calibration(snapshot),
+        "unknown": _unknown(snapshot),
+    }
+
+
+def recorded_drift(record: Record) -> Drift | None:
+    """The drift of an update, as it was recorded."""
+    found = record.get("input_drift")
+    return None if found is None else Drift(**{**found, "p": {name: float(p) for name, p in found["p"].items()}})
+
+
+def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
+    """Compare the nodes of an update that was just learned with all earlier ones, in the graph as it is now.
+
+    Held-out nodes are compared; of an update that has too few, nodes without a training label, and then predictions
+    are left out. Degrees and neighborhoods are those in the same graph, and predictions those of the same model. So
+    nodes that arrive in a random order are exchangeable, and the share of false alarms is that of
+    :func:`ergnn.learning.watch.drift_test`.
+
+    Args:
+        first_new: nodes from this number on are new.
+    """
+    rng = np.random.default_rng([snapshot.settings.seed, first_new])
+    nodes = snapshot.held_out(snapshot.settings.eval_samples)[0]
+    sides = [nodes[nodes < first_new], nodes[nodes >= first_new]]
+    scored = min(map(len, sides)) >= LEAST and snapshot.learner.num_tasks > 0
+    if scored:
+        sides = [np.sort(rng.permutation(side)[:SAMPLES]) for side in sides]
+    else:
+        ends = (0, first_new, snapshot.graph.next_node)
+        sides = [sample_nodes(snapshot.graph, rng, start, stop) for start, stop in pairwise(ends)]
+    if min(map(len, sides)) < LEAST:
+        return None
+    found = aspects(snapshot, snapshot.graph, np.concatenate(sides), scored)
+    halves = (slice(None, len(sides[0])), slice(len(sides[0]), None))
+    reference, new = ({name: rows[half] for name, rows in found.items()} for half in halves)
+    return drift_test(reference, new, seed=snapshot.settings.seed).to_dict()
+
+
+def sample_nodes(graph: LabeledGraph, rng: np.random.Generator, start: int, stop: int, most: int = SAMPLES) -> Array:
+    """Up to ``most`` nodes of a range of numbers that have no training label, drawn at random; ascending."""
+    size = stop - start
+    drawn = start + (rng.choice(size, 4 * most, replace=False) if size > 4 * most else rng.permutation(size))
+    if graph.num_nodes < graph.next_node:  # nodes were forgotten
+        drawn = drawn[np.isin(drawn, graph.nodes())]
+    label, split, _ = graph.labels(drawn)
+    return np.sort(drawn[(label < 0) | (split != TRAIN)][:most])
+
+
+def aspects(snapshot: Snapshot, graph: PartialGraph, nodes: Array, predictions: bool) -> dict[str, Any]:
+    """Aspects of some nodes (ascending), with or without predictions."""
+    local = read_subgraph(graph, nodes, 1, snapshot.settings.limits)
+    found = node_aspects(local.graph, local.places(nodes).numpy())
+    if predictions:
+        found["predictions"] = snapshot.probabilities(graph, nodes)[:, snapshot.learner.classes()]
+    return found
+
+
+def _members(snapshot: Snapshot, split: str, most: int) -> tuple[Array, Array]:
+    """Up to ``most`` nodes of a split of all updates whose class was learned, drawn by seed, and their classes."""
+    nodes, classes, _ = snapshot.graph.split(split)
+    mine = np.flatnonzero(np.isin(classes, snapshot.learner.classes()))
+    chosen = np.random.default_rng(snapshot.settings.seed).permutation(mine)[:most]
+    return nodes[chosen], classes[chosen]
+
+
+def _calibration(snapshot: Snapshot) -> dict[str, Any] | None:
+    """By validation nodes and the held-out nodes that an update scores, of classes that were learned."""
+    test, truth, _ = snapshot.held_out(snapshot.settings.eval_samples)
+    known = np.isin(truth, snapshot.learner.classes())
+    test, truth = test[known], truth[known]
+    val, classes = _members(snapshot, "val", ROWS)
+    if not len(val) or not len(test):
+        return None
+    found = snapshot.probabilities(snapshot.graph, np.concatenate([val, test]))  # at once: their neighborhoods overlap
+    return calibration((found[: len(val)], classes), (found[len(val) :], truth))
+
+
+def fit_unknown(snapshot: Snapshot) -> UnknownScore | None:
+    """The score of unknown classes, with a threshold from validation nodes; None without labels."""
+    (train, classes), (val, _) = (_members(snapshot, split, ROWS) for split in ("train", "val"))
+    rng = np.random.default_rng(snapshot.settings.seed)
+    background = sample_nodes(snapshot.graph, rng, 0, snapshot.graph.next_node, ROWS)
+    if not len(train) or not len(background):
+        return None
+    parts = [train, background, val]
+    rows = rows_of(snapshot, snapshot.graph, np.concatenate(parts)).split([len(part) for part in parts])
+    return UnknownScore.fit(rows[0], torch.from_numpy(classes), rows[1]).with_threshold(rows[2])
+
+
+def rows_of(snapshot: Snapshot, graph: PartialGraph, nodes: Array) -> torch.Tensor:
+    """The rows of some nodes that :class:`UnknownScore` reads."""
+    local = read_subgraph(graph, nodes, NUM_HOPS, snapshot.settings.limits)
+    return unknown_rows(local.graph, local.places(nodes))
+
+
+def _unknown(snapshot: Snapshot) -> dict[str, Any] | None:
+    fitted = fit_unknown(snapshot)
+    if fitted is None:
+        return None
+    new = snapshot.records[-1]["counts"]["nodes"]
+    rng, stop = np.random.default_rng(snapshot.settings.seed), snapshot.graph.next_node
+    nodes = sample_nodes(snapshot.graph, rng, stop - new, stop)
+    return fitted.count(rows_of(snapshot, snapshot.graph, nodes)) if len(nodes) else None

@@ -1,0 +1,257 @@
+"""A network that learns updates of a growing graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ergnn.config.errors import ErgnnError, FolderError, InputError
+from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
+from ergnn.data.stream import Task
+from ergnn.folder.base_snapshot import CHUNK, Snapshot
+from ergnn.folder.settings import Settings
+from ergnn.learning.callbacks import Callback
+from ergnn.learning.learner import Learner
+from ergnn.methods import Method
+from ergnn.methods.base import overrides
+from ergnn.methods.memory import MemoryMethod
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.replay.buffer import ExperienceBuffer
+
+
+def check_method(method: Method, name: str) -> None:
+    """Raise an error if a method needs more than a folder stores: a network, tensors, and numbers of nodes."""
+    stores_values = isinstance(method, MemoryMethod) and any(
+        getattr(type(method), hook) is not getattr(MemoryMethod, hook) for hook in ("values_to_store", "graph_to_store")
+    )
+    reasons = {
+        "it trains no network": not method.trains,
+        "its predictions are not the outputs of a network": overrides(method, "logits") or overrides(method, "scores"),
+        "it stores nodes outside the buffer": overrides(method, "remap_nodes"),
+        "it stores features that forgetting cannot remove": not method.can_forget,
+        "its buffer stores more than nodes": stores_values,
+    }
+    for reason in (reason for reason, applies in reasons.items() if applies):
+        raise InputError(f"method {name!r} does not work in a folder: {reason}; use e.g. analytic, replay or finetune")
+
+
+class Checkpoints(Callback):
+    """A callback that stores checkpoints of the update that is being learned; this one stores none."""
+
+    def read(self) -> dict[str, Any] | None:
+        """The newest checkpoint; None if there is none that is intact, so that learning starts anew."""
+        return None
+
+
+class NetworkLearner:
+    """A graph neural network that learns one update after another, and remembers nodes if its method does.
+
+    It reads only the receptive fields of an update's own nodes and of the remembered ones.
+    """
+
+    exact = False
+    all_at_once = False
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.learner = Learner(settings.config)
+        method = self.learner.method
+        check_method(method, str(settings.learner.method))
+        self.num_hops = self._num_hops()
+        if method.buffer is not None and method.buffer.replay != "live":
+            raise InputError(
+                f"replay is {method.buffer.replay!r}; in a folder, which stores the graph, it must be 'live'"
+            )
+        self._budgets = {name: getattr(method, name, None) for name in ("budget_nodes", "budget_bytes")}
+        for name, value in self._budgets.items():
+            if value is not None:  # trimmed in `learn`: ties are broken by the numbers of the whole graph
+                setattr(method, name, None)
+
+    @property
+    def num_tasks(self) -> int:
+        return self.learner.num_tasks
+
+    @property
+    def buffer(self) -> ExperienceBuffer:
+        """Remembered nodes; empty for a method that remembers none."""
+        return self.learner.method.buffer or ExperienceBuffer()
+
+    @property
+    def reach(self) -> int:
+        """Radius of the graph that training depends on: network and method, or a selector that uses more hops."""
+        selector = getattr(self.learner.method, "selector", None)
+        return max(self.num_hops + self.learner.method.extra_hops, int(getattr(selector, "hops", 0)))
+
+    def classes(self) -> list[int]:
+        return sorted(self.learner.classes().tolist()) if self.num_tasks else []
+
+    def learn(
+        self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
+    ) -> dict[str, Any]:
+        """Learn the training nodes of some updates as one task; a selector may use their validation nodes."""
+        train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
+        if not len(train[0]):
+            return {"task": None, "classes": [], "drift": None, "touched": 0}
+        self._check_size(snapshot.graph.num_features)
+        remembered = [(part.nodes.cpu().numpy(), part.labels.cpu().numpy()) for part in self.buffer.experiences]
+        nodes, labels = (np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
+        local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
+        seen = replace(local.graph, class_names=tuple(snapshot.classes))
+        classes = tuple(int(c) for c in np.unique(train[1]))
+        none = torch.empty(0, dtype=torch.long)
+        task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
+        before = self._encoder()
+        self.learner.remap_nodes(lambda nodes: local.places(nodes.cpu().numpy()).to(nodes.device))
+        self._observe(task, checkpoints)
+        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
+        self.buffer.trim(**self._budgets)
+        self.learner.set_graph(None)
+        drift, names = _drift(before, self._encoder()), [snapshot.classes[c] for c in classes]
+        return {"task": task.id, "classes": names, "drift": drift, "touched": len(local.nodes)}
+
+    def _observe(self, task: Task, checkpoints: Checkpoints | None) -> None:
+        resume = None if checkpoints is None else checkpoints.read()
+        try:
+            self.learner.observe(task, callbacks=[] if checkpoints is None else [checkpoints], resume=resume)
+        except Exception as error:
+            if resume is None or isinstance(error, ErgnnError):
+                raise
+            raise FolderError(
+                f"the checkpoint does not fit ({type(error).__name__}: {error}); drop the update (observe --discard) "
+                "and observe it again"
+            ) from None
+
+    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
+        """Replace nodes in the buffer by the next best of their class and update."""
+        buffer, learner = self.buffer, self.learner
+        gone = torch.from_numpy(nodes).to(learner.device)
+        missing = {part.task: part.labels[torch.isin(part.nodes, gone)].tolist() for part in buffer.experiences}
+        learner.forget_nodes(gone)
+        update_of = {record["task"]: record["update"] for record in snapshot.records}
+        came: list[list[Any]] = []
+        for task, labels in missing.items():
+            if labels and task not in update_of:
+                raise FolderError(f"no update taught task {task}: the database is damaged")
+            if labels and hasattr(learner.method, "selector"):
+                update = update_of[task]
+                kept = [label for part in buffer.experiences if part.task == task for label in part.labels.tolist()]
+                per_class = max(kept.count(c) + labels.count(c) for c in labels)
+                ranked, classes, scores = self._ranking(snapshot, task, update, per_class)
+                fresh = ~np.isin(ranked, buffer.nodes.cpu().numpy())
+                best = [
+                    i for c in sorted(set(labels)) for i in np.flatnonzero(fresh & (classes == c))[: labels.count(c)]
+                ]
+                if best:
+                    columns = (
+                        torch.from_numpy(values[best]).to(learner.device) for values in (ranked, classes, scores)
+                    )
+                    buffer.insert(task, *columns)
+                names = snapshot.graph.names(ranked[best])
+                came += [[name, snapshot.classes[c], update + 1] for name, c in zip(names, classes[best], strict=True)]
+        return came
+
+    def _ranking(self, snapshot: Snapshot, task: int, update: int, per_class: int) -> tuple[Array, Array, Array]:
+        """The best ``per_class`` remaining nodes per class of an update, with their classes and scores."""
+        (train, labels), (val, val_labels) = snapshot.members(update, "train"), snapshot.members(update, "val")
+        learner, unranked = self.learner, (train, labels, np.zeros(len(train), np.float32))
+        if not len(train):
+            return unranked
+        known = np.concatenate([train, val]), np.concatenate([labels, val_labels])
+        local = read_subgraph(snapshot.graph, known[0], self.reach, snapshot.settings.limits, known)
+        graph, classes = local.graph.to(learner.device), np.unique(labels)
+        places = local.places(train).to(learner.device)
+        others = local.places(val[np.isin(val_labels, classes)]).to(learner.device)
+        again = Task(task, graph, places, others, places[:0], tuple(classes.tolist()))
+        context = learner.selection_context(again, learner.examples(graph, places, task), per_class, learner.leaky)
+        try:
+            selection = learner.method.selector.select(context)  # type: ignore[attr-defined]
+        except ErgnnError:  # e.g. coverage, where only one class is left
+            return unranked
+        nodes = local.numbers(selection.nodes)
+        return nodes, labels[np.searchsorted(train, nodes)], selection.scores.cpu().numpy().astype(np.float32)
+
+    def probabilities(
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
+    ) -> Iterator[tuple[Array, Array]]:
+        order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
+        columns = self.learner.classes().cpu().numpy()
+        for start in range(0, len(nodes), chunk):
+            mine = order[start : start + chunk]
+            local = self.local(graph, nodes[mine])
+            out = np.zeros((len(mine), num_classes))
+            with torch.no_grad():
+                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph)
+            out[:, columns] = found.cpu().numpy()
+            yield mine, out
+
+    def local(self, graph: PartialGraph, nodes: Array) -> LocalGraph:
+        """The part of the graph that the outputs of some nodes depend on."""
+        return read_subgraph(graph, nodes, self.num_hops, self.settings.limits)
+
+    def describe(self, classes: list[str]) -> dict[str, Any]:
+        place, label = self.learner.heads.columns(None, self.learner.device)
+        return {
+            "backbone": self.learner.backbone,
+            "backbone_options": self.learner.backbone_options,
+            "heads": list(getattr(self.learner.model, "head_widths", [])),
+            "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
+        }
+
+    def _encoder(self) -> dict[str, Tensor]:
+        state = {} if self.learner.model is None else self.learner.model.state_dict()
+        return {name: value.clone() for name, value in state.items() if not name.startswith("heads.")}
+
+    def _num_hops(self) -> int:
+        """Number of layers that aggregate neighbors."""
+        model = self._layers(2)
+        if not isinstance(model, Backbone) or not model.runs_on_fields:
+            raise InputError(
+                f"backbone {self.learner.backbone!r} does not run on receptive fields, as a folder needs; give its "
+                "layers a LayerForm ('A new convolution' in docs/engine.md), or use a backbone of ergnn, such as gcn"
+            )
+        return model.num_hops
+
+    def _check_size(self, num_features: int) -> None:
+        """Refuse a network above the limit on file sizes, before it is created."""
+        count = sum(value.numel() for value in self._layers(num_features).parameters())
+        self.settings.limits.check_bytes(4 * count, f"backbone {self.learner.backbone!r}", "parameters take")
+
+    def _layers(self, num_features: int) -> nn.Module:
+        """The network without values of its parameters."""
+        name, options = str(self.learner.backbone), self.learner.backbone_options
+        try:
+            with torch.device("meta"):
+                model: nn.Module = BACKBONES.create(name, in_channels=num_features, out_channels=2, **options)
+                return model
+        except InputError:
+            raise
+        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"backbone {name!r} cannot be created with these options: {reason}") from None
+
+
+def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:
+    """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads."""
+    if not before:
+        return None
+    moved = sum(float((after[name] - value).double().square().sum()) for name, value in before.items())
+    return float((moved / max(sum(float(v.double().square().sum()) for v in before.values()), 1e-300)) ** 0.5)
+
+
+def learn_offline(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with a learner trained on the labels of all updates at once.
+
+    It has the same backbone and training settings and starts from new parameters: the result of a method that keeps all
+    labels. A closed form gives the same by construction, so its snapshot is returned unchanged.
+    """
+    if snapshot.settings.closed_form:
+        return snapshot
+    config = replace(snapshot.settings.learner, method="finetune", method_options={})
+    learner = NetworkLearner(replace(snapshot.settings, learner=config))
+    learner.learn(snapshot, range(len(snapshot.records)))
+    return replace(snapshot, learner=learner)

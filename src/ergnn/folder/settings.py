@@ -1,0 +1,109 @@
+"""Settings of a learner on a growing graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
+from ergnn.data.tables.limits import Limits
+
+METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
+    name: {"per_class": 50, "scarce": "keep"} for name in ("replay", "er-ace", "logit-adjusted", "continualgnn")
+}
+"""Options of a method whose defaults differ in a folder."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a folder.
+
+    Args:
+        learner: backbone, method and training; see :class:`LearnerConfig`. The head is always ``growing``.
+        num_features: features per node; by default as many as the first update has.
+        val: share of labeled nodes held out for validation where no split column says so.
+        test: share of labeled nodes held out for scores where no split column says so.
+        directed: edges lead one way only.
+        eval_samples: limit on the held-out nodes of past updates that are scored at each update.
+        keep: number of versions to keep.
+        max_nodes: limit on the nodes of the whole graph.
+        max_edges: limit on the edges of the whole graph.
+        max_features: limit on the features per node.
+        max_megabytes: limit on the size of any file that is read.
+    """
+
+    learner: LearnerConfig = field(default_factory=lambda: LearnerConfig(**TASK_UNKNOWN))
+    num_features: int | None = None
+    val: float = 0.1
+    test: float = 0.2
+    directed: bool = False
+    eval_samples: int = 2000
+    keep: int = 5
+    max_nodes: int = 10_000_000
+    max_edges: int = 200_000_000
+    max_features: int = 1_000_000
+    max_megabytes: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("val", "test"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+                raise InputError(f"{name} is {value!r}; it must be a share, 0 or more and below 1")
+        if self.val + self.test >= 1:
+            raise InputError(f"val + test is {self.val + self.test:g}; it must be below 1, so that some are trained on")
+        for name in ("keep", "eval_samples", "num_features"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise InputError(f"{name} is {value!r}; it must be a whole number of 1 or more")
+        if type(self.directed) is not bool:
+            raise InputError(f"directed is {self.directed!r}; it must be true or false")
+        if self.limits.nodes >= 2**31:
+            raise InputError(f"max_nodes is {self.max_nodes}; it must be below {2**31}")
+        if self.num_features is not None and self.num_features > self.max_features:
+            raise InputError(f"num_features is {self.num_features}; the limit is {self.max_features} (--max-features)")
+        if self.learner.head != "growing":
+            raise InputError(f"head is {self.learner.head!r}; in a folder it must be 'growing'")
+        for name in ("backbone", "method"):
+            if not isinstance(getattr(self.learner, name), str):
+                raise InputError(f"{name} is an object; a folder needs a registered name")
+
+    @property
+    def limits(self) -> Limits:
+        """What a single file may hold."""
+        return Limits(self.max_nodes, self.max_edges, self.max_features, self.max_megabytes)
+
+    @property
+    def config(self) -> LearnerConfig:
+        """The learner's configuration with the options that differ in a folder."""
+        defaults = METHOD_DEFAULTS.get(str(self.learner.method), {})
+        return replace(self.learner, method_options={**defaults, **self.learner.method_options})
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the model is solved from the current graph and labels, whatever the order of updates was."""
+        from ergnn.methods import METHODS  # not above: parsing options must not import torch
+
+        return METHODS.resolve(str(self.learner.method)) == "analytic"
+
+    @property
+    def seed(self) -> int:
+        return self.learner.seed
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Settings:
+        """The settings of a flat mapping: other names are fields of :class:`LearnerConfig` or options of the method."""
+        return cls().with_settings(settings)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Settings:
+        """The same settings with some replaced."""
+        own = {f.name for f in fields(self)}
+        mine = {name: value for name, value in settings.items() if name in own}
+        rest = {name: value for name, value in settings.items() if name not in own}
+        return replace(self, **mine, learner=mine.get("learner", self.learner).with_settings(rest))
+
+    def settings(self) -> dict[str, Any]:
+        """The flat mapping, the inverse of :meth:`from_settings`."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learner"}
+        return {**self.learner.settings(), **own}

@@ -1,0 +1,193 @@
+"""Tables that extend a graph: checked against the graph that is there, and numbered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from ergnn.config.errors import InputError, truncate
+from ergnn.data.partial import Array, LabeledGraph
+from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable, align_features
+from ergnn.folder.settings import Settings
+
+if TYPE_CHECKING:
+    from ergnn.folder.base_snapshot import Snapshot
+
+DENSE_FROM = 0.1
+"""Features are stored as a dense matrix if at least this share of those of the first update is nonzero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """New nodes, edges and labels, by node number.
+
+    Args:
+        ids: ids of the new nodes, whose numbers follow those of the graph.
+        features: features of the new nodes, dense or in CSR form.
+        edges: ``[2, m]`` new sources and targets.
+        labels: newly labeled nodes in ascending order, their classes and splits.
+        corrected: nodes with another label than before, in ascending order, and their classes.
+        classes: names of the new classes, whose numbers follow the known ones.
+        layout: ``num_features``, ``dense`` and ``feature_names`` from now on.
+    """
+
+    ids: list[str]
+    features: Any
+    edges: Array
+    labels: tuple[Array, Array, Array]
+    corrected: tuple[Array, Array]
+    classes: list[str]
+    layout: dict[str, Any]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """New nodes and edges, newly labeled nodes by split, and corrected labels."""
+        splits = {split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)}
+        counts = {"nodes": len(self.ids), "edges": self.edges.shape[1], **splits}
+        return {**counts, "corrected": len(self.corrected[0])}
+
+
+def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
+    """A digest that only equal tables share."""
+    total = hashlib.sha256()
+    columns: list[Any] = []
+    if nodes is not None:
+        x = scipy.sparse.csr_matrix(nodes.features)
+        columns += [nodes.ids, nodes.labels, nodes.split, x.indptr, x.indices, x.data, nodes.feature_names]
+    columns += [None] if edges is None else [edges.source, edges.target]
+    for column in columns:
+        if isinstance(column, np.ndarray) and column.dtype != object:
+            data = column.tobytes()
+        else:
+            values = None if column is None else list(column)
+            data = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+        total.update(hashlib.sha256(data).digest())
+    return total.hexdigest()
+
+
+def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable | None) -> Update:
+    """Check tables against the graph of a snapshot, and number what they add."""
+    graph, settings, classes, layout = snapshot.graph, snapshot.settings, snapshot.classes, snapshot.version.state
+    limits = settings.limits
+    names = layout.get("feature_names")
+    nodes = align_features(NodeTable(np.empty(0, object)) if nodes is None else nodes, names, "the update")
+    if names is None and nodes.feature_names is not None:
+        names = list(nodes.feature_names)
+    known = graph.find(list(nodes.ids))
+    fresh = np.flatnonzero(known < 0)
+    width = _num_features(layout["num_features"], nodes, len(fresh))
+    limits.check("features", width, "the graph")
+    features = scipy.sparse.csr_matrix(nodes.features)
+    features.resize(len(nodes), width)
+    _check_known(graph, nodes, known, features)
+    numbers = known.copy()
+    numbers[fresh] = graph.next_node + np.arange(len(fresh))
+    limits.check("nodes", graph.next_node + len(fresh), "the graph with this update")
+    ids = [str(nodes.ids[i]) for i in fresh]
+    pairs = _edges(graph, settings.directed, ids, edges)
+    limits.check("edges", graph.num_edges + pairs.shape[1], "the graph with this update")
+    before = np.full(len(nodes), -1, np.int64)
+    before[known >= 0] = graph.labels(known[known >= 0])[0]
+    labeled = [i for i in np.argsort(numbers) if nodes.labels[i] is not None]
+    new = [i for i in labeled if before[i] < 0]
+    other = [i for i in labeled if before[i] >= 0 and classes[before[i]] != nodes.labels[i]]
+    if other and not settings.closed_form:
+        i = other[0]
+        raise InputError(
+            f"node {truncate(nodes.ids[i])} already has label {truncate(classes[before[i]])}; it cannot become "
+            f"{truncate(nodes.labels[i])}, as a network has learned it (forget the node and observe it again)"
+        )
+    added = sorted({str(nodes.labels[i]) for i in (*new, *other)} - set(classes))
+    place = {name: i for i, name in enumerate([*classes, *added])}
+    labels, corrected = (np.array([place[nodes.labels[i]] for i in part], np.int64) for part in (new, other))
+    splits = _splits(settings, nodes, new, labels)
+    dense, rows = layout["dense"], features[fresh]
+    if dense is None and len(fresh):
+        dense = bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
+    return Update(
+        ids,
+        rows.toarray() if dense else rows,
+        pairs,
+        (numbers[np.array(new, np.int64)], labels, splits),
+        (numbers[np.array(other, np.int64)], corrected),
+        added,
+        {"num_features": width, "dense": dense, "feature_names": names},
+    )
+
+
+def _num_features(expected: int | None, nodes: NodeTable, fresh: int) -> int:
+    """Features per node; sparse text may end before the last one, and known nodes may come without any."""
+    found = nodes.num_features
+    if expected is None:
+        if not fresh or not found:
+            raise InputError("the first update must contain nodes with features")
+        return found
+    if not (found == expected or (nodes.is_sparse and found < expected) or not (fresh or found)):
+        raise InputError(f"the nodes have {found} features; {expected} are required")
+    return int(expected)
+
+
+def _check_known(graph: LabeledGraph, nodes: NodeTable, known: Array, features: Any) -> None:
+    """Known nodes must have the same features as before, or none at all."""
+    again = np.flatnonzero(known >= 0)
+    if not again.size or not nodes.num_features:
+        return
+    order = again[np.argsort(known[again])]
+    old = scipy.sparse.csr_matrix(graph.features(known[order]))
+    changed = np.flatnonzero(np.diff((old != features[order]).tocsr().indptr))
+    if changed.size:
+        raise InputError(
+            f"node {truncate(nodes.ids[order[changed[0]]])} is already in the graph with other features; features of "
+            f"known nodes cannot change ({changed.size} node(s))"
+        )
+
+
+def _edges(graph: LabeledGraph, directed: bool, ids: list[str], table: EdgeTable | None) -> Array:
+    """New edges as ``[2, m]`` node numbers: in both directions unless directed, unique, and not in the graph yet."""
+    if table is None or not len(table):
+        return np.empty((2, 0), np.int64)
+    if table.weight is not None:
+        raise InputError(
+            "the edges have weights, which a folder does not use; to ignore them, use --ignore-column weight, or in "
+            "Python Columns(ignore=['weight'])"
+        )
+    fresh = {name: graph.next_node + i for i, name in enumerate(ids)}
+    sides = []
+    for words, codes in table.ends:
+        numbers = np.array([fresh.get(str(word), -1) for word in words], np.int64)
+        old = np.flatnonzero(numbers < 0)
+        numbers[old] = graph.find([str(words[i]) for i in old.tolist()])
+        sides.append(numbers[codes])
+        unknown = np.unique(codes[sides[-1] < 0])
+        if unknown.size:
+            first, count = truncate(words[int(unknown[0])]), f"{unknown.size} such id(s)"
+            raise InputError(f"an edge names node {first}, which is neither in the graph nor a new node ({count})")
+    total = graph.next_node + len(ids)
+    keys = [sides[1] * total + sides[0], *([] if directed else [sides[0] * total + sides[1]])]
+    key = np.unique(np.concatenate(keys))
+    targets = np.unique(key // total)
+    targets = targets[targets < graph.next_node]
+    row, source = graph.neighbors(targets)
+    key = np.setdiff1d(key, targets[row] * total + source, assume_unique=True)
+    return np.stack([key % total, key // total])
+
+
+def _splits(settings: Settings, nodes: NodeTable, rows: list[int], labels: Array) -> Array:
+    """The given splits, or of each class the first shares in an order drawn by seed and id."""
+    given = [nodes.split[i] for i in rows] if nodes.split is not None else []
+    if any(split is not None for split in given):  # other nodes of the column are for training
+        return np.array([0 if split is None else SPLITS.index(split) for split in given], np.int64)
+    splits = np.zeros(len(rows), np.int64)
+    drawn = [hashlib.blake2b(f"{settings.seed}:{nodes.ids[i]}".encode(), digest_size=8).digest() for i in rows]
+    order = np.array(sorted(range(len(rows)), key=drawn.__getitem__), np.int64)
+    for label in np.unique(labels):
+        mine = order[labels[order] == label]
+        num_val, num_test = int(settings.val * len(mine)), int(settings.test * len(mine))
+        splits[mine[:num_test]] = SPLITS.index("test")
+        splits[mine[num_test : num_test + num_val]] = SPLITS.index("val")
+    return splits

@@ -1,0 +1,271 @@
+"""The configuration of a run, shared by the command line, TOML files and Python.
+
+Torch is imported only when a configuration is resolved, so usage errors appear at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import (
+    EDGES,
+    LEFTOVERS,
+    PROTOCOLS,
+    SCENARIOS,
+    STREAM_DEFAULTS,
+    LearnerConfig,
+    check_choice,
+)
+
+WALK_CLASSIFIER: dict[str, Any] = {
+    "backbone": "mlp",
+    "backbone_options": {"layers": 0},
+    "lr": 0.1,
+    "weight_decay": 5e-3,
+}
+"""Defaults for embeddings of random walks: softmax regression with an L2 term, the classifier of both papers, with
+either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
+"""
+
+INPUTS = ("features", "deepwalk", "node2vec")
+SPLITS = ("auto", "public", "seeded", "validation")
+DENOMINATORS = ("M-1", "M")
+SCORES = ("test", "val")
+
+
+@dataclass(frozen=True, init=False)
+class RunConfig:
+    """All settings that determine the results of a run: a stream, its seeds, and a :class:`LearnerConfig`.
+
+    Settings of the learner are passed as arguments: ``RunConfig("cora", backbone="gcn", per_class=5, epochs=100)``.
+    Missing ones default to the scenario, then to the protocol, to :class:`LearnerConfig` and the method's constructor.
+
+    Args:
+        dataset: name of a data set (see ``ergnn datasets``).
+        scenario: preset of head, class_order, leftover and edges: task (the task of a node is known at test time), or
+            class, domain, time or blurred (all classes so far compete); by default none, or the data set's only one.
+        protocol: preset of edges, head and weight_decay: clean or paper.
+        seeds: number of seeds, counted from first_seed.
+        first_seed: first seed.
+        split: auto (the default: public if available, otherwise seeded), public, seeded (drawn for each seed), or
+            fractions of each class for training, validation and test, e.g. 0.6/0.2/0.2, or nodes per class, e.g.
+            20/30/rest or 20/30/100 (drawn for each seed); validation: training and test nodes of the public split are
+            learned, its validation nodes scored.
+        class_order: natural (the default), shuffled (by order number), seeded (shuffled for each seed), or a list of
+            all classes, e.g. 3,1,0,2; by default the scenario's. If tasks are domains, it is the order of the domains.
+        orders: number of shuffled class orders, crossed with the seeds.
+        edges: edges visible while a task is learned: all, seen or own (which reveals label information if tasks are
+            split by class); by default those of scenario or protocol.
+        leftover: what to do with classes that do not fill a task: context (the default), drop or last (add them to
+            the last task); by default the scenario's.
+        classes_per_task: classes per task; by default the data set's.
+        input: input of the network: features, or embeddings of random walks on the graph so far: deepwalk or node2vec.
+        denominator: denominator of the forgetting mean, M-1 or M.
+        first_tasks: learn only the first N tasks of the stream; by default all.
+        score: nodes to score on: test, or val to choose settings.
+        dataset_options: options of the data set, e.g. tasks=10 for permuted-mnist.
+        input_options: options of the random walks, e.g. walks=80.
+        settings: settings of the learner by name, as returned by :meth:`LearnerConfig.settings`.
+    """
+
+    dataset: str = "cora"
+    scenario: str | None = None
+    protocol: str = "clean"
+    seeds: int = 10
+    first_seed: int = 0
+    split: str | None = None
+    class_order: str | None = None
+    orders: int = 1
+    edges: str | None = None
+    leftover: str | None = None
+    classes_per_task: int | None = None
+    input: str = "features"
+    denominator: str = "M-1"
+    first_tasks: int | None = None
+    score: str = "test"
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    input_options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __init__(self, dataset: str = "cora", *, learner: LearnerConfig | None = None, **settings: Any) -> None:
+        own = {f.name: settings.pop(f.name, default_of(f)) for f in fields(self)[1:]}
+        if learner is not None:
+            own["settings"] = {**own["settings"], **learner.settings()}
+        own["settings"] = {name: v for name, v in {**own["settings"], **settings}.items() if name != "seed"}
+        for name, value in {"dataset": dataset, **own}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def learner(self) -> LearnerConfig:
+        """The learner's configuration: explicit settings, then those of scenario and protocol, then the defaults."""
+        given = {k: v for k, v in self.settings.items() if (k, v) != ("backbone", "auto")}
+        given = {k: v for k, v in self._scenario_settings.items() if k == "head"} | given
+        if self.input != "features" and str(given.get("backbone", "mlp")).lower() == "mlp":
+            options = {**WALK_CLASSIFIER["backbone_options"], **(given.get("backbone_options") or {})}
+            given = {**WALK_CLASSIFIER, **given, "backbone_options": options}
+        return LearnerConfig.from_protocol(self.protocol, **given)
+
+    @property
+    def _scenario_settings(self) -> dict[str, Any]:
+        return SCENARIOS.get(self.scenario or "", {})
+
+    @property
+    def stream_settings(self) -> dict[str, Any]:
+        """The settings ``split``, ``class_order``, ``leftover`` and ``edges`` in effect.
+
+        Several class orders are shuffled by number, so they replace the order ``seeded`` of a scenario.
+        """
+        preset = {**STREAM_DEFAULTS, "edges": PROTOCOLS[self.protocol]["edges"], **self._scenario_settings}
+        if self.orders > 1 and preset["class_order"] == "seeded":
+            preset["class_order"] = "shuffled"
+        return {name: getattr(self, name) or preset[name] for name in ("split", "class_order", "leftover", "edges")}
+
+    def resolved(self) -> RunConfig:
+        """Return the same run with full names, all defaults filled in, and all values checked."""
+        learner = self.check()
+        from ergnn.data.datasets import DATASETS
+        from ergnn.data.presets import check_scenario
+        from ergnn.data.splits import parse_sizes
+        from ergnn.lab.walks import walk_settings
+        from ergnn.learning.resolve import default_options, make_method, resolve
+        from ergnn.methods import METHODS
+
+        dataset = DATASETS.get(self.dataset)
+        if self.scenario is None and "task" not in dataset.scenarios:
+            return replace(self, scenario=dataset.scenarios[0]).resolved()
+        check_scenario(dataset, self.scenario)
+        options = default_options(METHODS.resolve(learner.method)) if isinstance(learner.method, str) else {}
+        preset = {k: v for k, v in self._scenario_settings.items() if k in options.keys() - self.settings.keys()}
+        full = resolve(learner.with_settings(preset))
+        method = make_method(full)  # checks its options
+        parse_sizes(self.stream_settings["split"])  # checks the numbers
+        if not method.trains and learner.backbone not in ("auto", method.backbone):
+            raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; omit backbone")
+        if self.input != "features":
+            walk_settings(self.input, **self.input_options)
+        return replace(
+            self,
+            dataset=DATASETS.resolve(self.dataset),
+            **self.stream_settings,
+            settings=full.settings(),
+        )
+
+    def with_settings(self, **settings: Any) -> RunConfig:
+        """Return a copy with some settings of the run or the learner replaced."""
+        return RunConfig(**{**self.flat(), **settings})
+
+    def flat(self) -> dict[str, Any]:
+        """Return all settings of the run and the learner by name; ``RunConfig(**flat)`` is the same configuration."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
+        return {**own, **self.settings}
+
+    def check(self) -> LearnerConfig:
+        """Check everything that can be checked without loading data; return the learner's configuration."""
+        if self.scenario is not None:
+            check_choice("scenario", self.scenario, tuple(SCENARIOS))
+        learner = self.learner  # checks the protocol
+        for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0), ("first_tasks", 1)):
+            value = getattr(self, name)
+            if value is None and name == "first_tasks":
+                continue
+            if not isinstance(value, int) or value < least:
+                raise InputError(f"{name} is {value!r}; it must be {least} or more")
+        if self.first_seed + self.seeds > 2**31:
+            raise InputError(f"first_seed is {self.first_seed}; seeds must be 0 to {2**31 - 1}")
+        stream = self.stream_settings
+        for name, value, choices in (
+            ("leftover", stream["leftover"], LEFTOVERS),
+            ("edges", stream["edges"], EDGES),
+            ("input", self.input, INPUTS),
+            ("denominator", self.denominator, DENOMINATORS),
+            ("score", self.score, SCORES),
+        ):
+            check_choice(name, value, choices)
+        if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data
+            check_choice("split", stream["split"], (*SPLITS, "0.6/0.2/0.2", "20/30/rest"))
+        usual = self._scenario_settings.get("leftover", STREAM_DEFAULTS["leftover"])
+        if self.scenario in ("domain", "time", "blurred") and stream["leftover"] != usual:
+            raise InputError(
+                f"leftover is {self.leftover!r}, which has no effect in scenario {self.scenario!r}; omit it"
+            )
+        order = stream["class_order"]
+        if self.orders > 1 and order != "shuffled":
+            raise InputError(f"orders is {self.orders}, but class_order is {order!r}; several orders need 'shuffled'")
+        if self.input == "features" and self.input_options:
+            raise InputError("input_options are options of random walks, but input is 'features'")
+        self.parsed_class_order()
+        return learner
+
+    def parsed_class_order(self) -> str | list[int]:
+        """Return ``class_order`` as expected by :meth:`TaskStream.from_classes`."""
+        order = self.stream_settings["class_order"]
+        if order in ("natural", "shuffled", "seeded"):
+            return "natural" if order == "natural" else "shuffled"
+        try:
+            return [int(c) for c in order.split(",")]
+        except ValueError:
+            raise InputError(
+                f"class_order is {order!r}; choose natural, shuffled, seeded, or class numbers as in 3,1,0,2"
+            ) from None
+
+
+def default_of(f: Field[Any]) -> Any:
+    return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name != "settings")
+LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
+"""Settings of the learner in a run, except for the seed."""
+
+DEFAULTS = {f.name: default_of(f) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
+"""Flat settings and their defaults, except for the options of methods, whose constructors define them."""
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Read flat settings from a TOML file."""
+    path = Path(path)
+    tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not a TOML file ({error})") from None
+    return check_settings(settings, str(path))
+
+
+def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Check the names and types of flat settings; errors name the source."""
+    from ergnn.config.signatures import method_options
+
+    kinds = {f.name: str(f.type) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
+    checked = {}
+    for name, value in settings.items():
+        key = name.replace("-", "_")
+        if key in kinds:
+            checked[key] = _typed(value, kinds[key], name, source)
+        elif key in (known := {option.name for options in method_options().values() for option in options}):
+            checked[key] = value  # checked when the method is built
+        else:
+            raise InputError(f"{source}: unknown key {name!r}; choose among: {', '.join(sorted({*kinds, *known}))}")
+    return checked
+
+
+def _typed(value: Any, kind: str, name: str, source: str) -> Any:
+    base = kind.removesuffix(" | None").partition(" | ")[0]
+    if base == "float" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if base.startswith("tuple"):
+        return value  # numbers or text, which LearnerConfig reads
+    right: type = {"str": str, "int": int, "float": float, "bool": bool}.get(base, dict)
+    if not isinstance(value, right) or (isinstance(value, bool) and right is not bool):
+        raise InputError(f"{source}: {name} is {value!r}; it must be of type {right.__name__}")
+    return value

@@ -1,0 +1,290 @@
+"""What a comparison runs: every method under every condition (data set, scenario and edges) that it supports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.config.learner_config import EDGES, SCENARIOS, check_choice
+from ergnn.data import PresetStream
+from ergnn.data.datasets import DATASETS
+from ergnn.data.presets import GraphCache
+from ergnn.lab.config import RunConfig
+from ergnn.lab.grid import PLANETOID
+from ergnn.lab.run import make_config_stream, make_learner
+from ergnn.lab.search import TRAINING
+from ergnn.lab.stored_run import StoredRun
+from ergnn.learning.evaluation import check_stream
+from ergnn.learning.resolve import default_options, make_method
+from ergnn.methods import METHODS, Method
+from ergnn.nn.backbones import BACKBONES
+
+SEARCH_SEED = 1_000_000
+"""The first seed (and class order) of probes and trials; reported ones are below."""
+SEARCH_SEEDS = 3
+ROWS = 10
+"""The default budget has room for this many rows of features per class of every task."""
+IMPORTANCE_NODES = 256
+"""Training nodes per task to estimate the importance of parameters from, at most: it takes a gradient per node."""
+ID_BYTES = 16
+"""Bytes of the id and the label of a node."""
+GRAPHS = ("cora", "citeseer", "cora-ml", "dblp", "pubmed", "amazon-photo", "amazon-computers", "coauthor-cs", "twitch")
+"""Data sets of the benchmark, the fastest first."""
+SCENARIOS_COMPARED = ("task", "class", "domain")
+LARGER_SPLIT = "0.1/0.1/0.8"
+"""Split of graphs other than Planetoid's, whose split has 20 training nodes per class; both are drawn for each seed."""
+QUICK: dict[str, Any] = {"datasets": ("cora", "citeseer"), "seeds": 2, "class_orders": 1, "epochs": 20, "trials": 2}
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Options of ``ergnn compare``.
+
+    Args:
+        methods: names of methods, or ``name:variant`` (see :attr:`ergnn.Method.variants`); by default all.
+        datasets, scenarios, edges: what to run on; unsupported combinations are left out. By default the scenarios
+            task, class and domain, as far as a data set supports them.
+        seeds, first_seed, class_orders: reported seeds, crossed with shuffled class orders.
+        backbone: network of all methods that train one; ``auto`` uses each method's default.
+        epochs: epochs per task; by default 200.
+        budget: bytes of memory; by default derived from the data set (:func:`default_budget`).
+        trials: settings to try per method, the default ones included.
+        search_tasks: number of first tasks, on whose validation nodes trials are scored.
+        device: device to compute on.
+    """
+
+    methods: Sequence[str] | None = None
+    datasets: Sequence[str] = GRAPHS
+    scenarios: Sequence[str] | None = None
+    edges: Sequence[str] = ("all", "own")
+    seeds: int = 10
+    first_seed: int = 0
+    class_orders: int = 5
+    backbone: str = "gcn"
+    epochs: int | None = None
+    budget: int | None = None
+    trials: int = 4
+    search_tasks: int = 2
+    device: str = "cpu"
+
+    def check(self) -> None:
+        """Raise an error for an unknown name or a value out of range."""
+        for name in ("seeds", "class_orders", "trials", "search_tasks", "budget", "epochs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}; it must be 1 or more")
+        if not 0 <= self.first_seed <= SEARCH_SEED - self.seeds:
+            raise InputError(
+                f"first_seed is {self.first_seed}; seeds must be 0 to {SEARCH_SEED - 1}, below the search's"
+            )
+        for name in self.scenarios or ():
+            check_choice("scenario", name, tuple(SCENARIOS))
+        for name in self.edges:
+            check_choice("edges", name, EDGES)
+        for name in self.datasets:
+            DATASETS.resolve(name)
+        if self.backbone != "auto":
+            BACKBONES.resolve(self.backbone)
+        contenders(self.methods)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What methods are compared on."""
+
+    dataset: str
+    scenario: str
+    edges: str
+
+    def __str__(self) -> str:
+        return f"{self.dataset} · {self.scenario}-incremental · edges {self.edges}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings that were tried, and the mean accuracy on validation nodes."""
+
+    settings: Mapping[str, Any]
+    score: float
+
+
+@dataclass
+class Entry:
+    """One method under one condition; each stage fills in more.
+
+    Attributes:
+        config: the configuration so far; None if the method does not support the condition, see ``reason``.
+        budget: bytes.
+        sizes: the option that scales the memory and its largest value, if any.
+        limits_itself: whether the method has the option ``budget_bytes``.
+        modes: settings to scale the memory with, the first that fits is used.
+        needs_graph: whether the method needs the graph of earlier tasks, which no budget counts.
+        memory: settings found by :func:`fit_memory`.
+        trials: results of the search.
+        runs: the reported runs.
+    """
+
+    condition: Condition
+    method: str
+    config: RunConfig | None
+    reason: str = ""
+    budget: int = 0
+    sizes: tuple[str, int] | None = None
+    limits_itself: bool = False
+    modes: Sequence[Mapping[str, Any]] = ({},)
+    needs_graph: bool = False
+    space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+    runs: list[StoredRun] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """The settings of the best trial; the earlier one of equal trials."""
+        return max(self.trials, key=lambda trial: trial.score).settings if self.trials else {}
+
+    @property
+    def nbytes(self) -> float:
+        """Mean size of the memory at the end of the stream."""
+        return float(np.mean([run.buffer_bytes for run in self.runs]))
+
+    @property
+    def above_budget(self) -> bool:
+        return bool(self.runs) and self.nbytes > self.budget
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the method is part of the ranking at equal bytes."""
+        return bool(self.runs) and not self.needs_graph and not self.above_budget
+
+    def with_settings(self, settings: Mapping[str, Any]) -> RunConfig:
+        assert self.config is not None
+        return self.config.with_settings(**settings)
+
+
+def contenders(names: Sequence[str] | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Map labels (``replay``, ``replay:live``) to a method and the options of its variant; by default all."""
+    known: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name in METHODS.names():
+        known[name] = (name, {})
+        own = vars(METHODS.get(name)).get("variants", {})  # not those of a base class
+        known |= {f"{name}:{key}": (name, options) for key, options in own.items()}
+    if names is None:
+        return known
+    wanted = {}
+    for given in names:
+        name, separator, variant = given.partition(":")
+        label = METHODS.resolve(name) + separator + variant
+        if label not in known:
+            raise UnknownNameError("variant", given, [key for key in known if key.startswith(label.partition(":")[0])])
+        wanted[label] = known[label]
+    return wanted
+
+
+def default_budget(preset: PresetStream) -> int:
+    """Return the bytes of :data:`ROWS` dense rows of features (float32), ids and labels per class of every task."""
+    classes = sum(task.num_classes for task in preset.stream)
+    return ROWS * classes * (4 * preset.stream.num_features + ID_BYTES)
+
+
+def plan(options: CompareOptions) -> tuple[list[Entry], dict[str, str]]:
+    """Return every method under every condition, and the reasons of unavailable conditions; nothing is trained."""
+    options.check()
+    entries, left_out = [], {}
+    graphs: GraphCache = {}
+    for condition in _conditions(options):
+        try:
+            preset = make_config_stream(_base(condition, options, "finetune", {}), SEARCH_SEED, SEARCH_SEED, graphs)
+            if len(preset.stream) < 2:
+                raise InputError("its classes make only one task; a comparison needs two or more")
+            if condition.scenario == "task" and min(task.num_classes for task in preset.stream) < 2:
+                raise InputError("a task has a single class; if the task is known, there is nothing to predict")
+        except ErgnnError as error:
+            left_out[str(condition)] = str(error)
+            continue
+        entries += [_entry(condition, options, label, preset) for label in contenders(options.methods)]
+    return entries, left_out
+
+
+def _conditions(options: CompareOptions) -> Iterator[Condition]:
+    """Yield all conditions; domains have no edges between them, so that all kinds of edges are the same."""
+    for dataset in map(DATASETS.resolve, options.datasets):
+        usual = [name for name in SCENARIOS_COMPARED if name in DATASETS.get(dataset).scenarios]
+        for scenario in options.scenarios or usual:
+            for edges in options.edges[:1] if scenario == "domain" else options.edges:
+                yield Condition(dataset, scenario, edges)
+
+
+def members(scenario: str, first_seed: int, seeds: int, orders: int) -> dict[str, Any]:
+    """Return the settings of seeds and class orders: crossed, or an order of its own for every seed if ``orders`` is 1.
+
+    Periods of time have only one order.
+    """
+    order = "natural" if scenario == "time" else "shuffled" if orders > 1 else "seeded"
+    return {
+        "first_seed": first_seed,
+        "seeds": seeds,
+        "class_order": order,
+        "orders": orders if order == "shuffled" else 1,
+    }
+
+
+def _base(condition: Condition, options: CompareOptions, method: str, given: Mapping[str, Any]) -> RunConfig:
+    trains = make_method(RunConfig(method=method, **given).learner).trains
+    settings: dict[str, Any] = {
+        "split": "seeded" if condition.dataset in PLANETOID else LARGER_SPLIT,
+        **({"backbone": options.backbone} if trains else {}),
+        **({} if options.epochs is None else {"epochs": options.epochs}),
+        **members(condition.scenario, SEARCH_SEED, SEARCH_SEEDS, 1),
+    }
+    if (condition.dataset, condition.scenario) == ("pubmed", "class"):
+        settings["classes_per_task"] = 1
+    names: dict[str, Any] = {
+        "scenario": condition.scenario,
+        "edges": condition.edges,
+        "method": method,
+        "device": options.device,
+    }
+    return RunConfig(condition.dataset, **names, **settings, **given)
+
+
+def _entry(condition: Condition, options: CompareOptions, label: str, preset: PresetStream) -> Entry:
+    name, variant = contenders([label])[label]
+    known, stream = default_options(name), preset.stream
+    budget = default_budget(preset) if options.budget is None else options.budget
+    given = {**variant, **({"scarce": "keep"} if "scarce" in known else {})}
+    limit = METHODS.get(name).importance_option
+    if limit is not None and max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
+        given = {limit: IMPORTANCE_NODES, **given}
+    modes: Sequence[Mapping[str, Any]] = ({},)
+    if "replay" in known and "replay" not in variant:
+        modes = ({"replay": "ego"}, {"replay": "isolated"})
+    try:
+        config = _base(condition, options, name, given)
+        learner = make_learner(config.with_settings(**modes[0]).resolved(), 0)
+        check_stream(learner, stream)
+    except (ErgnnError, ImportError) as error:
+        return Entry(condition, label, None, str(error))
+    counts = [int(n) for task in stream for n in task.graph.y[task.train].unique(return_counts=True)[1]]
+    method: Method = learner.method
+    size, unused = method.size_option, method.unused_settings
+    largest = known.get(size) if size != "per_class" else max(counts) if "scarce" in known else min(counts)
+    scaled = size in known and size not in unused and not method.needs_earlier_graph
+    space = {key: values for key, values in {**method.search, **TRAINING}.items() if key not in {*variant, *unused}}
+    memory = {"per_class": min(ROWS, max(counts))} if method.needs_earlier_graph and "per_class" not in unused else {}
+    return Entry(
+        condition,
+        label,
+        config,
+        budget=budget,
+        sizes=(size, int(largest or 1)) if scaled else None,
+        limits_itself="budget_bytes" in known,
+        modes=modes,
+        needs_graph=method.needs_earlier_graph and not stream[0].own_graph,
+        space=space,
+        memory=memory if "per_class" in known else {},
+    )

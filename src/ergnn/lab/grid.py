@@ -1,0 +1,271 @@
+"""The paper's tables and figures as data: the configurations of each (other papers': :mod:`.published`).
+
+A :class:`Row` overrides fields of :class:`RunConfig`; an :class:`Experiment` is a list of rows, the data sets they run
+on and their common settings. :func:`ergnn.lab.cells.cells` turns one into configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ergnn.lab.paper import PaperResult
+
+GRAPHS = ("cora", "citeseer", "reddit")
+PaperKey = tuple[str, str, str | None]
+"""Backbone, method and selector, as in :mod:`ergnn.lab.paper`."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table, or one line of a figure.
+
+    Args:
+        label: displayed label.
+        settings: fields of :class:`RunConfig`.
+        paper: key of the same row in the paper, if any.
+        block: ``paper`` (rows of the paper), ``control``, ``ours`` (selectors not in the paper) or ``bounds``.
+        quick: additional settings of a quick run.
+        by_dataset: additional settings on a data set.
+        published: numbers of another paper, by data set. A row without settings has these only.
+    """
+
+    label: str
+    settings: Mapping[str, Any]
+    paper: PaperKey | None = None
+    block: str = "paper"
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    published: Mapping[str, PaperResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The protocol of another paper's table: its source, and what is known and unknown, shown with the results."""
+
+    source: str
+    known: str
+    unknown: str
+
+    @property
+    def notes(self) -> list[str]:
+        measures = "its AP is our AA, its AF is our BWT (over M−1 tasks; negative if accuracy was lost)"
+        return [f"Source: {self.source}; {measures}.", f"Known: {self.known}.", f"Unknown: {self.unknown}."]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure.
+
+    Args:
+        name: name for ``ergnn reproduce``.
+        title: displayed title.
+        rows: its rows.
+        datasets: default data sets.
+        common: default settings of all rows.
+        by_dataset: additional settings of all rows on a data set.
+        protocols: default protocols; each gets its own table.
+        baselines: labels of the rows that the others are tested against.
+        quick: further settings of a quick run.
+        quick_datasets: data sets of a quick run; by default all.
+        published: the protocol of another paper's table.
+    """
+
+    name: str
+    title: str
+    rows: Sequence[Row]
+    datasets: Sequence[str] = GRAPHS
+    common: Mapping[str, Any] = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    protocols: Sequence[str] = ("paper",)
+    baselines: Sequence[str] = ()
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    quick_datasets: Sequence[str] | None = None
+    published: Protocol | None = None
+
+    def settings(self, row: Row, dataset: str) -> dict[str, Any]:
+        """Return the settings of a row on a data set."""
+        by_dataset = {**self.by_dataset.get(dataset, {}), **row.settings, **row.by_dataset.get(dataset, {})}
+        return {**self.common, **by_dataset}
+
+
+def _finetune(label: str, backbone: str) -> Row:
+    return Row(label, {"backbone": backbone, "method": "finetune"}, (backbone, "finetune", None))
+
+
+def _walks(label: str, kind: str) -> Row:
+    settings = {"backbone": "mlp", "method": "finetune", "input": kind}
+    return Row(label, settings, (kind, "finetune", None), quick={"input_options": {"walks": 3}})
+
+
+def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> Row:
+    key = (backbone, "replay", selector) if block == "paper" else None
+    return Row(label, {"backbone": backbone, "method": "replay", "selector": selector, **settings}, key, block)
+
+
+RANDOM, MF_STAR = "ER-GAT Random", "ER-GAT MF*"
+ER_GAT = (
+    _replay(RANDOM, "random"),
+    _replay("ER-GAT MF", "mf"),
+    _replay(MF_STAR, "mf*"),
+    _replay("ER-GAT CM", "cm"),
+    _replay("ER-GAT CM*", "cm*"),
+    _replay("ER-GAT IM", "im"),
+)
+LITERAL_IM = (
+    _replay("ER-GAT IM, test target", "im", selector_options={"target": "test"}),
+    _replay("ER-GAT IM, largest value", "im", selector_options={"sign": "harmful"}),
+)
+"""The paper sums influence over test nodes, and its "larger" influence is, literally, the largest value."""
+
+OURS = (
+    _replay("ER-GAT RIM", "rim", block="ours"),
+    _replay("ER-GAT S2-ridge", "s2-ridge", block="ours"),
+    _replay("ER-GAT LA-ridge", "la-ridge", block="ours"),
+    _replay("ER-GAT MF in S²X", "mf-s2", block="ours"),
+)
+BOUNDS = (
+    Row("nearest class mean", {"method": "nearest-mean"}, block="bounds"),
+    Row("joint training", {"backbone": "gat", "method": "joint"}, block="bounds"),
+)
+GAT = _finetune("GAT", "gat")
+FEW_EPOCHS = {"epochs": 50}
+
+TABLE_2 = Experiment(
+    "table2",
+    "Table 2. Performance mean (PM) and forgetting mean (FM)",
+    (
+        _walks("DeepWalk", "deepwalk"),
+        _walks("Node2Vec", "node2vec"),
+        _finetune("GraphSAGE", "sage"),
+        _finetune("GIN", "gin"),
+        _finetune("GCN", "gcn"),
+        _finetune("SGC", "sgc"),
+        GAT,
+        *ER_GAT,
+        *LITERAL_IM,
+        *OURS,
+        *BOUNDS,
+    ),
+    baselines=(RANDOM, MF_STAR),
+    quick=FEW_EPOCHS,
+)
+
+TABLE_3 = Experiment(
+    "table3",
+    "Table 3. Forgetting mean of ER-SGC and ER-GIN",
+    tuple(
+        row
+        for name, backbone in (("SGC", "sgc"), ("GIN", "gin"))
+        for row in (
+            _finetune(name, backbone),
+            _replay(f"ER-{name} Random", "random", backbone, block="control"),
+            _replay(f"ER-{name} MF", "mf", backbone),
+            _replay(f"ER-{name} CM", "cm", backbone),
+            _replay(f"ER-{name} IM", "im", backbone),
+        )
+    ),
+    baselines=("ER-SGC Random", "ER-GIN Random"),
+    quick=FEW_EPOCHS,
+)
+
+
+def _image(label: str, method: str, **settings: Any) -> Row:
+    return Row(label, {"method": method, **settings}, ("mlp", method, settings.get("selector")))
+
+
+def _image_replay(label: str, selector: str, **settings: Any) -> Row:
+    return _image(label, "replay", selector=selector, loss_scale="balanced", replay="isolated", **settings)
+
+
+TABLE_4 = Experiment(
+    "table4",
+    "Table 4. Permuted MNIST",
+    (
+        _image("FINETUNE", "finetune"),
+        _image("EWC", "ewc", lam=3.0),
+        _image("GEM", "gem", replay="isolated"),
+        _image("A-GEM", "agem", replay="isolated"),
+        _image_replay("replay Random", "random"),
+        _image_replay("replay MF*", "mf*"),
+        _image_replay("replay IM", "im", selector_options={"damping": 0.1}),
+    ),
+    datasets=("permuted-mnist",),
+    common={"backbone": "mlp", "epochs": 1, "batch_size": 10, "optimizer": "sgd", "lr": 0.1, "weight_decay": 0.0},
+    baselines=("replay Random",),
+    quick={"dataset_options": {"tasks": 5, "val": 500, "test": 2000}},
+)
+
+FIGURE_2 = Experiment(
+    "figure2",
+    "Figure 2. Mean score over the tasks seen so far",
+    (GAT, *ER_GAT, *OURS[1:3]),
+    quick=FEW_EPOCHS,
+)
+
+COUNTS = (1, 2, 5, 10, 20)
+FIGURE_3 = Experiment(
+    "figure3",
+    "Figure 3. Forgetting mean against e, the number of stored nodes per class",
+    (
+        *(
+            Row(f"{row.label}, e = {count}", {**row.settings, "per_class": count}, None, row.block)
+            for row in (ER_GAT[0], ER_GAT[2], ER_GAT[5], *OURS[1:3])
+            for count in COUNTS
+        ),
+        BOUNDS[1],
+    ),
+    protocols=("paper", "clean"),
+    quick=FEW_EPOCHS,
+)
+
+PAPER_TABLE_1 = {
+    "cora": (2708, 1433, 7, 3, 2),
+    "citeseer": (3327, 3703, 6, 3, 2),
+    "reddit": (232965, 602, 41, 8, 5),
+}
+"""Nodes, node features, classes, tasks and classes per task, as printed."""
+
+PLANETOID = ("cora", "citeseer", "pubmed")
+LARGER = ("amazon-photo", "amazon-computers", "coauthor-cs", "cora-ml", "dblp", "citeseer-full")
+
+
+def _class_incremental() -> tuple[Row, ...]:
+    """Create the rows for edges ``all`` and ``seen``; joint training uses the L2 factor of GCN and GAT."""
+    replay: dict[str, Any] = {"selector": "mf*", "backbone": "gcn", "block": "ours", "scarce": "keep"}
+    rows = (
+        Row("joint GCN", {"backbone": "gcn", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
+        Row("joint GAT", {"backbone": "gat", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
+        Row("nearest class mean", {"method": "nearest-mean", "distance": "cosine"}, block="bounds"),
+        _replay("ER-GCN MF*, e = 5, Eq. 3 alone", **replay, per_class=5, class_balance="none"),
+        *(_replay(f"ER-GCN MF*, e = {e}", **replay, per_class=e) for e in (5, 20)),
+        Row("analytic", {"method": "analytic"}, block="ours"),
+        Row("analytic, statistics", {"method": "analytic", "memory": "statistics"}, block="ours"),
+        Row("analytic, GCN student", {"method": "analytic", "backbone": "gcn", "student": True}, block="ours"),
+    )
+    return tuple(
+        Row(f"{row.label}, edges {edges}", {**row.settings, "edges": edges}, None, row.block)
+        for edges in ("all", "seen")
+        for row in rows
+    )
+
+
+CLASS_INCREMENTAL = Experiment(
+    "class-incremental",
+    "Class-incremental learning with the task unknown: all classes so far compete",
+    _class_incremental(),
+    datasets=(*PLANETOID, *LARGER),
+    common={"head": "growing", "class_order": "seeded", "leftover": "last"},
+    by_dataset={
+        **{name: {"split": "seeded"} for name in PLANETOID},
+        **{name: {"split": "0.1/0.1/0.8"} for name in LARGER},
+        "pubmed": {"split": "seeded", "classes_per_task": 1},
+    },
+    protocols=("clean",),
+    quick=FEW_EPOCHS,
+    quick_datasets=("cora", "citeseer"),
+)
+
+TABLE_1 = Experiment("table1", "Table 1. Data sets and task settings, counted from the data", ())
+PAPER = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIGURE_2, FIGURE_3)

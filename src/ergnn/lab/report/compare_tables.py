@@ -1,0 +1,228 @@
+"""Tables of ``ergnn compare``: one per scenario and edges over all data sets, one per condition, and the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ergnn.lab.contenders import ROWS, Entry
+from ergnn.lab.ranking import Ranking, pareto_front, rank
+from ergnn.lab.report.experiment_tables import Page
+from ergnn.lab.report.result_tables import number, with_interval
+from ergnn.lab.statistics import ALPHA, PairedTest, measure, paired_tests
+from ergnn.lab.stored_run import StoredRun
+from ergnn.learning.metrics import Summary, summarize
+from ergnn.pages.table import NOTHING, Table
+
+RECOMMENDED = "analytic:statistics"
+"""The method that the others are compared with."""
+BETTER, WORSE, ABOVE = "▲", "▼", "!"
+EDGES_NOTE = {"own": " (no edges between tasks, which gives away label information)"}
+
+
+def value_of(run: StoredRun, name: str) -> float:
+    """Return ``aa``, ``af`` or ``micro`` (accuracy over all test nodes) of a run."""
+    return float(run.micro_accuracy or 0.0) if name == "micro" else measure(name, run.matrix)
+
+
+@dataclass(frozen=True)
+class Group:
+    """All finished entries of one scenario and kind of edges."""
+
+    scenario: str
+    edges: str
+    entries: Sequence[Entry]
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario.capitalize()}-incremental · edges {self.edges}{EDGES_NOTE.get(self.edges, '')}"
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(entry.condition.dataset for entry in self.entries if entry.runs))
+
+    @cached_property
+    def found(self) -> dict[tuple[str, str], Entry]:
+        """Entries with runs, by data set and method."""
+        return {(entry.condition.dataset, entry.method): entry for entry in self.entries if entry.runs}
+
+    def of(self, method: str) -> list[Entry]:
+        """The entries of a method with runs, in the order of the data sets."""
+        return [self.found[dataset, method] for dataset in self.datasets if (dataset, method) in self.found]
+
+    def mean(self, method: str, name: str) -> float:
+        """Mean over data sets of a measure, of ``seconds``, or of ``memory``, the share of the budget."""
+        if name == "memory":
+            return float(np.mean([entry.nbytes / entry.budget for entry in self.of(method)]))
+        if name == "seconds":
+            return float(np.mean([np.mean([run.seconds for run in entry.runs]) for entry in self.of(method)]))
+        return float(np.mean([summary_of(entry, name).mean for entry in self.of(method)]))
+
+    @cached_property
+    def ranking(self) -> Ranking | None:
+        """The ranking at equal bytes, of methods that are within the budget on every data set."""
+        names = dict.fromkeys(method for _, method in self.found)
+        whole = {m: own for m in names if len(own := self.of(m)) == len(self.datasets) and all(e.ranked for e in own)}
+        scores = {m: [summary_of(entry, "aa").mean for entry in own] for m, own in whole.items()}
+        return rank(scores) if len(scores) > 1 else None
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """All methods with runs: ranked ones by rank, then the others by average accuracy."""
+        ranked = list(self.ranking.names) if self.ranking else []
+        others = dict.fromkeys(method for _, method in self.found if method not in ranked)
+        return ranked + sorted(others, key=lambda method: -self.mean(method, "aa"))
+
+    @cached_property
+    def tests(self) -> dict[tuple[str, str], PairedTest]:
+        """Paired tests of AA against the recommended method at equal bytes, one family, by data set and method."""
+        samples = {
+            key: {(run.seed, run.order): value_of(run, "aa") for run in entry.runs}
+            for key, entry in self.found.items()
+            if entry.ranked
+        }
+        return {(test.group, test.row): test for test in paired_tests(samples, RECOMMENDED)}
+
+    @cached_property
+    def pareto(self) -> set[str]:
+        """Methods that no other beats in accuracy, seconds and bytes; those that need the graph are left out."""
+        names = [m for m in self.methods if len(self.of(m)) == len(self.datasets) and not self.of(m)[0].needs_graph]
+        costs = [[-self.mean(m, "aa"), self.mean(m, "seconds"), self.mean(m, "memory")] for m in names]
+        return {name for name, best in zip(names, pareto_front(costs), strict=True) if best} if names else set()
+
+
+def groups_of(entries: Iterable[Entry]) -> list[Group]:
+    """Group entries by scenario and edges."""
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        found.setdefault((entry.condition.scenario, entry.condition.edges), []).append(entry)
+    return [Group(*key, own) for key, own in found.items()]
+
+
+def summary_of(entry: Entry, name: str) -> Summary:
+    return summarize([value_of(run, name) for run in entry.runs])
+
+
+def benchmark_page(group: Group) -> Page:
+    """AA of every method on every data set, mean rank, seconds, share of the budget, and the Pareto front."""
+    ranks = dict(zip(group.ranking.names, group.ranking.ranks, strict=True)) if group.ranking else {}
+    rows = []
+    for method in group.methods:
+        own = group.of(method)
+        memory = "graph" if own[0].needs_graph else f"{100 * group.mean(method, 'memory'):.0f}"
+        rows.append(
+            [
+                f"{method} (ours)" if method == RECOMMENDED else method,
+                *(_score(group, dataset, method) for dataset in group.datasets),
+                f"{ranks[method]:.2f}" if method in ranks else NOTHING,
+                f"{group.mean(method, 'seconds'):.2f}",
+                memory,
+                "yes" if method in group.pareto else "",
+            ]
+        )
+    header = ["AA %", *group.datasets, "rank", "s per run", "memory %", "Pareto"]
+    return Page(group.title, Table(header, rows) if rows else None, [*_about(group), *_left_out(group.entries)])
+
+
+def _score(group: Group, dataset: str, method: str) -> str:
+    entry, test = group.found.get((dataset, method)), group.tests.get((dataset, method))
+    if entry is None:
+        return NOTHING
+    mark = ABOVE if entry.above_budget and not entry.needs_graph else ""
+    if test is not None and test.significant:
+        mark = BETTER if test.higher else WORSE
+    return f"{with_interval(summary_of(entry, 'aa'))} {mark}".rstrip()
+
+
+def _about(group: Group) -> list[str]:
+    if not group.found:
+        return ["no finished runs"]
+    counts = sorted({len(entry.runs) for entry in group.found.values()})
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    budgets = {entry.condition.dataset: entry.budget for entry in group.found.values()}
+    few = " (too few runs to show any difference)" if len(group.tests) * 2.0 ** (1 - counts[-1]) > ALPHA else ""
+    notes = [
+        f"Average accuracy over tasks at the end, mean ± 95 % interval over {runs} seeds and class orders.",
+        f"{BETTER} significantly better than {RECOMMENDED} at equal bytes, {WORSE} worse: paired Wilcoxon test, "
+        f"p < {ALPHA} after Holm's correction for {len(group.tests)} tests{few}."
+        if group.tests
+        else f"{RECOMMENDED}, with which the others are compared, was not run at equal bytes.",
+        f"memory %: mean share of the budget ({', '.join(f'{name} {size:,} B' for name, size in budgets.items())}); "
+        f"{ABOVE} above the budget; graph: needs the graph of earlier tasks, which the budget does not count "
+        f"({ROWS} nodes per class). Neither is ranked.",
+    ]
+    if (ranking := group.ranking) is not None:
+        test = "" if ranking.p is None else f" Friedman's χ² = {ranking.chi2:.1f}, p = {ranking.p:.2g}."
+        sets = f"{ranking.datasets} data set{'s' * (ranking.datasets > 1)}"
+        notes.append(
+            f"rank: mean over {sets} of {len(ranking.names)} methods within the budget.{test} Ranks that differ by "
+            f"less than {ranking.difference:.2f} are not significantly different (Nemenyi)."
+        )
+    better = [test for test in group.tests.values() if test.higher]
+    names = ", ".join(f"{t.row} on {t.group} (+{with_interval(t.difference)})" for t in better) or "none"
+    if group.tests:
+        notes.append(f"Significantly better than {RECOMMENDED} at equal bytes: {names}.")
+    return notes
+
+
+def _left_out(entries: Sequence[Entry]) -> list[str]:
+    """One note per method and reason, with the data sets."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        if entry.reason:
+            reasons.setdefault((entry.method, entry.reason), []).append(entry.condition.dataset)
+    return [f"{method} is left out on {', '.join(sets)}: {reason}" for (method, reason), sets in reasons.items()]
+
+
+def detail_pages(group: Group) -> list[Page]:
+    """One table per data set: all measures, cost, memory and the chosen settings."""
+    pages = []
+    header = ["%", "AA", "micro", "AF", f"AA − {RECOMMENDED}", "s per run", "bytes", "memory", "chosen settings"]
+    for dataset in group.datasets:
+        rows = []
+        for method in group.methods:
+            if (entry := group.found.get((dataset, method))) is None:
+                continue
+            test = group.tests.get((dataset, method))
+            rows.append(
+                [
+                    method,
+                    *(with_interval(summary_of(entry, name)) for name in ("aa", "micro", "af")),
+                    _difference(test),
+                    f"{np.mean([run.seconds for run in entry.runs]):.2f}",
+                    f"{entry.nbytes:,.0f}" + (" + graph" if entry.needs_graph else ABOVE if entry.above_budget else ""),
+                    _settings(entry.memory) or NOTHING,
+                    _settings(entry.chosen) or "default",
+                ]
+            )
+        title = f"{dataset} · {group.title}"
+        budget = group.found[dataset, group.of(rows[0][0])[0].method].budget
+        pages.append(Page(title, Table(header, rows, "l" + "r" * 6 + "ll"), [f"Budget: {budget:,} bytes."]))
+    return pages
+
+
+def _difference(test: PairedTest | None) -> str:
+    if test is None:
+        return NOTHING
+    mark = (BETTER if test.higher else WORSE) if test.significant else ""
+    return f"{with_interval(test.difference)} {mark}".rstrip()
+
+
+def search_page(group: Group) -> Page:
+    """Every trial with its accuracy on validation nodes; the chosen one is marked."""
+    rows = []
+    for entry in group.entries:
+        for trial in entry.trials:
+            mark = "chosen" if trial.settings == entry.chosen else ""
+            settings = _settings(trial.settings) or "default"
+            rows.append([entry.method, entry.condition.dataset, settings, number(trial.score), mark])
+    table = Table(["method", "data set", "settings", "AA on validation nodes (%)", ""], rows, "lllrl") if rows else None
+    return Page(f"Search · {group.title}", table, [] if rows else ["no trials"])
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items() if name != "budget_bytes")

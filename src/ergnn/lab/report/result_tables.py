@@ -1,0 +1,200 @@
+"""Tables of results: the paper's number, ours with its 95 % interval, and the difference, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ergnn.config.errors import UnknownNameError
+from ergnn.lab.paper import PaperResult
+from ergnn.lab.report.rows import Row, main_rows
+from ergnn.lab.report.settings import Setting
+from ergnn.lab.statistics import MEASURES, PairedTest, paired_tests
+from ergnn.learning.metrics import Summary
+from ergnn.pages.table import NOTHING, Cell, Table
+
+BASELINE = "Random"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its cells, its name, and its group of columns such as ``FM``."""
+
+    group: str
+    name: str
+    cells: Sequence[Cell]
+
+
+def result_table(
+    names: Sequence[str],
+    rows: Sequence[Row | None],
+    *,
+    scale: float = 100,
+    order: Sequence[str] = ("pm", "fm", "aa"),
+    papers: Sequence[PaperResult | None] | None = None,
+    marks: Mapping[str, str] | None = None,
+    more: Sequence[Column] = (),
+    grouped: bool = False,
+    title: str = "",
+    id: str = "",
+) -> Table:
+    """Build a table of PM, FM and AA, with the paper's numbers if any.
+
+    Args:
+        names: row labels.
+        rows: None for a row without runs.
+        scale: 100 for percent, 1 for fractions as in the paper's table 4.
+        order: metrics, in order.
+        papers: the paper's results; by default those of the rows.
+        marks: significance marks after FM, by row label.
+        more: additional columns.
+        grouped: put the names of the metrics above the header, as on the HTML page.
+    """
+    papers = [row.paper if row else None for row in rows] if papers is None else papers
+    columns: list[Column] = []
+    for name in order:
+        theirs = [_printed(paper, name) for paper in papers]
+        ours = [None if row is None else row.summary(name) for row in rows]
+        cells = [_ours(summary, scale) for summary in ours]
+        if name == "fm" and marks:
+            widest = max(map(len, marks.values()))
+            cells = [Cell(f"{cell} {marks.get(own, ''):<{widest}}") for own, cell in zip(names, cells, strict=True)]
+        if any(value is not None for value in theirs):
+            columns.append(Column(name.upper(), "paper", [_paper(value, scale) for value in theirs]))
+            columns.append(Column(name.upper(), "ours", cells))
+            pairs = zip(ours, theirs, strict=True)
+            columns.append(Column(name.upper(), "diff", [_difference(*pair, scale) for pair in pairs]))
+        else:
+            columns.append(Column(name.upper(), "ours", cells))
+    columns += more
+    unit = "%" if scale == 100 else ""
+    body = [[Cell(name, name), *cells] for name, *cells in zip(names, *(c.cells for c in columns), strict=True)]
+    if not grouped:
+        header = [unit, *(c.name if c.name == "diff" or not c.group else f"{c.group} {c.name}" for c in columns)]
+        return Table(header, body, title=title)
+    groups: list[tuple[str, int]] = [("", 1)]
+    for column in columns:
+        label = f"{column.group} ({unit})" if unit and column.group.lower() in order else column.group
+        span = groups.pop()[1] + 1 if groups[-1][0] == label else 1
+        groups.append((label, span))
+    header = ["Row", *(f"{c.name} ± 95 %" if c.name in ("ours", "paired") else c.name for c in columns)]
+    return Table(header, body, title=title, groups=groups, id=id, sources=rows)
+
+
+def page_table(id: str, title: str, rows: Sequence[Row], tests: Mapping[str, PairedTest], scale: float) -> Table:
+    """Build a table for the HTML page, with the paired difference in FM to Random and the number of runs.
+
+    Args:
+        tests: by row name; empty if there is no baseline.
+    """
+    more = [Column("", "runs", [Cell(str(len(row.runs)), len(row.runs)) for row in rows])]
+    if tests:
+        more.insert(0, Column(f"FM − {BASELINE}", "paired", [_test(tests.get(row.name), scale) for row in rows]))
+    names = [row.name for row in rows]
+    return result_table(names, rows, scale=scale, more=more, grouped=True, title=title, id=id)
+
+
+def tables_text(settings: Sequence[Setting], format: str) -> str:
+    """Render every row as ``text``, ``markdown`` or ``latex``, with one table per setting and data set."""
+    parts = []
+    for setting in settings:
+        for dataset in setting.datasets:
+            rows = setting.of(dataset)
+            runs = Column("", "runs", [Cell(str(len(row.runs))) for row in rows])
+            names = [row.name + (" (leaky)" if row.is_leaky else "") for row in rows]
+            title = f"{dataset} · {setting.label}"
+            parts.append(result_table(names, rows, more=[runs], title=title).render(format))
+    return "\n\n\n".join(parts) + "\n"
+
+
+def cost_table(id: str, rows: Sequence[Row]) -> Table:
+    """Build a table of seconds per run, total seconds, and peak memory."""
+    longest = max(row.seconds.mean for row in rows)
+    body = []
+    for row in rows:
+        share = row.seconds.mean / longest if longest else 0.0
+        nodes = sum(len(run.buffer_ids) for run in row.runs) / len(row.runs)
+        body.append(
+            [
+                Cell(row.name, row.name),
+                Cell(row.dataset, row.dataset),
+                Cell(f"{row.seconds.mean:.2f}", row.seconds.mean, "meter", f"{share:.3f}"),
+                Cell(f"{row.seconds.mean * len(row.runs):.1f}", row.seconds.mean * len(row.runs)),
+                Cell(f"{row.memory_mb:,.0f}", row.memory_mb),
+                Cell(f"{nodes:,.0f}" if row.selector else NOTHING, nodes),
+                Cell(str(len(row.runs)), len(row.runs)),
+            ]
+        )
+    header = ["Row", "data set", "s per run", "s total", "peak MB", "stored nodes", "runs"]
+    return Table(header, body, id=id, sources=rows)
+
+
+def tests_of(rows: Sequence[Row]) -> dict[str, dict[str, PairedTest]]:
+    """Map data set and row name to the signed-rank test of FM against replay with Random; one Holm family."""
+    samples: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
+    for dataset in dict.fromkeys(row.dataset for row in rows):
+        for row in main_rows([row for row in rows if row.dataset == dataset]):
+            if row.method == "replay":
+                name = BASELINE if row.selector == "random" and not row.special else row.name
+                samples[dataset, name] = row.by_member("fm")
+    found: dict[str, dict[str, PairedTest]] = {}
+    for test in paired_tests(samples, BASELINE):
+        found.setdefault(test.group, {})[test.row] = test
+    return found
+
+
+def number(value: float, scale: float = 100) -> str:
+    """Format a fraction, scaled; never ``-0.00``.
+
+    >>> number(0.94186), number(-0.001, 1), number(-0.00001)
+    ('94.19', '-0.001', '0.00')
+    """
+    digits = 2 if scale == 100 else 3
+    return f"{round(scale * value, digits) + 0.0:.{digits}f}"
+
+
+def with_interval(summary: Summary, scale: float = 100) -> str:
+    half = "" if summary.ci95 is None else f" ± {number(summary.ci95, scale)}"
+    return number(summary.mean, scale) + half
+
+
+def _signed(text: str) -> str:
+    return text if text.startswith("-") else f"+{text}"
+
+
+def _printed(paper: PaperResult | None, measure: str) -> float | None:
+    """The paper's number; None for measures that it does not report."""
+    if measure not in MEASURES:
+        raise UnknownNameError("measure", measure, MEASURES)
+    value = None if paper is None else paper.get(measure)
+    return value if isinstance(value, float) else None
+
+
+def _paper(value: float | None, scale: float) -> Cell:
+    return Cell(NOTHING, None, "dim") if value is None else Cell(number(value, scale), value, "paper")
+
+
+def _ours(summary: Summary | None, scale: float) -> Cell:
+    if summary is None:
+        return Cell(NOTHING, None, "dim")
+    tip = f"standard deviation {number(summary.std, scale)}, {summary.n} runs" if summary.n > 1 else "one run"
+    return Cell(with_interval(summary, scale), summary.mean, "ours", tip)
+
+
+def _difference(ours: Summary | None, theirs: float | None, scale: float) -> Cell:
+    if ours is None or theirs is None:
+        return Cell(NOTHING, None, "dim")
+    gap = ours.mean - theirs
+    covered = ours.ci95 is not None and abs(gap) <= ours.ci95
+    tip = "the paper's number lies inside our 95 % interval" if covered else "outside our 95 % interval"
+    return Cell(_signed(number(gap, scale)), gap, "gap" if covered else "gap far", tip)
+
+
+def _test(test: PairedTest | None, scale: float) -> Cell:
+    if test is None:
+        return Cell(NOTHING, None, "dim")
+    kind = "better" if test.lower else "worse" if test.higher else "unsure"
+    mark = {"better": " ▼", "worse": " ▲", "unsure": ""}[kind]
+    word = "significant" if test.significant else "not significant"
+    tip = f"Wilcoxon p = {test.p:.3g}, after Holm {test.p_holm:.3g}: {word}; {test.difference.n} pairs"
+    return Cell(_signed(with_interval(test.difference, scale)) + mark, test.difference.mean, kind, tip)

@@ -1,0 +1,192 @@
+"""Results of runs: one per seed and class order, and all results of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ergnn.config.learner_config import LearnerConfig
+from ergnn.config.registry import name_of
+from ergnn.learning import metrics
+from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
+from ergnn.learning.resolve import options_in_effect
+
+if TYPE_CHECKING:
+    from ergnn.lab.paper import PaperResult
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """The result of one seed and class order.
+
+    Attributes:
+        seconds: its share of the time of the batch that it ran in.
+        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
+    """
+
+    seed: int
+    order: int
+    classes: list[list[int]]
+    matrix: AccuracyMatrix
+    buffer_ids: list[int]
+    buffer_bytes: int
+    history: list[dict[str, Any]]
+    split: str = "public"
+    notes: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
+    leaky: bool = False
+    seconds: float = 0.0
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All seeds and class orders of one configuration.
+
+    Attributes:
+        dataset: the data set, or the name of a custom stream.
+        learner: the resolved configuration of the learner.
+        members: one result per seed and class order.
+        seconds: total time.
+        peak_memory_mb: peak memory of the process (or the GPU).
+        denominator: denominator of the forgetting mean.
+        input: input of the network: ``features``, ``deepwalk`` or ``node2vec``.
+        scenario, protocol, edges, class_order: None for a custom stream.
+        reveals_labels: whether the visible edges tell classes apart.
+        orders: number of class orders.
+        paper: the published result of the same configuration, if any.
+    """
+
+    dataset: str
+    learner: LearnerConfig
+    members: tuple[SeedResult, ...]
+    seconds: float
+    peak_memory_mb: float
+    denominator: Literal["M-1", "M"] = "M-1"
+    input: str = "features"
+    scenario: str | None = None
+    protocol: str | None = None
+    edges: str | None = None
+    class_order: str | None = None
+    reveals_labels: bool = False
+    orders: int = 1
+    paper: PaperResult | None = None
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(dict.fromkeys(member.seed for member in self.members))
+
+    @property
+    def matrices(self) -> list[AccuracyMatrix]:
+        return [member.matrix for member in self.members]
+
+    @property
+    def matrix(self) -> AccuracyMatrix:
+        """The mean of all accuracy matrices."""
+        return metrics.mean_matrix(self.matrices)
+
+    @property
+    def pm(self) -> Summary:
+        """Performance mean."""
+        return summarize([metrics.performance_mean(matrix) for matrix in self.matrices])
+
+    @property
+    def fm(self) -> Summary:
+        """Forgetting mean."""
+        return summarize([metrics.forgetting_mean(matrix, self.denominator) for matrix in self.matrices])
+
+    @property
+    def aa(self) -> Summary:
+        """Average accuracy."""
+        return summarize([metrics.average_accuracy(matrix) for matrix in self.matrices])
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the method in effect."""
+        return options_in_effect(self.learner)
+
+    @property
+    def leaky(self) -> bool:
+        """Whether test labels were used."""
+        return self.members[0].leaky
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes to print with the results."""
+        notes = list(self.members[0].notes)
+        if self.orders > 1 or self.class_order == "shuffled":
+            seeds = len(self.seeds)
+            notes.append(f"class orders: {self.orders} shuffled × {seeds} seed(s); tasks differ between orders")
+        elif self.class_order == "seeded":
+            notes.append("class orders: one shuffled per seed; tasks differ between seeds")
+        selections = [record["selection"] for member in self.members for record in member.history]
+        ties = [selection["tie_rate"] for selection in selections if "tie_rate" in selection]
+        if any(ties):
+            notes.append(f"ties among candidates, broken by seed: {100 * sum(ties) / len(ties):.0f} % on average")
+        return notes
+
+    @property
+    def tasks(self) -> list[list[str]] | None:
+        """The class names of each task; None if tasks differ between class orders."""
+        first = self.members[0]
+        if self.orders > 1 or self.class_order == "seeded":
+            return None
+        names = first.class_names
+        return [[names[c] if names else f"class {c}" for c in classes] for classes in first.classes]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that ``ergnn run --json`` prints."""
+        learner, first, options = self.learner, self.members[0], dict(self.options)
+        history = [record for member in self.members for record in member.history]
+        return {
+            "dataset": self.dataset,
+            "input": self.input,
+            "backbone": name_of(learner.backbone),
+            "method": name_of(learner.method),
+            "selector": name_of(options.pop("selector", None)),
+            "selector_options": options.pop("selector_options", None) or {},
+            "per_class": options.pop("per_class", None),
+            "method_options": options,
+            "scenario": self.scenario,
+            "protocol": self.protocol,
+            "split": first.split,
+            "head": learner.head,
+            "edges": self.edges,
+            "optimizer": learner.optimizer,
+            "lr": learner.lr,
+            "weight_decay": learner.weight_decay,
+            "epochs": learner.epochs,
+            "class_order": self.class_order,
+            "orders": self.orders,
+            "seeds": self.seeds,
+            "metric": first.matrix.metric,
+            "pm": self.pm.to_dict(),
+            "fm": {**self.fm.to_dict(), "denominator": self.denominator},
+            "aa": self.aa.to_dict(),
+            "matrix": self.matrix.to_list(),
+            "runs": [
+                {
+                    "seed": member.seed,
+                    "order": member.order,
+                    "classes": member.classes,
+                    "matrix": member.matrix.to_list(),
+                    "selection": [record["selection"] for record in member.history],
+                }
+                for member in self.members
+            ],
+            "tasks": self.tasks,
+            "buffer": {
+                "nodes": len(first.buffer_ids),
+                "bytes": first.buffer_bytes,
+                "ids": [member.buffer_ids for member in self.members],
+            },
+            "seconds": self.seconds,
+            "train_seconds": sum(record["train_seconds"] for record in history),
+            "select_seconds": sum(record["select_seconds"] for record in history),
+            "peak_memory_mb": self.peak_memory_mb,
+            "leaky": self.leaky,
+            "reveals_labels": self.reveals_labels,
+            "notes": self.notes,
+            "paper": self.paper,
+        }

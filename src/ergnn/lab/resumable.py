@@ -1,0 +1,146 @@
+"""Runs with a checkpoint after each task, optionally on several ranks (``torchrun … -m ergnn run …``)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ergnn.config.errors import InputError
+from ergnn.config.files import replacing
+from ergnn.data import TaskStream
+from ergnn.engine.distributed import Ranks, RanksError, broadcast, check_agreement, joined
+from ergnn.lab.config import RunConfig
+from ergnn.lab.keys import member_key
+from ergnn.lab.result import RunResult
+from ergnn.lab.run import Progress, peak_memory_mb, run_members, run_result
+from ergnn.learning.callbacks import EpochCallback
+from ergnn.learning.evaluation import scores_so_far
+from ergnn.learning.learner import Learner
+from ergnn.learning.metrics import AccuracyMatrix
+
+SCHEMA = 1
+
+
+def run_resumable(
+    config: RunConfig,
+    checkpoint: str | Path | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> RunResult | None:
+    """Like :func:`ergnn.lab.run.run`, but one member at a time, resumable and on all launched ranks.
+
+    Args:
+        checkpoint: folder with one file per member, written after each task; finished tasks are not repeated.
+        progress: as for ``run``; only the first rank reports.
+        say: called with messages about resumed work.
+
+    Returns:
+        The result; None on all ranks but the first.
+    """
+    config, start = config.resolved(), time.perf_counter()
+    folder = None if checkpoint is None else Path(checkpoint)
+    try:
+        with joined(str(config.learner.device)) as ranks:
+            first = ranks is None or ranks.is_first
+            own = config if ranks is None else config.with_settings(device=str(ranks.device))
+            checkpointer = Checkpointer(own, folder, ranks, say)
+            parts = run_members(own, None, progress if first else None, batch=1, learn=checkpointer.learn)
+            results = [result for part in parts for result in part]
+            if not first:
+                return None
+            memory = peak_memory_mb(str(own.learner.device))
+            return run_result(own, results, time.perf_counter() - start, memory)
+    except RanksError as error:
+        again = (
+            "use --checkpoint DIR to make a run resumable"
+            if folder is None
+            else f"the same command continues from {folder}"
+        )
+        raise RanksError(f"{error}; {again}") from error
+
+
+class Checkpointer:
+    """Learns streams task by task, writes checkpoints, and keeps the ranks consistent."""
+
+    def __init__(self, config: RunConfig, folder: Path | None, ranks: Ranks | None, say: Callable[[str], None]) -> None:
+        self.config, self.folder, self.ranks, self.say = config, folder, ranks, say
+
+    def learn(
+        self,
+        members: Sequence[tuple[int, int]],
+        learners: Sequence[Learner],
+        streams: Sequence[TaskStream],
+        progress: Progress | None,
+    ) -> list[AccuracyMatrix]:
+        """Let each learner learn its stream, from its checkpoint if any, and score it after each task."""
+        return [
+            self._learn(member, learner, stream, progress)
+            for member, learner, stream in zip(members, learners, streams, strict=True)
+        ]
+
+    def _learn(
+        self, member: tuple[int, int], learner: Learner, stream: TaskStream, progress: Progress | None
+    ) -> AccuracyMatrix:
+        path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
+        rows = self._resume(path, member, learner, stream)
+        if progress is not None:
+            progress(learner.training.epochs * len(rows))
+        for i in range(len(rows), len(stream)):
+            counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
+            learner.observe(stream[i], callbacks=counter)
+            rows.append(self._synchronized(stream[i].name, learner, scores_so_far(learner, stream, self.config.score)))
+            if path is not None and (self.ranks is None or self.ranks.is_first):
+                _write(path, {"schema": SCHEMA, "learner": learner.state_dict(), "rows": rows})
+        return AccuracyMatrix(rows, stream.metric)
+
+    def _synchronized(self, name: str, learner: Learner, scores: list[float]) -> list[float]:
+        """Copy scores and stored nodes from rank 0, then check that all ranks have the same state."""
+        if self.ranks is None:
+            return scores
+        state = learner.state_dict()
+        own: list[Any] = [{k: v for k, v in state.items() if k != "model"}, scores]
+        shared, scores = broadcast(own)
+        if not self.ranks.is_first:
+            learner.load_state_dict({**shared, "model": state["model"]}, learner.graph)
+        check_agreement(self.ranks, f"what was learned in {name}", [learner.state_dict(), scores])
+        return scores
+
+    def _resume(
+        self, path: Path | None, member: tuple[int, int], learner: Learner, stream: TaskStream
+    ) -> list[list[float]]:
+        """Restore the learner from its checkpoint; return the scores of finished tasks."""
+        first = self.ranks is None or self.ranks.is_first
+        kept = _read(path) if first and path is not None else None
+        if self.ranks is not None:
+            kept = broadcast(kept)
+        if kept is None:
+            return []
+        rows: list[list[float]] = kept["rows"]
+        learner.load_state_dict(kept["learner"], stream[len(rows) - 1].graph)
+        if first:
+            self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are already done")
+        return rows
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Read a checkpoint, or None; only tensors, numbers and strings are read."""
+    if not path.exists():
+        return None
+    try:
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file can raise anything
+        raise InputError(f"{path}: cannot be read ({error}); remove it to start this run again") from None
+    if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
+        raise InputError(f"{path}: not a checkpoint that this version can read; remove it to start this run again")
+    return kept
+
+
+def _write(path: Path, kept: dict[str, Any]) -> None:
+    with replacing(path) as new:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new.open("wb") as file:  # given a path, torch.save raises other errors than OSError
+            torch.save(kept, file)

@@ -1,0 +1,304 @@
+"""Run all seeds and class orders of a configuration."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import LearnerConfig, reveals_labels
+from ergnn.data import DATASETS, PresetStream, TaskStream, make_stream
+from ergnn.data.datasets import storage
+from ergnn.data.presets import GraphCache
+from ergnn.data.stream import move_streams, share_graphs
+from ergnn.lab.config import DENOMINATORS, RunConfig
+from ergnn.lab.paper import paper_result
+from ergnn.lab.result import RunResult, SeedResult
+from ergnn.lab.walks import walk_stream
+from ergnn.learning.callbacks import EpochCallback
+from ergnn.learning.evaluation import check_stream, evaluate_streams
+from ergnn.learning.learner import Learner
+from ergnn.learning.metrics import AccuracyMatrix
+from ergnn.learning.resolve import options_in_effect, resolve
+
+Progress = Callable[[int], None]
+"""Called with the number of training epochs since the last call."""
+
+
+def members_of(config: RunConfig) -> list[tuple[int, int]]:
+    """Return the seed and class order of every member of a run."""
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    if config.stream_settings["class_order"] == "seeded":
+        return [(seed, seed) for seed in seeds]
+    return [(seed, order) for order in range(config.orders) for seed in seeds]
+
+
+def streams_of(
+    config: RunConfig, members: Sequence[tuple[int, int]], graphs: GraphCache | None = None
+) -> list[PresetStream]:
+    """Return the stream of each member; equal streams are the same object, and equal graphs too.
+
+    Args:
+        graphs: see :func:`ergnn.data.make_stream`.
+    """
+    graphs = {} if graphs is None else graphs
+    made: dict[tuple[int, int], PresetStream] = {}
+    first: dict[int, PresetStream] = {}  # of each order
+
+    def make(seed: int, order: int) -> PresetStream:
+        preset = make_config_stream(config, seed, order, graphs)
+        for other in first.values():
+            preset = preset._replace(stream=share_graphs(preset.stream, other.stream))
+        return preset
+
+    streams = []
+    for seed, order in members:
+        if order not in first:
+            first[order] = made[0, order] = make(0, order)
+        key = (seed if first[order].split != "public" else 0, order)
+        if key not in made:
+            made[key] = make(*key)
+        streams.append(made[key])
+    return streams
+
+
+def make_config_stream(
+    config: RunConfig, split_seed: int, order: int, graphs: GraphCache | None = None
+) -> PresetStream:
+    settings: dict[str, Any] = {**config.stream_settings, "class_order": config.parsed_class_order()}
+    preset = make_stream(
+        config.dataset,
+        **settings,
+        split_seed=split_seed,
+        order_seed=order,
+        classes_per_task=config.classes_per_task,
+        dataset_options=dict(config.dataset_options),
+        scenario=config.scenario,
+        graphs=graphs,
+    )
+    return preset if config.first_tasks is None else preset._replace(stream=preset.stream.first(config.first_tasks))
+
+
+class StreamCache:
+    """Keeps the streams of the last members, on their device, for another configuration with the same streams."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Free the streams and the graph."""
+        self._graphs: GraphCache = {}
+        self._key = ""
+        self._presets: list[PresetStream] = []
+        self._streams: dict[int, TaskStream] = {}
+
+    def get(
+        self, config: RunConfig, members: Sequence[tuple[int, int]]
+    ) -> tuple[list[PresetStream], dict[int, TaskStream]]:
+        """Return the stream of each member, and on the device the stream of each of them by ``id``."""
+        of_data = (config.dataset, config.dataset_options, config.classes_per_task, config.first_tasks, config.scenario)
+        device = str(config.learner.device)
+        source = storage.data_root(None), storage.downloads_allowed()
+        key = repr((of_data, source, config.stream_settings, config.parsed_class_order(), device, list(members)))
+        if key != self._key:
+            self._key, self._presets, self._streams = "", [], {}  # free the memory before more is used
+            self._presets = streams_of(config, members, self._graphs)
+            self._streams, self._key = _moved(self._presets, device), key
+        fresh = move_streams(list(self._streams.values()), device)  # new graphs: what is cached per graph is freed
+        return self._presets, dict(zip(self._streams, fresh, strict=True))
+
+
+def make_learner(config: RunConfig, seed: int) -> Learner:
+    """Create the learner of one seed of a configuration."""
+    return Learner(replace(config.learner, seed=seed))
+
+
+Learn = Callable[
+    [Sequence[tuple[int, int]], Sequence[Learner], Sequence[TaskStream], Progress | None], list[AccuracyMatrix]
+]
+"""Lets the learners of the given members learn their streams, and scores them."""
+
+
+def learn_streams(
+    members: Sequence[tuple[int, int]],
+    learners: Sequence[Learner],
+    streams: Sequence[TaskStream],
+    progress: Progress | None = None,
+    split: str = "test",
+) -> list[AccuracyMatrix]:
+    """Let all learners learn their streams, trained together; ``split`` are the nodes to score on."""
+    counter = [] if progress is None else [EpochCallback(lambda _: progress(1))]
+    return evaluate_streams(learners, streams, split=split, callbacks=counter)
+
+
+def run_members(
+    config: RunConfig,
+    members: Sequence[tuple[int, int]] | None = None,
+    progress: Progress | None = None,
+    batch: int = 10,
+    learn: Learn | None = None,
+    cache: StreamCache | None = None,
+) -> Iterator[list[SeedResult]]:
+    """Yield the results of members of a resolved configuration (by default all), in batches of ``batch``."""
+    members = members_of(config) if members is None else members
+    device = str(config.learner.device)
+    learn = learn or partial(learn_streams, split=config.score)
+    Learner(config.learner)  # refuses an unavailable device before any work
+
+    if config.input != "features":
+        presets = streams_of(config, members)
+
+        def walked(preset: PresetStream, seed: int) -> TaskStream:
+            return walk_stream(preset.stream, config.input, seed, **config.input_options).to(device)
+
+        return _run_members(config.learner, members, presets, walked, progress, batch, learn)
+    presets, streams = (StreamCache() if cache is None else cache).get(config, members)
+    return _run_members(config.learner, members, presets, lambda preset, _: streams[id(preset)], progress, batch, learn)
+
+
+def _moved(presets: Sequence[PresetStream], device: str) -> dict[int, TaskStream]:
+    """Return the stream of each preset on a device, by the ``id`` of the preset."""
+    unique = {id(preset): preset.stream for preset in presets}
+    return dict(zip(unique, move_streams(list(unique.values()), device), strict=True))
+
+
+def _run_members(
+    config: LearnerConfig,
+    members: Sequence[tuple[int, int]],
+    presets: Sequence[PresetStream],
+    stream_for: Callable[[PresetStream, int], TaskStream],
+    progress: Progress | None,
+    batch: int,
+    learn: Learn,
+) -> Iterator[list[SeedResult]]:
+    for preset in {id(preset): preset for preset in presets}.values():
+        check_stream(Learner(config), preset.stream)
+    for at in range(0, len(members), batch):
+        start = time.perf_counter()
+        part, some = presets[at : at + batch], members[at : at + batch]
+        learners = [Learner(replace(config, seed=seed, method=deepcopy(config.method))) for seed, _ in some]
+        streams = [stream_for(preset, seed) for (seed, _), preset in zip(some, part, strict=True)]
+        matrices = learn(some, learners, streams, progress)
+        seconds = (time.perf_counter() - start) / len(part)
+        yield [
+            _seed_result(member, preset, learner, matrix, seconds)
+            for member, preset, learner, matrix in zip(some, part, learners, matrices, strict=True)
+        ]
+
+
+def _seed_result(
+    member: tuple[int, int], preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, seconds: float
+) -> SeedResult:
+    buffer, names = learner.method.buffer, preset.stream[0].graph.class_names
+    return SeedResult(
+        *member,
+        classes=[list(task.classes) for task in preset.stream],
+        matrix=matrix,
+        buffer_ids=buffer.nodes.tolist() if buffer else [],
+        buffer_bytes=learner.method.nbytes,
+        history=[
+            {**record, "test_nodes": task.test.numel()}
+            for record, task in zip(learner.history, preset.stream, strict=True)
+        ],
+        split=preset.split,
+        notes=preset.notes,
+        class_names=None if names is None else tuple(names),
+        leaky=learner.leaky,
+        seconds=seconds,
+        data=preset.stream.name,
+    )
+
+
+def run(
+    what: RunConfig | TaskStream,
+    learner: LearnerConfig | None = None,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    denominator: str | None = None,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Run a configuration, or a learner on a custom stream, with several seeds.
+
+    ``run(RunConfig("cora", backbone="gcn", seeds=5))``, or ``run(stream, LearnerConfig("gcn"), seeds=5)``.
+
+    Args:
+        what: a complete :class:`RunConfig`, or a :class:`TaskStream`.
+        learner: for a stream: configuration of the learner; by default ``LearnerConfig()``.
+        seeds: for a stream: number of seeds from 0, by default 10, or a list of seeds.
+        denominator: for a stream: denominator of the forgetting mean, ``M-1`` (default) or ``M``.
+        progress: called with the number of epochs since the last call.
+    """
+    start = time.perf_counter()
+    if isinstance(what, RunConfig):
+        if (learner, seeds, denominator) != (None, None, None):
+            raise InputError("a RunConfig already contains learner, seeds and denominator; set them there")
+        config = what.resolved()
+        results = [result for done in run_members(config, None, progress) for result in done]
+        return run_result(config, results, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
+    resolved = resolve(learner or LearnerConfig())
+    chosen = range(10 if seeds is None else seeds) if seeds is None or isinstance(seeds, int) else seeds
+    if not chosen:
+        raise InputError(f"seeds is {seeds!r}; at least one is needed")
+    denominator = denominator or DENOMINATORS[0]
+    if denominator not in DENOMINATORS:
+        raise InputError(f"denominator is {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
+    members = [(seed, 0) for seed in chosen]
+    presets = [PresetStream(what, "given", what.notes)] * len(members)
+    moved = what.to(str(resolved.device))
+    parts = _run_members(resolved, members, presets, lambda *_: moved, progress, 10, learn_streams)
+    found = tuple(result for done in parts for result in done)
+    seconds, memory = time.perf_counter() - start, peak_memory_mb(str(resolved.device))
+    return RunResult(what.name, resolved, found, seconds, memory, denominator)  # type: ignore[arg-type]
+
+
+def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float, memory_mb: float) -> RunResult:
+    """Return the result of all members of a resolved configuration, in the order of :func:`members_of`."""
+    learner = config.learner
+    published = None  # the paper's numbers are comparable only with the protocol closest to its own
+    if config.protocol == "paper":
+        options = options_in_effect(learner)
+        row = learner.backbone if config.input == "features" else config.input
+        names = (config.dataset, str(row), str(learner.method), options.get("selector"))
+        published = paper_result(*names, options.get("per_class"))
+    return RunResult(
+        config.dataset,
+        learner,
+        tuple(results),
+        seconds,
+        memory_mb,
+        denominator=config.denominator,  # type: ignore[arg-type]
+        input=config.input,
+        scenario=config.scenario,
+        protocol=config.protocol,
+        edges=config.edges,
+        reveals_labels=DATASETS.get(config.dataset).edges > 0 and reveals_labels(config.edges, config.scenario),
+        class_order=config.class_order,
+        orders=config.orders,
+        paper=published,
+    )
+
+
+def peak_memory_mb(device: str = "cpu") -> float:
+    """Return the peak memory so far, of the process or of the GPU."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage survives exec and would include the memory of the parent process
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
+    try:
+        import resource
+    except ImportError:  # Windows
+        import psutil  # type: ignore[import-untyped]  # comes with PyG
+
+        held = psutil.Process().memory_info()
+        return float(getattr(held, "peak_wset", held.rss)) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,1 @@
+"""Learning a stream of tasks, evaluating it, and using the result."""

@@ -1,0 +1,128 @@
+"""Base class of callbacks that record losses and metrics."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.registry import name_of
+from ergnn.data.stream import Task
+from ergnn.engine.training import TaskProgress
+from ergnn.learning.callbacks.base import Callback
+from ergnn.methods.base import LearnerView
+
+SPLITS = ("train", "val", "test")
+
+
+class Recorder(Callback):
+    """Passes losses and the metrics of a task to :meth:`write_losses` and :meth:`write_task`.
+
+    Losses stay on their device; every ``every`` epochs, and at the end of a task, they are read together. The metrics
+    of a task are ``train_seconds``, ``select_seconds``, ``trained_on`` (examples), ``buffer/nodes`` and
+    ``buffer/bytes`` if the method has a buffer, ``selection/…`` (values recorded by the selector), and, with a_ij the
+    score on task j after task i, over the tasks that the callback has seen: ``accuracy/task_j`` = a_ij,
+    ``average_accuracy`` = mean_j a_ij and ``forgetting`` = mean_{j<i} (a_jj − a_ij).
+
+    Args:
+        split: the nodes to score tasks on: ``test``, ``val`` or ``train``; None for no scores. A task without such
+            nodes is not scored.
+        every: epochs between two reads of the losses; None to read only at the end of a task.
+    """
+
+    def __init__(self, *, split: str | None = "test", every: int | None = 50) -> None:
+        if split is not None and split not in SPLITS:
+            raise UnknownNameError("split", split, SPLITS)
+        if every is not None and every < 1:
+            raise InputError(f"every is {every}; it must be 1 or more, or None for the end of a task")
+        self.split, self.every = split, every
+        self._tasks: dict[int, Task] = {}
+        self._at_first: dict[int, float] = {}
+        self._task = 0
+        self._losses: list[tuple[int, Tensor]] = []
+
+    @abstractmethod
+    def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
+        """Write ``(epoch, loss)`` pairs of a task; epochs count from 1 within the task."""
+
+    @abstractmethod
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        """Write the metrics of a learned task."""
+
+    def close(self) -> None:
+        """Finish the record; does nothing by default."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
+        self._task, self._losses = task.id, []
+
+    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
+        self._losses.append((progress.epoch, progress.loss))
+        if self.every is not None and len(self._losses) >= self.every:
+            self._fetch(learner)
+
+    def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
+        self._fetch(learner)
+        self._tasks[task.id] = task
+        self.write_task(learner, task, {**_numbers(record), **_buffer(learner), **self._scores(learner, task.id)})
+
+    def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
+        self._losses = []
+
+    def _fetch(self, learner: LearnerView) -> None:
+        if self._losses:
+            epochs, losses = zip(*self._losses, strict=True)
+            self._losses = []
+            self.write_losses(learner, self._task, list(zip(epochs, torch.stack(losses).tolist(), strict=True)))
+
+    def _scores(self, learner: LearnerView, last: int) -> dict[str, float]:
+        split = self.split
+        if split is None:
+            return {}
+        scores = {
+            number: learner.evaluate(task, split)
+            for number, task in sorted(self._tasks.items())
+            if number <= last and getattr(task, split).numel()
+        }
+        if last in scores:
+            self._at_first[last] = scores[last]
+        earlier = [self._at_first[j] - score for j, score in scores.items() if j < last and j in self._at_first]
+        out = {f"accuracy/task_{number + 1}": score for number, score in scores.items()}
+        if scores:
+            out["average_accuracy"] = sum(scores.values()) / len(scores)
+        if earlier:
+            out["forgetting"] = sum(earlier) / len(earlier)
+        return out
+
+
+def settings(learner: LearnerView) -> dict[str, Any]:
+    """Return the settings of a learner as plain values."""
+    backbone = name_of(learner.backbone)
+    training = {name: getattr(learner.training, name) for name in ("epochs", "lr", "weight_decay", "optimizer")}
+    out: dict[str, Any] = {"backbone": backbone, "method": name_of(learner.method), "head": learner.heads.kind}
+    selector = getattr(learner.method, "selector", None)
+    if selector is not None:
+        out |= {"selector": type(selector).__name__, "per_class": getattr(learner.method, "per_class", None)}
+    return {**out, **training, "batch_size": learner.training.batch_size, "seed": learner.seed}
+
+
+def _numbers(record: dict[str, Any]) -> dict[str, float]:
+    flat = {key: value for key, value in record.items() if key not in ("task", "classes", "selection")}
+    flat |= {f"selection/{key}": value for key, value in (record.get("selection") or {}).items()}
+    return {key: float(value) for key, value in flat.items() if isinstance(value, int | float)}
+
+
+def _buffer(learner: LearnerView) -> dict[str, float]:
+    buffer = learner.method.buffer
+    return {} if buffer is None else {"buffer/nodes": float(len(buffer)), "buffer/bytes": float(buffer.nbytes)}

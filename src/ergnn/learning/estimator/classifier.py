@@ -1,0 +1,285 @@
+"""A scikit-learn compatible learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import fields, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
+from ergnn.data.graph import UNLABELED, Graph, pyg_edge_weight
+from ergnn.data.stream import Task
+from ergnn.learning.callbacks import Callback
+from ergnn.learning.estimator.inputs import (
+    as_graph,
+    check_once,
+    is_graph,
+    is_matrix,
+    labels_of,
+    nodes_of,
+    parts_of,
+    to_torch,
+)
+from ergnn.learning.estimator.labels import Labels
+from ergnn.learning.learner import Learner
+from ergnn.methods import METHODS
+from ergnn.methods.analytic import Analytic
+
+OF_THE_CONFIG = tuple(f.name for f in fields(LearnerConfig) if f.name not in ("seed", "method_options"))
+"""Parameters that are fields of :class:`LearnerConfig`."""
+OF_THE_METHOD = ("selector", "per_class", "selector_options", "replay", "replay_batch", "budget_nodes", "budget_bytes")
+"""Parameters that are options of the method; None stands for the method's default."""
+
+
+class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
+    """Node classifier that learns more nodes with every call of :meth:`partial_fit`.
+
+    By default, a ridge head on propagated features is solved in closed form from all labels so far. With
+    ``method="replay"``, a graph neural network is trained that replays some earlier nodes.
+
+    ``X`` may be
+
+    - an :class:`ergnn.Graph` or a PyG ``Data`` with labels in ``y`` (-1: unlabeled). The second argument of ``fit``,
+      ``partial_fit`` and ``score`` is then the *nodes*: ``partial_fit(graph, nodes)``. To use other labels, pass them
+      with the nodes: ``partial_fit(graph, nodes=..., y=...)``, one label per node;
+    - a tuple ``(X, edge_index)`` or ``(X, edge_index, edge_weight)`` without labels:
+      ``partial_fit((X, edge_index), y)`` for all nodes, or ``partial_fit((X, edge_index), nodes=..., y=...)`` for some;
+    - a matrix (an array, a scipy sparse matrix, a data frame): every row is a node without edges,
+      ``partial_fit(X, y)``.
+
+    The graph may grow between calls, as long as its nodes keep their ids: earlier nodes are looked up in the new graph.
+    The rows of a matrix are new nodes in each call, so their features are stored.
+
+    Args:
+        method: ``analytic`` (see :class:`ergnn.methods.analytic.Analytic`), ``replay``, or the name of another method.
+        backbone, backbone_options, epochs, lr, weight_decay, optimizer: see :class:`ergnn.LearnerConfig`, which has the
+            same defaults. Only methods that train a network use them.
+        batch_size, fanout, with_replacement, device: as above.
+        head: ``growing``, where all classes compete; with ``per-task`` or ``shared``, predictions need ``task``.
+        selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
+            see :class:`ergnn.methods.replay.Replay`; None for the method's default, except that ``replay`` defaults to
+            ``isolated`` for matrices. Options that the method does not have are an error.
+        method_options: other options of the method.
+        callbacks: callbacks of each call, see :mod:`ergnn.learning.callbacks`.
+        random_state: seed of all random choices: a number, a numpy ``RandomState``, or None for a random seed.
+
+    Attributes:
+        classes_: sorted labels seen or announced so far.
+        n_features_in_: number of features.
+        feature_names_in_: names of the features, if X was a data frame with column names.
+        learner_: the underlying :class:`ergnn.Learner`.
+    """
+
+    learner_: Learner
+    classes_: np.ndarray
+    n_features_in_: int
+    _labels: Labels
+
+    def __init__(
+        self,
+        backbone: Any = LearnerConfig.backbone,
+        method: Any = TASK_UNKNOWN["method"],
+        head: str = TASK_UNKNOWN["head"],
+        epochs: int = LearnerConfig.epochs,
+        lr: float | None = LearnerConfig.lr,
+        weight_decay: float | None = LearnerConfig.weight_decay,
+        optimizer: str = LearnerConfig.optimizer,
+        batch_size: int | None = LearnerConfig.batch_size,
+        fanout: tuple[int, ...] | None = LearnerConfig.fanout,
+        with_replacement: bool = LearnerConfig.with_replacement,
+        device: Any = LearnerConfig.device,
+        backbone_options: dict[str, Any] | None = None,
+        selector: Any = None,
+        per_class: int | None = None,
+        selector_options: dict[str, Any] | None = None,
+        replay: str | None = None,
+        replay_batch: int | None = None,
+        budget_nodes: int | None = None,
+        budget_bytes: int | None = None,
+        method_options: dict[str, Any] | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.backbone = backbone
+        self.method = method
+        self.head = head
+        self.epochs = epochs
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.fanout = fanout
+        self.with_replacement = with_replacement
+        self.device = device
+        self.backbone_options = backbone_options
+        self.selector = selector
+        self.per_class = per_class
+        self.selector_options = selector_options
+        self.replay = replay
+        self.replay_batch = replay_batch
+        self.budget_nodes = budget_nodes
+        self.budget_bytes = budget_bytes
+        self.method_options = method_options
+        self.callbacks = callbacks
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, nodes: Any = None) -> ContinualNodeClassifier:
+        """Learn some nodes from scratch, as the first task; arguments as in :meth:`partial_fit`."""
+        return self._learn(X, y, nodes, None, "fit", first=True)
+
+    def partial_fit(self, X: Any, y: Any = None, nodes: Any = None, classes: Any = None) -> ContinualNodeClassifier:
+        """Learn some nodes as one more task; their classes may be new, old, or both.
+
+        Args:
+            X: a graph, a pair, or a matrix.
+            y: one label per node; for a graph with labels and no ``nodes``, the nodes (see above).
+            nodes: node ids or a mask; by default all nodes, or all labeled nodes of a graph with labels.
+            classes: all labels expected so far and later. Other labels in this call are an error; labels that have not
+                been learned yet have probability 0.
+        """
+        return self._learn(X, y, nodes, classes, "partial_fit", first=not hasattr(self, "learner_"))
+
+    def predict_proba(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
+        """Predict probabilities ``[n, len(classes_)]``.
+
+        Args:
+            X: a graph, a pair, or a matrix.
+            nodes: node ids or a mask; by default all nodes.
+            task: number of a call, from 0: only its classes compete, and others have probability 0.
+        """
+        check_is_fitted(self, "learner_")
+        graph, _ = self._read(X, reset=False)
+        chosen = torch.arange(graph.num_nodes) if nodes is None else nodes_of(nodes, graph.num_nodes, "predict")
+        probability = self.learner_.predict_proba(chosen, task, graph)
+        out = np.zeros((chosen.numel(), len(self.classes_)))
+        out[:, self._labels.columns(self.learner_.classes(task))] = probability.cpu().numpy()
+        return out
+
+    def predict(self, X: Any, nodes: Any = None, task: int | None = None) -> np.ndarray:
+        """Predict the most probable label of each node; arguments as in :meth:`predict_proba`."""
+        probability = self.predict_proba(X, nodes, task)
+        return self.classes_[probability.argmax(1)]
+
+    def score(
+        self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None, task: int | None = None
+    ) -> float:
+        """Return the accuracy on some nodes; arguments as in :meth:`partial_fit` and :meth:`predict_proba`."""
+        check_is_fitted(self, "learner_")
+        _, chosen, labels = self._read_labeled(X, y, nodes, "score", reset=False)
+        return float(accuracy_score(labels, self.predict(X, chosen, task), sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _learn(self, X: Any, y: Any, nodes: Any, classes: Any, what: str, first: bool) -> ContinualNodeClassifier:
+        graph, chosen, given = self._read_labeled(X, y, nodes, what, reset=first)
+        check_classification_targets(given)
+        allowed = given if classes is None else column_or_1d(classes)
+        if not np.isin(given, allowed).all():
+            wrong = given[~np.isin(given, allowed)].tolist()[0]
+            raise InputError(f"{what}: label {wrong!r} is not one of classes: {', '.join(map(str, allowed))}")
+        labels = (Labels() if first else self._labels).with_more(allowed)
+        learner = self._new_learner(is_matrix(X)) if first else self.learner_
+        task = self._task(learner, graph, chosen, labels, given, is_matrix(X))
+        learner.observe(task, callbacks=self.callbacks or ())
+        learner.set_graph(None)  # every call has its own graph
+        self.learner_, self._labels, self.classes_ = learner, labels, labels.classes
+        return self
+
+    def _read(self, X: Any, reset: bool, y: Any = "no_validation") -> tuple[Graph, Any]:
+        """Convert X to a graph, without labels if X is not a graph, and check y."""
+        if not is_graph(X):
+            x, edges, weight = parts_of(X)
+            kinds = {"accept_sparse": "csr", "dtype": np.float32}
+            checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
+            x, y = (checked, y) if isinstance(y, str) else checked
+            return as_graph(to_torch(x), edges, weight), y
+        if X.x is None:
+            raise InputError("the graph has no features x")
+        if reset:
+            self.n_features_in_ = int(X.x.size(1))
+        elif X.x.size(1) != self.n_features_in_:
+            raise InputError(
+                f"the graph has {X.x.size(1)} features, but {type(self).__name__} is expecting {self.n_features_in_}"
+            )
+        return X.validate() if isinstance(X, Graph) else as_graph(X.x, X.edge_index, pyg_edge_weight(X)), y
+
+    def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
+        """Return the graph, the given nodes, and their labels."""
+        own = labels_of(X)
+        if own is not None and nodes is None:
+            nodes, y = y, None
+        together = own is None and nodes is None  # one label per row, as in scikit-learn
+        graph, checked = self._read(X, reset, y if together else "no_validation")
+        if nodes is not None:
+            chosen = nodes_of(nodes, graph.num_nodes, what)
+        else:
+            chosen = torch.arange(graph.num_nodes)
+            chosen = chosen if own is None else chosen[torch.from_numpy(own != UNLABELED)]
+        check_once(chosen, what)
+        if y is None:
+            if own is None:
+                raise InputError(f"{what}: X has no labels; pass y, one label per node")
+            labels = own[chosen.numpy()]
+            if (labels == UNLABELED).any():
+                raise InputError(f"{what}: node {int(chosen[torch.from_numpy(labels == UNLABELED)][0])} has no label")
+        else:
+            labels = checked if together else column_or_1d(y, warn=True)
+        if len(labels) != chosen.numel():
+            raise InputError(f"{what}: {len(labels)} label(s) for {chosen.numel()} node(s); the numbers must be equal")
+        return graph, chosen, labels
+
+    def _new_learner(self, matrix: bool) -> Learner:
+        seed = self.random_state
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        own = {name: _plain(getattr(self, name)) for name in OF_THE_CONFIG}
+        options = {name: _plain(getattr(self, name)) for name in OF_THE_METHOD if getattr(self, name) is not None}
+        known = {option.name for option in METHODS.options(self.method)} if isinstance(self.method, str) else set()
+        usual = {"replay": "isolated" if matrix else "live", "scarce": "keep"}
+        usual = {name: value for name, value in usual.items() if name in known}
+        method = deepcopy(self.method)  # a method passed as an object starts from scratch with every fit
+        chosen = {**usual, **(self.method_options or {}), **options}
+        return Learner(LearnerConfig(**{**own, "method": method, "seed": int(seed), "method_options": chosen}))
+
+    @staticmethod
+    def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
+        """Create a task from the nodes, in a graph where only these and the stored nodes are labeled."""
+        method, remembered = learner.method, []
+        if isinstance(method, Analytic):
+            remembered = [(method.state.nodes, method.state.labels)]
+        elif method.buffer is not None and method.buffer.replay == "live":
+            remembered = [(part.nodes, part.labels) for part in method.buffer.experiences]
+        y = torch.full((graph.num_nodes,), UNLABELED)
+        for known, old in remembered:
+            missing = known[known >= graph.num_nodes]
+            if missing.numel():
+                raise InputError(
+                    f"node {int(missing[0])} was learned before, but the graph has {graph.num_nodes} nodes; "
+                    "a graph may grow, but its nodes must keep their ids"
+                )
+            y[known.cpu()] = old.cpu()
+        y[nodes] = labels.numbers(given)
+        names = tuple(str(label) for label in labels.known)
+        graph = replace(graph, y=y.to(graph.device), public_split=None, class_names=names)
+        none = nodes[:0]
+        return Task(learner.num_tasks, graph, nodes, none, none, tuple(y[nodes].unique().tolist()), own_graph=matrix)
+
+
+def _plain(value: Any) -> Any:
+    """Convert a numpy number, as passed by grid searches, to a Python number."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,322 @@
+"""Evaluation of learners: scores on streams, and on nodes that were held out of updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.data.stream import Task, TaskStream
+from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.inference import prefers_layers
+from ergnn.engine.objective import FieldObjective, can_be_stacked
+from ergnn.engine.outputs import logits_together
+from ergnn.engine.plain import PlainModel
+from ergnn.learning.callbacks import Callback
+from ergnn.learning.learner import CHUNK, SCORES, SPLITS, Learner
+from ergnn.learning.metrics import AccuracyMatrix
+from ergnn.learning.observing import observe_together
+from ergnn.methods.base import overrides
+from ergnn.nn.backbones import Backbone
+from ergnn.nn.examples import Examples
+from ergnn.nn.heads import HeadPolicy
+
+GPU_FIELD_EDGES = 1 << 24
+"""Approximate number of edges of joined fields."""
+Score = list[int]
+"""``[update, right, of]``: how many held-out nodes of an update were predicted right."""
+Record = dict[str, Any]
+"""The record of an update: name, counts, classes, task, drift, and ``scores`` of all updates so far."""
+
+
+def evaluate_stream(
+    learner: Learner, stream: TaskStream, *, split: str = "test", callbacks: Iterable[Callback] = ()
+) -> AccuracyMatrix:
+    """Let a new learner observe every task of a stream, and score it on all tasks so far after each task.
+
+    Args:
+        learner: a learner that has not observed a task yet.
+        stream: the tasks and their metric.
+        split: the nodes to score on: ``train``, ``val`` or ``test``.
+        callbacks: see :mod:`ergnn.learning.callbacks`.
+    """
+    return evaluate_streams([learner], [stream], split=split, callbacks=callbacks)[0]
+
+
+def evaluate_streams(
+    learners: Sequence[Learner],
+    streams: Sequence[TaskStream],
+    *,
+    split: str = "test",
+    callbacks: Iterable[Callback] = (),
+) -> list[AccuracyMatrix]:
+    """Apply :func:`evaluate_stream` to several learners at once, each on its own stream of the same length."""
+    for learner in learners:
+        if learner.num_tasks:
+            raise InputError(f"the learner has already observed {learner.num_tasks} task(s); use a new learner")
+    for learner, stream in zip(learners, streams, strict=True):
+        check_stream(learner, stream)
+    callbacks = list(callbacks)
+    rows: list[list[list[float]]] = [[] for _ in learners]
+    for i in range(len(streams[0])):
+        observe_together(list(learners), [stream[i] for stream in streams], callbacks)
+        for own, scores in zip(rows, scores_together(learners, streams, split), strict=True):
+            own.append(scores)
+    return [AccuracyMatrix(own, stream.metric) for own, stream in zip(rows, streams, strict=True)]
+
+
+def check_stream(learner: Learner, stream: TaskStream) -> None:
+    """Raise an error if a new learner cannot learn every task of a stream.
+
+    The method checks each task, heads must fit the classes of all tasks, and a custom module must have an output for
+    each of them.
+    """
+    own_module = not isinstance(learner.backbone, str)
+    model = learner.new_model(stream.num_features) if own_module else None
+    plain = model if isinstance(model, PlainModel) else PlainModel(torch.nn.Identity())
+    heads = HeadPolicy(learner.heads.kind)
+    for task in stream:
+        learner.method.check(task)
+        try:
+            heads.add_task(plain, task.classes)
+        except InputError as error:
+            raise InputError(f"{task.name}: {error}") from None
+    if plain is model:
+        plain.check_outputs(plain.num_outputs(stream[0].graph))
+
+
+def scores_so_far(learner: Learner, stream: TaskStream, split: str = "test") -> list[float]:
+    """Return the latest row of the accuracy matrix: scores on the observed tasks, NaN for the others."""
+    return scores_together([learner], [stream], split)[0]
+
+
+def scores_together(
+    learners: Sequence[Learner], streams: Sequence[TaskStream], split: str = "test"
+) -> list[list[float]]:
+    """Apply :func:`scores_so_far` to learners that have observed the same number of tasks, each of its own stream.
+
+    Learners that score the same nodes share their receptive field and, on a GPU, a forward pass. Otherwise, on a GPU, a
+    forward pass scores all tasks of as many learners as possible.
+    """
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
+    done = learners[0].num_tasks
+    rows = _scores_in_one_pass(learners, streams, split) or [[] for _ in learners]
+    for j in range(len(rows[0]), done):
+        shared = _shared_scores(learners, streams, j, split)
+        for i, (row, learner, stream) in enumerate(zip(rows, learners, streams, strict=True)):
+            row.append(shared[i] if i in shared else learner.evaluate(stream[j], split, stream.metric))
+    return [row + [float("nan")] * (len(stream) - done) for row, stream in zip(rows, streams, strict=True)]
+
+
+def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStream], split: str) -> list[list[float]]:
+    """Return the scores on all observed tasks, on a GPU; an empty list if that is impossible, or slower.
+
+    The nodes of each task depend on most of a large graph, so that tasks share most of the work. On small graphs,
+    fields of several learners are joined, which is slower if these score the same nodes.
+    """
+    if not all(_can_share_a_pass(*pair, split) for pair in zip(learners, streams, strict=True)):
+        return []
+    models = [learner.model for learner in learners if isinstance(learner.model, Backbone)]
+    graphs = [learner.graph for learner in learners if learner.graph is not None]
+    large = adjacency_of(graphs[0]).is_large
+    distinct = len({id(stream[0]) for stream in streams}) == len(streams)
+    shapes = [(learner.backbone, learner.backbone_options, learner.heads.kind) for learner in learners]
+    alike = all(shape == shapes[0] for shape in shapes) and can_be_stacked(models)
+    if not large and not (distinct and alike):
+        return []
+    largest = max(graph.num_edges + graph.num_nodes for graph in graphs)
+    own_models = learners[0].num_tasks if any(overrides(learner.method, "model_for") for learner in learners) else 1
+    at_once = 1 if large else max(1, GPU_FIELD_EDGES // (own_models * models[0].num_hops * largest + 1))
+    rows = []
+    for start in range(0, len(learners), at_once):
+        some = list(zip(learners, streams, strict=True))[start : start + at_once]
+        scored = [_models_and_nodes(*pair, split) for pair in some]
+        stacked, examples = [model for own in scored for model, _ in own], [part for own in scored for _, part in own]
+        if not all(scored) or not can_be_stacked(stacked):
+            return []
+        objective = FieldObjective(stacked, examples, torch.cat([part.heads for part in examples]).unique().tolist())
+        with torch.no_grad():
+            logits = objective.logits(objective.parameters())
+        sizes = [sum(len(part) for _, part in own) for own in scored]
+        for (learner, stream), part in zip(some, logits.split(sizes), strict=True):
+            rows.append(_scores_of_tasks(learner, stream, split, part))
+    return rows
+
+
+def _models_and_nodes(learner: Learner, stream: TaskStream, split: str) -> list[tuple[Backbone, Examples]]:
+    """Return the model of each observed task and its nodes; joined if the method uses one model for all tasks."""
+    tasks, pairs = stream[: learner.num_tasks], []
+    nodes = [getattr(task, split).to(learner.device) for task in tasks]
+    heads = [learner.heads.heads_of(i, part.numel(), learner.device) for i, part in enumerate(nodes)]
+    if not overrides(learner.method, "model_for"):
+        tasks, nodes, heads = tasks[:1], [torch.cat(nodes)], [torch.cat(heads)]
+    for task, part, own in zip(tasks, nodes, heads, strict=True):
+        model, unused = _model_of(learner, task), torch.zeros_like(part)
+        if not isinstance(model, Backbone) or learner.graph is None:
+            return []
+        pairs.append((model, Examples(learner.graph, part, own, unused, unused.float())))
+    return pairs
+
+
+def _can_share_a_pass(learner: Learner, stream: TaskStream, split: str) -> bool:
+    graph, model, tasks = learner.graph, learner.model, stream[: learner.num_tasks]
+    return (
+        graph is not None
+        and graph.x.is_cuda
+        and isinstance(model, Backbone)
+        and model.runs_on_fields
+        and _scores_by_model(learner)
+        and not (overrides(learner.method, "model_for") and adjacency_of(graph).is_large)
+        and all(getattr(task, split).numel() and not task.own_graph for task in tasks)
+    )
+
+
+def _scores_of_tasks(learner: Learner, stream: TaskStream, split: str, logits: Tensor) -> list[float]:
+    """Return the score on each observed task; ``logits`` are of the nodes of all of them."""
+    row, tasks = [], stream[: learner.num_tasks]
+    sizes = [getattr(task, split).numel() for task in tasks]
+    for task, part in zip(tasks, logits.split(sizes), strict=True):
+        columns, classes = learner.heads.columns(task.id if learner.heads.kind != "growing" else None, learner.device)
+        predicted = classes[torch.softmax(part[:, columns], dim=1).argmax(1)]
+        nodes = getattr(task, split).to(learner.device)
+        row.append(SCORES[stream.metric](predicted, task.graph.y.to(learner.device)[nodes]))
+    return row
+
+
+def _shared_scores(
+    learners: Sequence[Learner], streams: Sequence[TaskStream], number: int, split: str
+) -> dict[int, float]:
+    """Return the scores on task ``number`` of learners (by index) that score the same nodes as another one."""
+    found: dict[int, float] = {}
+    groups: dict[Any, list[int]] = {}
+    for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
+        task = stream[number]
+        graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
+        here = graph is not None and graph.device == nodes.device == learner.device
+        if here and _scores_by_model(learner) and 0 < nodes.numel() <= CHUNK:
+            network = learner.backbone, repr(learner.backbone_options), learner.heads.kind
+            key = id(graph), id(task), *network, tuple(learner.heads.classes)
+            groups.setdefault(key, []).append(i)
+    for group in groups.values():
+        lead, stream = learners[group[0]], streams[group[0]]
+        task = stream[number]
+        graph, nodes = task.graph if task.own_graph else lead.graph, getattr(task, split)
+        models = [model for i in group if (model := _model_of(learners[i], task)) is not None]
+        if graph is None or len(group) == 1 or not can_be_stacked(models) or prefers_layers(models[0], graph, nodes):
+            continue
+        heads = lead.heads.heads_of(task.id, nodes.numel(), nodes.device)
+        columns, classes = lead.heads.columns(task.id if lead.heads.kind != "growing" else None, nodes.device)
+        stacked = [model for model in models if isinstance(model, Backbone)]
+        logits = logits_together(stacked, graph, nodes, heads)
+        best = torch.stack([torch.softmax(own[:, columns], dim=1).argmax(1) for own in logits])
+        truth = task.graph.y[nodes].cpu()
+        for i, predicted in zip(group, classes[best].cpu(), strict=True):
+            found[i] = SCORES[stream.metric](predicted, truth)
+    return found
+
+
+def _scores_by_model(learner: Learner) -> bool:
+    """Return whether predictions compare the outputs of the learner's model."""
+    return learner.method.trains and not any(overrides(learner.method, name) for name in ("scores", "logits"))
+
+
+def _model_of(learner: Learner, task: Task) -> torch.nn.Module | None:
+    if learner.model is None or learner.heads.kind == "growing":
+        return learner.model
+    return learner.method.model_for(learner.model, task.id)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Predictions of held-out nodes: one entry of each array per node.
+
+    Args:
+        records: of all updates.
+        classes: names of all classes.
+        updates: number of the update that the node was held out of.
+        truth: the node's class.
+        predicted: the class that was predicted.
+    """
+
+    records: list[Record]
+    classes: list[str]
+    updates: NDArray[Any]
+    truth: NDArray[Any]
+    predicted: NDArray[Any]
+
+    def scores(self) -> list[Score]:
+        """The score of each update that has held-out nodes."""
+        total = np.bincount(self.updates)
+        right = np.bincount(self.updates, self.truth == self.predicted)
+        return [[int(n), int(right[n]), int(total[n])] for n in np.flatnonzero(total)]
+
+    def confusion(self) -> NDArray[Any]:
+        """``[true class, predicted class]``: how many nodes."""
+        size = len(self.classes)
+        return np.bincount(self.truth * size + self.predicted, minlength=size * size).reshape(size, size)
+
+    def per_class(self) -> list[dict[str, Any]]:
+        """Number of held-out nodes, recall, precision and F1 of each class that has any or was predicted.
+
+        Recall is None for a class without held-out nodes, precision for one that was never predicted.
+        """
+        matrix = self.confusion()
+        rows = []
+        for c, name in enumerate(self.classes):
+            right, nodes, chosen = int(matrix[c, c]), int(matrix[c].sum()), int(matrix[:, c].sum())
+            if nodes or chosen:
+                recall, precision = (right / of if of else None for of in (nodes, chosen))
+                f1 = 2 * right / (nodes + chosen)
+                rows.append({"class": name, "nodes": nodes, "recall": recall, "precision": precision, "f1": f1})
+        return rows
+
+
+def accuracy_matrix(records: Sequence[Record]) -> tuple[list[int], AccuracyMatrix] | None:
+    """Updates that had held-out nodes when they came, and the accuracy on each since then."""
+    accuracy = [{update: right / of for update, right, of in record["scores"]} for record in records]
+    scored = [number for number, found in enumerate(accuracy) if number in found]
+    values = np.array([[accuracy[i].get(j, np.nan) for j in scored] for i in scored]).reshape(len(scored), len(scored))
+    if not scored or np.isnan(values[np.tril_indices(len(scored))]).any():
+        return None
+    return scored, AccuracyMatrix(values)
+
+
+def measures(records: Sequence[Record]) -> dict[str, float]:
+    """Return performance mean, forgetting mean and average accuracy of the updates so far, and accuracy over all nodes.
+
+    All use the scores in the newest record, which need not have held-out nodes of its own; updates whose held-out nodes
+    were all forgotten are left out.
+    """
+    accuracy = [{update: right / of for update, right, of in r["scores"] if of} for r in records]
+    learned = {number: found[number] for number, found in enumerate(accuracy) if number in found}
+    now = {update: found for update, found in (accuracy[-1] if records else {}).items() if update in learned}
+    if not now:
+        return {}
+    lost = [learned[update] - found for update, found in now.items() if update < len(records) - 1]
+    _, right, total = map(sum, zip(*records[-1]["scores"], strict=True))
+    return {
+        "pm": float(np.mean([learned[update] for update in now])),
+        "fm": float(np.mean(lost)) if lost else 0.0,
+        "aa": float(np.mean(list(now.values()))),
+        "accuracy": right / total,
+    }
+
+
+def forgetting(records: Sequence[Record]) -> list[float | None]:
+    """After each update, the mean over earlier ones of (score when it was learned − score now); None for the first."""
+    learned: dict[int, float] = {}
+    out: list[float | None] = []
+    for number, record in enumerate(records):
+        now = {update: right / of for update, right, of in record["scores"]}
+        lost = [learned[update] - score for update, score in now.items() if update in learned]
+        out.append(sum(lost) / len(lost) if lost else None)
+        if number in now:
+            learned[number] = now[number]
+    return out

@@ -1,0 +1,325 @@
+"""The learner: observes tasks one after another, and predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.learner_config import LearnerConfig
+from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
+from ergnn.engine.adjacency import version_of
+from ergnn.engine.inference import layerwise_logits, prefers_layers
+from ergnn.engine.objective import make_objective
+from ergnn.engine.plain import PlainModel
+from ergnn.learning.callbacks.base import Callback
+from ergnn.learning.metrics import accuracy, micro_f1
+from ergnn.learning.observing import copied, observe_together, restore, snapshot
+from ergnn.learning.resolve import make_method, make_training, resolve
+from ergnn.methods import Method
+from ergnn.methods.base import overrides
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.nn.heads import HeadPolicy
+from ergnn.nn.seeding import seeded
+from ergnn.replay.selectors import SelectionContext
+
+SCHEMA = 2
+SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
+SPLITS = ("train", "val", "test")
+CHUNK = 8192
+"""Number of nodes per chunk of predictions."""
+NOTHING_YET = "this learner has not observed a task yet; there is nothing to predict with"
+
+
+class Learner:
+    """A graph neural network that learns a sequence of tasks (Algorithm 1, for ``method="replay"``).
+
+    Create it with ``Learner(LearnerConfig(...))``, or with the short form
+    ``Learner("gat", "replay", per_class=1, epochs=100)``, which builds the configuration from its arguments.
+
+    Args:
+        config: a :class:`LearnerConfig`; in the short form its ``backbone``, a name or a module.
+        method: in the short form, the ``method`` of the configuration.
+        settings: in the short form, other fields of :class:`LearnerConfig`; other names, such as ``selector`` and
+            ``per_class``, are options of the method.
+    """
+
+    def __init__(
+        self,
+        config: LearnerConfig | str | nn.Module | None = None,
+        method: str | Method | None = None,
+        **settings: Any,
+    ) -> None:
+        if not isinstance(config, LearnerConfig):
+            short = {"backbone": config, "method": method}
+            config = LearnerConfig.from_settings(settings | {k: v for k, v in short.items() if v is not None})
+        elif settings or method is not None:
+            given = min({"method", *settings} if method is not None else settings)
+            raise InputError(f"{given!r} is given in addition to a LearnerConfig; set it in the configuration")
+        self.config = resolve(config)
+        self.backbone, self.backbone_options = self.config.backbone, dict(self.config.backbone_options)
+        self.method = make_method(self.config)
+        self.heads = HeadPolicy(self.config.head)
+        self.training = make_training(self.config)
+        self.seed = self.config.seed
+        self.device = _device(self.config.device)
+        self.model: nn.Module | None = None
+        self._graph: Graph | None = None
+        self.num_features: int | None = None
+        self.history: list[dict[str, Any]] = []
+
+    def observe(
+        self, task: Task, *, callbacks: Iterable[Callback] = (), resume: dict[str, Any] | None = None
+    ) -> Learner:
+        """Learn a task: train on it and on the examples that the method adds, then update the method's memory.
+
+        If anything fails, the learner is restored to its state before the task.
+
+        Args:
+            task: the next task of the stream.
+            callbacks: see :mod:`ergnn.learning.callbacks`.
+            resume: ``state_dict`` of a :class:`~ergnn.engine.training.TaskProgress`, which callbacks receive after
+                each epoch; the result is the same bit for bit as without the interruption.
+        """
+        observe_together([self], [task], callbacks, resume=resume)
+        return self
+
+    @property
+    def graph(self) -> Graph | None:
+        """The default graph for predictions: that of the latest task."""
+        return self._graph
+
+    def set_graph(self, graph: Graph | None) -> None:
+        """Set the default graph for predictions; with None, every prediction requires a graph."""
+        if graph is not None and self.num_features not in (None, graph.num_features):
+            raise InputError(
+                f"the graph has {graph.num_features} features; this learner's tasks had {self.num_features}"
+            )
+        self._graph = None if graph is None else _on_device(graph, self.device)
+
+    def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
+        """Apply ``mapping`` to the ids of remembered nodes, for use with another graph."""
+        self.method.remap_nodes(mapping)
+        self.set_graph(None)
+
+    def forget_nodes(self, nodes: Tensor) -> int:
+        """Remove nodes from the method's memory, and return the number removed; parameters do not change."""
+        return self.method.forget_nodes(nodes)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of learned tasks."""
+        return len(self.history)
+
+    @property
+    def leaky(self) -> bool:
+        """Whether test labels were used."""
+        return self.method.leaky
+
+    def predict_proba(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
+        """Return probabilities ``[n, classes]``, with columns as in :meth:`classes`.
+
+        Args:
+            nodes: node ids.
+            task: number of the task of the nodes; optional with ``head="growing"``.
+            graph: graph of the nodes; by default that of the latest task.
+        """
+        model, graph = self._ready(graph, task)
+        if not isinstance(nodes, Tensor) or nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
+            raise InputError("predict: nodes must be a vector of node ids (a 1-d integer tensor)")
+        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
+            raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
+        columns, classes = self._columns(task)
+        nodes = nodes.to(self.device)
+        out = []
+        by_layers = self.method.trains and prefers_layers(model, graph, nodes)
+        for part in nodes.split(nodes.numel() if by_layers else CHUNK) if nodes.numel() else ():
+            logits = self.method.scores(graph, part, classes)
+            if logits is None:
+                logits = self.method.logits(self, graph, part, task)[:, columns]
+            out.append(torch.softmax(logits, dim=1))
+        return torch.cat(out) if out else torch.empty(0, columns.numel(), device=self.device)
+
+    def classes(self, task: int | None = None) -> Tensor:
+        """Return the class of each column of :meth:`predict_proba`."""
+        return self._columns(task)[1]
+
+    def predict(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
+        """Return the most probable class of each node."""
+        return self.classes(task)[self.predict_proba(nodes, task, graph).argmax(1)]
+
+    def evaluate(
+        self, task: Task, split: str = "test", metric: str = "accuracy", task_known: bool | None = None
+    ) -> float:
+        """Return the score on a learned task, in the graph of the latest task (or its own, see :class:`Task`).
+
+        Args:
+            task: the task to score on.
+            split: ``train``, ``val`` or ``test``.
+            metric: ``accuracy`` or ``micro-f1``.
+            task_known: whether only the classes of the task compete; by default True unless the head is ``growing``.
+        """
+        if task.id >= self.num_tasks:
+            raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
+        if split not in SPLITS:
+            raise UnknownNameError("split", split, SPLITS)
+        if metric not in SCORES:
+            raise UnknownNameError("metric", metric, SCORES)
+        nodes = getattr(task, split).to(self.device)
+        known = self.heads.kind != "growing" if task_known is None else task_known
+        predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)
+        return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
+
+    def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
+        """Return nodes of a task (given by number) as examples with the loss of the method."""
+        heads = self.heads.heads_of(task, nodes.numel(), nodes.device)
+        weights = torch.ones(nodes.numel(), device=nodes.device)
+        loss = self.method.loss if overrides(self.method, "loss") else cross_entropy
+        return Examples(graph, nodes, heads, self.heads.targets(task, graph.y[nodes]), weights, {}, loss)
+
+    def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
+        """Compute the logits ``[n, outputs]`` of nodes of a task with the current model, without dropout."""
+        model, graph = self._ready(graph, task)
+        by_layers = prefers_layers(model, graph, nodes)
+        heads = self.heads.heads_of(task, nodes.numel(), self.device)
+        step = nodes.numel() if by_layers else CHUNK
+        starts = range(0, len(nodes), step)
+        return torch.cat([_logits(model, graph, nodes[i : i + step], heads[i : i + step], by_layers) for i in starts])
+
+    def selection_context(self, task: Task, trained_on: Examples, per_class: int, allow_test: bool) -> SelectionContext:
+        assert self.model is not None
+        return SelectionContext(
+            task, self.model, self.heads, trained_on, self.training.l2, per_class, self.seed, allow_test
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the complete state, which consists of tensors, numbers and strings only."""
+        return {
+            "schema": SCHEMA,
+            "num_features": self.num_features,
+            "head": self.heads.kind,
+            "backbone": self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__,
+            "method_name": type(self.method).__name__,
+            "classes": [list(classes) for classes in self.heads.classes],
+            "model": {} if self.model is None else {k: v.clone() for k, v in self.model.state_dict().items()},
+            "method": self.method.state_dict(),
+            "history": deepcopy(self.history),
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], graph: Graph | None = None) -> None:
+        """Restore a state; ``graph`` is the default graph for predictions until the next task.
+
+        If the state does not match, the learner is not changed.
+        """
+        if state.get("schema") != SCHEMA:
+            raise InputError(f"this state has schema {state.get('schema')!r}; this version of ergnn reads {SCHEMA}")
+        backbone = self.backbone if isinstance(self.backbone, str) else type(self.backbone).__name__
+        own = {"backbone": backbone, "method_name": type(self.method).__name__}
+        for name, value in own.items():
+            if state.get(name) != value:
+                raise InputError(f"the state's {name} is {state.get(name)!r}; this learner's is {value!r}")
+        if state["head"] != self.heads.kind:
+            raise InputError(f"the state's head is {state['head']!r}; this learner's is {self.heads.kind!r}")
+        before = snapshot(self)
+        try:
+            self._load(state)
+            self.set_graph(graph)
+        except BaseException:
+            restore(self, before)
+            raise
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.heads.classes = []
+        self.model = None
+        self._graph = None
+        self.seed, self.num_features = state["seed"], state["num_features"]
+        if self.num_features is not None:
+            self.model = self.new_model(self.num_features)
+            for classes in state["classes"]:
+                self.add_head(tuple(classes))
+            self.model.to(self.device).load_state_dict(state["model"])
+        self.method.load_state_dict(copied(state["method"], self.device))
+        self.history = deepcopy(state["history"])
+
+    def _ready(self, graph: Graph | None, task: int | None) -> tuple[nn.Module, Graph]:
+        graph = self.graph if graph is None else graph
+        if self.model is None:
+            raise InputError(NOTHING_YET)
+        if graph is None:
+            raise InputError("this learner has no graph; pass one to predict, or call set_graph")
+        if not self.method.reads_edge_weights:
+            graph.require_unweighted(f"method {type(self.method).__name__}")
+        model = self.model if task is None else self.method.model_for(self.model, task)
+        return model, _on_device(graph, self.device)
+
+    def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
+        if self.model is None:
+            raise InputError(NOTHING_YET)
+        if task is not None and not 0 <= task < len(self.heads.classes):
+            raise InputError(
+                f"task number {task} has not been learned; {len(self.heads.classes)} task(s) have, numbered from 0"
+            )
+        return self.heads.columns(task, self.device)
+
+    def new_model(self, num_features: int) -> nn.Module:
+        """Create a model without heads, with parameters initialized by the seed."""
+        if not isinstance(self.backbone, str):
+            module = deepcopy(self.backbone)
+            if not hasattr(module, "add_head"):
+                return PlainModel(module)
+            if getattr(module, "head_widths", None):
+                raise InputError(f"{type(module).__name__} already has a head; create it without out_channels")
+            return module
+        with seeded(self.seed):
+            return BACKBONES.create(self.backbone, in_channels=num_features, **self.backbone_options)
+
+    def add_head(self, classes: tuple[int, ...]) -> int:
+        with seeded(self.seed * 1_000_003 + len(self.heads.classes) + 1):
+            return self.heads.add_task(self.model, classes)  # type: ignore[arg-type]
+
+
+def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_layers: bool) -> Tensor:
+    if by_layers and isinstance(model, Backbone):
+        return layerwise_logits(model, graph, nodes, heads)
+    unused = torch.zeros_like(nodes)
+    objective = make_objective([model], [Examples(graph, nodes, heads, unused, unused.float())])
+    with torch.no_grad():
+        return objective.logits(objective.parameters())
+
+
+_MOVED: WeakKeyDictionary[Graph, tuple[Any, Graph]] = WeakKeyDictionary()
+"""The last graph that was moved → its device and the versions of its tensors, and the copy."""
+
+
+def _on_device(graph: Graph, device: torch.device) -> Graph:
+    """Return the graph on a device; the latest copy is cached, so repeated predictions move a graph once."""
+    if graph.device == device:
+        return graph
+    tensors = (graph.x, graph.edge_index, graph.y, graph.edge_weight)
+    state = device, *(version_of(value) for value in tensors if value is not None)
+    found = _MOVED.get(graph)
+    if found is None or found[0] != state:
+        _MOVED.clear()
+        _MOVED[graph] = found = state, graph.to(device)
+    return found[1]
+
+
+def _device(device: torch.device | str) -> torch.device:
+    """Return the device, or raise an error if it is unavailable."""
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"unknown device {str(device)!r}; choose cpu, cuda or a numbered GPU such as cuda:0") from None
+    try:
+        return torch.empty(0, device=found).device  # "cuda" becomes "cuda:0", as in tensors
+    except (RuntimeError, AssertionError) as error:  # unsupported by this build or machine
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"device {str(device)!r} is unavailable ({reason}); choose cpu") from None

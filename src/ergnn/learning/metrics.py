@@ -1,0 +1,292 @@
+"""Metrics of continual learning, as pure functions of the accuracy matrix.
+
+``a[i, j]`` is the score on task j after learning task i (both count from 0 in code, from 1 in formulas), M
+the number of tasks. Scores are fractions in [0, 1]; percentages are for display only.
+
+    performance mean, PM       ``1/M Σ_j a_jj`` (the ER-GNN paper)
+    forgetting mean, FM        ``Σ_{j<M} (a_jj − a_Mj)`` over M−1 or M (the ER-GNN paper does not specify)
+    average accuracy, AA       ``1/M Σ_j a_Mj``
+    average forgetting, AF     ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018)
+    backward transfer, BWT     ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017)
+    forward transfer, FWT      ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from ergnn.config.errors import InputError
+
+METRICS = ("accuracy", "micro-f1")
+DENOMINATORS = ("M-1", "M")
+
+
+def accuracy(predicted: Tensor, target: Tensor) -> float:
+    """Return the fraction of nodes whose predicted class is correct.
+
+    >>> accuracy(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
+    0.75
+    """
+    predicted, target = _labels(predicted, target)
+    return int((predicted == target).sum()) / target.numel()
+
+
+def micro_f1(predicted: Tensor, target: Tensor) -> float:
+    """Compute the micro-averaged F1, ``2 TP / (2 TP + FP + FN)``, with counts summed over the classes.
+
+    With one label per node, every error is one false positive (of the predicted class) and one false negative (of the
+    true class), so this equals the accuracy. It is still counted per class.
+
+    >>> micro_f1(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
+    0.75
+    """
+    predicted, target = _labels(predicted, target)
+    classes = int(torch.maximum(predicted.max(), target.max())) + 1
+    hits = torch.bincount(target[predicted == target], minlength=classes)
+    false_positives = torch.bincount(predicted, minlength=classes) - hits
+    false_negatives = torch.bincount(target, minlength=classes) - hits
+    tp, fp, fn = (int(counts.sum()) for counts in (hits, false_positives, false_negatives))
+    return 2 * tp / (2 * tp + fp + fn)
+
+
+@dataclass(frozen=True, eq=False)
+class AccuracyMatrix:
+    """Scores of one stream: ``values[i, j]`` on task j after learning task i, NaN where not measured.
+
+    Args:
+        values: [M, M] tensor, array or nested list (``None`` reads as NaN). The diagonal and the lower
+            triangle are required; the upper triangle (tasks not learned yet) is optional. A row of a nested list may
+            end after its last measurement.
+        metric: ``"accuracy"`` or ``"micro-f1"``.
+
+    >>> AccuracyMatrix([[0.9], [0.6, 0.8]]).to_list()
+    [[0.9, None], [0.6, 0.8]]
+    """
+
+    values: NDArray[np.float64]
+    metric: str = "accuracy"
+
+    def __init__(self, values: ArrayLike | Tensor, metric: str = "accuracy") -> None:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu().numpy()
+        if isinstance(values, list | tuple) and all(isinstance(row, list | tuple) for row in values):
+            values = [[*row, *[None] * (len(values) - len(row))] for row in values]
+        try:
+            array = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"an accuracy matrix is an [M, M] array of numbers: {error}") from None
+        if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
+            raise InputError(f"an accuracy matrix is [M, M] with M >= 1; got shape {list(array.shape)}")
+        if metric not in METRICS:
+            raise InputError(f"unknown metric {metric!r}; choose one of: {', '.join(METRICS)}")
+        outside = np.argwhere((array < 0) | (array > 1))
+        if len(outside):
+            i, j = outside[0]
+            raise InputError(f"accuracy matrix [{i}, {j}] is {array[i, j]}; scores are fractions in [0, 1]")
+        missing = np.argwhere(np.tril(np.isnan(array)))
+        if len(missing):
+            i, j = missing[0]
+            raise InputError(f"accuracy matrix [{i}, {j}] is not measured; the diagonal and the lower triangle must be")
+        array.flags.writeable = False
+        object.__setattr__(self, "values", array)
+        object.__setattr__(self, "metric", metric)
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.values)
+
+    def to_list(self) -> list[list[float | None]]:
+        """Return nested lists for JSON, with ``None`` for entries that were not measured."""
+        return [[None if np.isnan(score) else float(score) for score in row] for row in self.values]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AccuracyMatrix):
+            return NotImplemented
+        return self.metric == other.metric and np.array_equal(self.values, other.values, equal_nan=True)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def mean_matrix(matrices: Sequence[AccuracyMatrix]) -> AccuracyMatrix:
+    """Compute the entry-wise mean over runs; an entry is measured if every run measured it.
+
+    >>> mean_matrix([AccuracyMatrix([[0.5]]), AccuracyMatrix([[1.0]])]).to_list()
+    [[0.75]]
+    """
+    kinds = sorted({(matrix.num_tasks, matrix.metric) for matrix in matrices})
+    if len(kinds) != 1:
+        found = "; ".join(f"{tasks} tasks, {metric}" for tasks, metric in kinds) or "no matrix"
+        raise InputError(f"a mean needs matrices with the same number of tasks and the same metric; got {found}")
+    return AccuracyMatrix(np.mean([matrix.values for matrix in matrices], axis=0), kinds[0][1])
+
+
+def performance_mean(matrix: AccuracyMatrix) -> float:
+    """Compute PM = ``1/M Σ_j a_jj``, the mean score on each task right after learning it.
+
+    >>> performance_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
+    0.75
+    """
+    return float(np.diagonal(matrix.values).mean())
+
+
+def forgetting_mean(matrix: AccuracyMatrix, denominator: Literal["M-1", "M"] = "M-1") -> float:
+    """Compute FM = ``Σ_{j<M} (a_jj − a_Mj) / denominator``, positive if accuracy was lost.
+
+    The term of the last task is always 0, and the paper does not say whether it counts. ``"M-1"`` excludes it,
+    ``"M"`` includes it. A stream of one task has FM 0.
+
+    >>> forgetting_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
+    0.5
+    >>> forgetting_mean(AccuracyMatrix([[1.0, None], [0.5, 0.5]]), "M")
+    0.25
+    """
+    if denominator not in DENOMINATORS:
+        raise InputError(f"unknown denominator {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
+    tasks = matrix.num_tasks if denominator == "M" else matrix.num_tasks - 1
+    return float((np.diagonal(matrix.values) - matrix.values[-1])[:-1].sum() / max(tasks, 1))
+
+
+def average_accuracy(matrix: AccuracyMatrix) -> float:
+    """Compute AA = ``1/M Σ_j a_Mj``, the mean score over all tasks at the end of the stream.
+
+    >>> average_accuracy(AccuracyMatrix([[1.0, None], [0.5, 0.75]]))
+    0.625
+    """
+    return float(matrix.values[-1].mean())
+
+
+def micro_accuracy(matrix: AccuracyMatrix, counts: Sequence[int]) -> float:
+    """Compute ``Σ_j n_j a_Mj / Σ_j n_j``: accuracy at the end over all nodes, where task j has ``n_j`` nodes.
+
+    >>> micro_accuracy(AccuracyMatrix([[1.0, None], [0.5, 0.75]]), [100, 300])
+    0.6875
+    """
+    return float(np.average(matrix.values[-1], weights=counts))
+
+
+def average_forgetting(matrix: AccuracyMatrix) -> float:
+    """Compute AF = ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018); 0 for one task.
+
+    Unlike FM, it starts from the best score of each task. The maximum runs over the measured entries.
+
+    >>> average_forgetting(AccuracyMatrix([[0.5, None, None], [1.0, 0.75, None], [0.5, 0.5, 1.0]]))
+    0.375
+    """
+    if matrix.num_tasks == 1:
+        return 0.0
+    best = np.nanmax(matrix.values[:-1, :-1], axis=0)
+    return float((best - matrix.values[-1, :-1]).mean())
+
+
+def backward_transfer(matrix: AccuracyMatrix) -> float:
+    """Compute BWT = ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017), the negative of FM over M−1.
+
+    >>> backward_transfer(AccuracyMatrix([[1.0, None], [0.5, 0.5]]))
+    -0.5
+    """
+    return 0.0 - forgetting_mean(matrix, "M-1")
+
+
+def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> float:
+    """Compute FWT = ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017); 0 for one task.
+
+    Args:
+        matrix: accuracy matrix with measured entries just above the diagonal.
+        baseline: [M] scores ``b_j`` of an untrained model on each task (the first one is not used).
+
+    >>> forward_transfer(AccuracyMatrix([[1.0, 0.75], [0.5, 0.5]]), [0.5, 0.5])
+    0.25
+    """
+    if isinstance(baseline, Tensor):
+        baseline = baseline.detach().cpu().numpy()
+    scores = np.asarray(baseline, dtype=np.float64)
+    if scores.shape != (matrix.num_tasks,):
+        raise InputError(
+            f"baseline has shape {list(scores.shape)}; it needs one score per task, {matrix.num_tasks} in total"
+        )
+    if np.isnan(scores).any() or scores.min() < 0 or scores.max() > 1:
+        raise InputError(f"baseline is {scores.tolist()}; scores are fractions in [0, 1]")
+    ahead = np.diagonal(matrix.values, offset=1)
+    if np.isnan(ahead).any():
+        i = int(np.isnan(ahead).argmax())
+        raise InputError(
+            f"forward transfer needs the score on task {i + 1} before it is learned; "
+            f"accuracy matrix [{i}, {i + 1}] is not measured"
+        )
+    return float((ahead - scores[1:]).mean()) if len(ahead) else 0.0
+
+
+def performance_after_each_task(matrix: AccuracyMatrix) -> list[float]:
+    """Compute ``1/i Σ_{j≤i} a_ij`` for i = 1 … M, the mean over the tasks seen so far (figure 2 of the paper).
+
+    >>> performance_after_each_task(AccuracyMatrix([[1.0, None], [0.5, 0.75]]))
+    [1.0, 0.625]
+    """
+    return [float(row[: i + 1].mean()) for i, row in enumerate(matrix.values)]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and spread of a metric over n runs; ``ci95`` is the half width of the interval, None for n = 1."""
+
+    mean: float
+    std: float
+    ci95: float | None
+    n: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-compatible values."""
+        return asdict(self)
+
+
+def summarize(values: ArrayLike | Tensor) -> Summary:
+    """Compute mean, sample standard deviation (n − 1) and 95 % interval of the mean, ``t_{0.975, n−1} · s / √n``.
+
+    For a single value, ``std`` is 0 and ``ci95`` is None (JSON null).
+
+    >>> summary = summarize([0.90, 0.92, 0.94])
+    >>> round(summary.mean, 4), round(summary.std, 4), round(summary.ci95, 4), summary.n
+    (0.92, 0.02, 0.0497, 3)
+    >>> summarize([0.5])
+    Summary(mean=0.5, std=0.0, ci95=None, n=1)
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise InputError(f"a summary needs a list of at least one value; got shape {list(array.shape)}")
+    if not np.isfinite(array).all():
+        raise InputError(f"a summary needs finite values; value {int((~np.isfinite(array)).argmax())} is not")
+    n = len(array)
+    if n == 1:
+        return Summary(float(array[0]), 0.0, None, 1)
+    from scipy.stats import t  # lazy: the import takes half a second
+
+    std = float(array.std(ddof=1))
+    return Summary(float(array.mean()), std, float(t.ppf(0.975, n - 1)) * std / n**0.5, n)
+
+
+def _labels(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Check that both are class indices of the same length."""
+    for name, labels in (("predicted", predicted), ("target", target)):
+        if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
+            raise InputError(
+                f"{name} must be class indices, a 1-d integer tensor; got {labels.dtype} of shape "
+                f"{list(labels.shape)} (take argmax(dim=1) of scores first)"
+            )
+    if predicted.shape != target.shape:
+        raise InputError(f"{predicted.numel()} predictions for {target.numel()} targets; the numbers must be equal")
+    if not target.numel():
+        raise InputError("no nodes to score: predicted and target are empty")
+    predicted, target = predicted.detach().cpu().long(), target.detach().cpu().long()
+    for name, labels in (("predicted", predicted), ("target", target)):
+        if labels.min() < 0:
+            raise InputError(f"{name} contains label {int(labels.min())}; classes count from 0")
+    return predicted, target

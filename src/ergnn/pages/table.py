@@ -1,0 +1,188 @@
+"""The table model: one set of cells for terminals, Markdown, LaTeX and HTML."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ergnn.config.errors import InputError
+
+FORMATS = ("text", "markdown", "latex")
+LEAKY = "LEAKY (selector used test labels)"
+OWN_EDGES = "OWN EDGES (edges between tasks are left out, which reveals label information)"
+NOTHING = "–"
+"""Placeholder for a missing number."""
+
+
+class Cell(str):
+    """Text of a table cell. HTML also uses ``value`` (to sort by), ``kind`` (style class) and ``tip`` (on hover)."""
+
+    value: float | str | None
+    kind: str
+    tip: str
+
+    def __new__(cls, text: str, value: float | str | None = None, kind: str = "", tip: str = "") -> Cell:
+        cell = super().__new__(cls, text)
+        cell.value, cell.kind, cell.tip = value, kind, tip
+        return cell
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells under a header; every row is as long as the header.
+
+    Args:
+        header: column names.
+        rows: cells, plain strings or :class:`Cell`.
+        align: one letter per column, ``l``, ``c`` or ``r``; by default the first is left, the others right.
+        title: a line above the table; its caption in LaTeX and HTML.
+        groups: HTML only: names above the header, each with the number of columns it spans.
+        id: HTML only: the element's id.
+        sources: HTML only: for each row, the :class:`~ergnn.lab.report.rows.Row` with its badges and command.
+
+    >>> print(Table(["method", "PM"], [["finetune", "94.19"], ["replay", "95.66"]]).to_text())
+     method   │    PM
+    ──────────┼──────
+     finetune │ 94.19
+     replay   │ 95.66
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str = ""
+    title: str = ""
+    groups: Sequence[tuple[str, int]] = ()
+    id: str = ""
+    sources: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        columns = len(self.header)
+        if not columns:
+            raise InputError("a table needs at least one column")
+        for number, row in enumerate(self.rows):
+            if len(row) != columns:
+                raise InputError(f"table row {number} has {len(row)} cells; the header has {columns}")
+        align = self.align or "l" + "r" * (columns - 1)
+        if len(align) != columns or set(align) - set("lcr"):
+            raise InputError(f"align is {align!r}; it needs one of l, c, r for each of {columns} columns")
+        object.__setattr__(self, "align", align)
+
+    def render(self, format: str) -> str:
+        """Render as ``"text"``, ``"markdown"`` or ``"latex"``; HTML is rendered by the page's template."""
+        renderers = {"text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex}
+        if format not in renderers:
+            raise InputError(f"unknown table format {format!r}; choose one of: {', '.join(FORMATS)}")
+        return renderers[format]()
+
+    def to_text(self) -> str:
+        """Render as aligned columns with a rule under the header, for a terminal."""
+        widths = [max(map(display_width, column)) for column in zip(self.header, *self.rows, strict=True)]
+        header, *rows = ([_pad(*cell) for cell in zip(row, widths, self.align, strict=True)] for row in self._all)
+        rule = ["─" * width for width in widths]
+        lines = [_line(header), _line(rule, gap="──", bar="─┼─", edge="─"), *map(_line, rows)]
+        return "\n".join([self.title, *lines] if self.title else lines)
+
+    def to_markdown(self) -> str:
+        r"""Render as GitHub-flavored Markdown.
+
+        >>> print(Table(["selector", "FM"], [["mf*", "21.88"]]).to_markdown())
+        | selector | FM |
+        | :-- | --: |
+        | mf\* | 21.88 |
+        """
+        marks = {"l": ":--", "c": ":-:", "r": "--:"}
+        rows = [[_escape_markdown(cell) for cell in row] for row in self._all]
+        rows.insert(1, [marks[letter] for letter in self.align])
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        return "\n".join([f"**{_escape_markdown(self.title)}**", "", *lines] if self.title else lines)
+
+    def to_latex(self) -> str:
+        r"""Render as a booktabs ``tabular``, inside a ``table`` if there is a title.
+
+        >>> print(Table(["method", "FM (%)"], [["replay", "-0.50"]]).to_latex())
+        \begin{tabular}{lr}
+        \toprule
+        method & FM (\%) \\
+        \midrule
+        replay & $-$0.50 \\
+        \bottomrule
+        \end{tabular}
+        """
+        header, *rows = (_protect(" & ".join(map(_escape_latex, row))) + r" \\" for row in self._all)
+        lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        if self.title:
+            caption = rf"\caption{{{_escape_latex(self.title)}}}"
+            lines = [r"\begin{table}", r"\centering", caption, *lines, r"\end{table}"]
+        return "\n".join(lines)
+
+    @property
+    def _all(self) -> list[Sequence[str]]:
+        return [self.header, *self.rows]
+
+
+def display_width(text: str) -> int:
+    """Return the terminal columns of a text: two for wide East Asian characters, none for combining ones.
+
+    >>> display_width("naïve"), display_width("nai\u0308ve"), display_width("図")
+    (5, 5, 2)
+    """
+    return sum(
+        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the units that fit it.
+
+    >>> duration(3.14), duration(125), duration(7260)
+    ('3.1 s', '2 min 05 s', '2 h 01 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def percent(fraction: float) -> str:
+    """Format a fraction as percent with two decimals, never ``-0.00``.
+
+    >>> percent(0.94186), percent(-0.00001)
+    ('94.19', '0.00')
+    """
+    return f"{round(100 * fraction, 2) + 0.0:.2f}"
+
+
+def _pad(text: str, width: int, align: str) -> str:
+    space = width - display_width(text)
+    left = {"l": 0, "c": space // 2, "r": space}[align]
+    return " " * left + text + " " * (space - left)
+
+
+def _line(cells: Sequence[str], gap: str = "  ", bar: str = " │ ", edge: str = " ") -> str:
+    first, *others = cells
+    return (edge + first + (bar + gap.join(others) if others else "")).rstrip()
+
+
+def _escape_markdown(text: str) -> str:
+    return re.sub(r"([\\`*_|<])", r"\\\1", text).replace("\n", "<br>")
+
+
+_LATEX = {
+    **{letter: rf"\{letter}" for letter in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "…": r"\dots{}", "–": "--"},
+}
+
+
+def _protect(row: str) -> str:
+    """Protect a row that starts with ``[`` or ``*``, which LaTeX would read as an option of the line break before."""
+    return f"{{{row[0]}}}{row[1:]}" if row.startswith(("[", "*")) else row
+
+
+def _escape_latex(text: str) -> str:
+    escaped = "".join(_LATEX.get(letter, letter) for letter in text)
+    return re.sub(r"(?<![\w)\-])-(?=\d)", "$-$", escaped)

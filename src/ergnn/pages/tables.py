@@ -1,0 +1,195 @@
+"""The text output of ``ergnn run``. Scores are fractions, shown as percent with two decimals."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ergnn.config.errors import InputError
+from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table, duration, percent
+
+__all__ = ["Table", "accuracy_table", "measure_table", "percent", "run_table"]
+
+WIDTH = 80
+MAX_TASKS = 8
+"""With more tasks than this, the middle of the accuracy matrix is omitted to fit the width."""
+
+
+def accuracy_table(result: Mapping[str, Any]) -> Table:
+    """Build the accuracy matrix of one run: one row after each task, one column per task learned so far.
+
+    ``result["matrix"]`` is the mean matrix, or one matrix per seed, to be averaged.
+    """
+    matrix = np.array(result["matrix"], dtype=np.float64)
+    if matrix.ndim == 3:
+        matrix = matrix.mean(axis=0)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"matrix has shape {list(matrix.shape)}; expected [M, M] or [seeds, M, M]")
+    shown = _shown_tasks(len(matrix))
+    metric = {"accuracy": "accuracy", "micro-f1": "micro-F1"}[result.get("metric", "accuracy")]
+    header = [f"{metric} (%)", *("…" if j is None else f"task {j + 1}" for j in shown)]
+    rows = []
+    for i in shown:
+        cells = ["" if i is None or j is None or j > i else _score(matrix[i, j]) for j in shown]
+        rows.append(["…" if i is None else f"after task {i + 1}", *cells])
+    return Table(header, rows)
+
+
+def measure_table(result: Mapping[str, Any]) -> Table:
+    """Build a table of PM, FM and AA of one run with their spread, and the paper's if in ``result["paper"]``.
+
+    The title marks leaky results, since the table may be shown without its page.
+    """
+    names = {
+        "pm": "PM performance mean",
+        "fm": f"FM forgetting mean (over {result['fm']['denominator']})",
+        "aa": "AA average accuracy",
+    }
+    paper = result.get("paper")
+    header = ["%", "mean ± std", "95 % interval", *(["paper", "diff"] if paper else [])]
+    rows = []
+    for key, name in names.items():
+        row = [name, *_spread(result[key])]
+        if paper:
+            theirs = paper.get(key)
+            difference = NOTHING if theirs is None else f"{100 * (result[key]['mean'] - theirs):+.2f}"
+            row += [_score(theirs), difference]
+        rows.append(row)
+    return Table(header, rows, title=LEAKY if result["leaky"] else "")
+
+
+RESULT_FIELDS = (
+    *(
+        "dataset",
+        "backbone",
+        "method",
+        "selector",
+        "per_class",
+        "protocol",
+        "split",
+        "head",
+        "edges",
+        "seeds",
+    ),
+    *("pm", "fm", "aa", "matrix", "buffer", "seconds", "peak_memory_mb", "leaky"),
+)
+
+
+def run_table(result: Mapping[str, Any]) -> str:
+    """Format the output of ``ergnn run`` from the object that ``ergnn run --json`` prints.
+
+    Args:
+        result: the fields ``RESULT_FIELDS``, and optionally ``metric``, ``notes`` (list of strings), ``tasks`` (the
+            class names of each task), ``paper`` (``pm`` and ``fm`` as fractions, or None). ``buffer["ids"]`` is a list
+            of node ids, or one such list per seed.
+
+    Returns:
+        The configuration, the mean accuracy matrix, PM, FM and AA with their spread, the buffer, the costs, and notes;
+        at most 80 columns wide unless a name is longer.
+    """
+    missing = [name for name in RESULT_FIELDS if name not in result]
+    if missing:
+        raise InputError(f"the result of a run has no field {missing[0]!r}; it needs {', '.join(RESULT_FIELDS)}")
+    blocks = [
+        _heading(result),
+        accuracy_table(result).to_text(),
+        _tasks(result.get("tasks") or []),
+        measure_table(result).to_text(),
+        _cost(result),
+        "\n".join(_wrapped("Note", note) for note in result.get("notes") or []),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _heading(result: Mapping[str, Any]) -> str:
+    what = f"{result['dataset']} · {result['backbone']} · {result['method']}"
+    if result["selector"] is not None:
+        what += f" · {result['selector']}, {_count(result['per_class'], 'node')} per class"
+    seeds = result["seeds"]
+    how = [
+        *([f"scenario {result['scenario']}"] if result.get("scenario") else []),
+        f"protocol {result['protocol']}",
+        f"{result['split']} split",
+        f"{result['head']} head",
+        f"{result['edges'] or 'no'} edges",
+        _count(seeds if isinstance(seeds, int) else len(seeds), "seed"),
+    ]
+    marks = [*([LEAKY] if result["leaky"] else []), *([OWN_EDGES] if result.get("reveals_labels") else [])]
+    return "\n".join([what, *textwrap.wrap(" · ".join(how), WIDTH), *marks])
+
+
+def _tasks(tasks: Sequence[Sequence[object]]) -> str:
+    return "\n".join(
+        " …" if i is None else _wrapped(f" task {i + 1}", ", ".join(map(str, tasks[i])))
+        for i in _shown_tasks(len(tasks))
+    )
+
+
+def _cost(result: Mapping[str, Any]) -> str:
+    kept = result["buffer"]
+    lines = []
+    if kept and kept["nodes"]:
+        ids = list(kept["ids"])
+        lines.append(_wrapped("Buffer", f"{_count(kept['nodes'], 'node')}, {_size(kept['bytes'])}"))
+        if ids and isinstance(ids[0], Sequence):
+            seeds = result["seeds"]
+            seed = 0 if isinstance(seeds, int) else seeds[0]
+            lines.append(_wrapped("", f"seed {seed}: {_listing(ids[0])}"))
+        elif ids:
+            lines.append(_wrapped("", _listing(ids)))
+    lines.append(_wrapped("Time", duration(result["seconds"])))
+    training, selection = result.get("train_seconds"), result.get("select_seconds")
+    if training and selection and kept and kept["nodes"]:
+        lines.append(_wrapped("", f"selection took {100 * selection / training:.0f} % of the training time"))
+    if result["peak_memory_mb"] is not None:
+        lines.append(_wrapped("Memory", f"{result['peak_memory_mb']:,.0f} MB (peak)"))
+    return "\n".join(lines)
+
+
+def _shown_tasks(number: int) -> list[int | None]:
+    """Return all tasks, or the first four and the last three with None between them."""
+    if number <= MAX_TASKS:
+        return list(range(number))
+    return [0, 1, 2, 3, None, number - 3, number - 2, number - 1]
+
+
+def _score(fraction: float | None) -> str:
+    return NOTHING if fraction is None or np.isnan(fraction) else percent(fraction)
+
+
+def _spread(summary: Mapping[str, Any]) -> tuple[str, str]:
+    mean, half = summary["mean"], summary["ci95"]
+    if half is None:
+        return percent(mean), NOTHING
+    return f"{percent(mean)} ± {percent(summary['std'])}", f"[{percent(mean - half)}, {percent(mean + half)}]"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _listing(ids: Sequence[int], most: int = 40) -> str:
+    text = ", ".join(map(str, ids[:most]))
+    return text if len(ids) <= most else f"{text} and {len(ids) - most:,} more"
+
+
+def _size(bytes: float) -> str:
+    """
+    >>> _size(512), _size(34_400), _size(2_000_000)
+    ('512 B', '34.4 kB', '2.0 MB')
+    """
+    if bytes < 1000:
+        return f"{bytes:.0f} B"
+    for unit in ("kB", "MB"):
+        bytes /= 1000
+        if bytes < 1000:
+            return f"{bytes:.1f} {unit}"
+    return f"{bytes / 1000:.1f} GB"
+
+
+def _wrapped(label: str, text: str) -> str:
+    """Format a label and a text with a hanging indent."""
+    return textwrap.fill(text, WIDTH, initial_indent=f"{label:<8} ", subsequent_indent=" " * 9)

@@ -1,0 +1,350 @@
+"""The command line: in-process, and twice in a separate process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ergnn
+from ergnn.cli.main import main
+from ergnn.config.registry import Registry
+from ergnn.data import DATASETS
+from ergnn.lab.config import DEFAULTS
+from ergnn.learning.metrics import AccuracyMatrix, average_accuracy, forgetting_mean, performance_mean
+from ergnn.methods import METHODS
+from ergnn.nn.backbones import BACKBONES
+from ergnn.replay import SELECTORS
+
+QUICK = ("--backbone", "sgc", "--split", "seeded", "--seeds", "2", "--epochs", "3")
+FIELDS = {
+    *("dataset", "backbone", "method", "selector", "per_class", "protocol", "split", "head", "edges", "seeds"),
+    *("pm", "fm", "aa", "matrix", "buffer", "seconds", "peak_memory_mb", "leaky"),
+}
+NOT_NUMBERS = ("seconds", "train_seconds", "select_seconds", "peak_memory_mb")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_but_the_box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def json_of(capsys: pytest.CaptureFixture[str]):
+    """Run ``ergnn run … --json`` and read the object that it prints."""
+
+    def call(*argv: str) -> dict[str, Any]:
+        assert main(["run", *argv, "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert out.count("\n") == 1, "one object, on one line"
+        assert err == "", "no progress bar where nobody is looking"
+        return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+    return call
+
+
+def numbers(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key not in NOT_NUMBERS}
+
+
+# a run
+
+
+def test_a_run_prints_its_table_on_standard_output_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "cora", *QUICK]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for words in (
+        "cora · sgc · replay · mf*, 1 node per class",
+        "protocol clean · seeded split · per-task head · all edges · 2 seeds",
+        "PM performance mean",
+        "FM forgetting mean (over M-1)",
+        "AA average accuracy",
+        "after task 3",
+        "Buffer   6 nodes",
+    ):
+        assert words in out
+    assert "LEAKY" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_json_has_every_field_and_they_agree_with_each_other(json_of) -> None:
+    result = json_of("cora", *QUICK, "--selector", "im", "--per-class", "2", "--denominator", "M")
+    assert result.keys() >= FIELDS
+    given = {
+        key: result[key] for key in ("dataset", "backbone", "method", "selector", "per_class", "protocol", "split")
+    }
+    assert given == {
+        "dataset": "cora",
+        "backbone": "sgc",
+        "method": "replay",
+        "selector": "im",
+        "per_class": 2,
+        "protocol": "clean",
+        "split": "seeded",
+    }
+    assert (result["head"], result["edges"], result["seeds"]) == ("per-task", "all", [0, 1])
+    matrices = [AccuracyMatrix(run["matrix"]) for run in result["runs"]]
+    measures = {
+        "pm": performance_mean,
+        "fm": lambda matrix: forgetting_mean(matrix, "M"),
+        "aa": average_accuracy,
+    }
+    for key, measure in measures.items():
+        first, second = map(measure, matrices)
+        assert result[key]["mean"] == pytest.approx((first + second) / 2)
+        assert result[key]["std"] == pytest.approx(abs(first - second) / 2**0.5)
+        assert result[key]["ci95"] == pytest.approx(12.706 * abs(first - second) / 2, rel=1e-3)
+    assert result["fm"]["denominator"] == "M"
+    for i in range(3):
+        for j in range(i + 1):
+            assert result["matrix"][i][j] == pytest.approx((matrices[0].values[i, j] + matrices[1].values[i, j]) / 2)
+    assert result["matrix"][0][1:] == [None, None]
+    buffer = result["buffer"]
+    assert buffer["nodes"] == 12 == len(set(buffer["ids"][0]))
+    assert len(buffer["ids"]) == 2
+    assert buffer["bytes"] == 12 * 2 * 8, "an id and a label, eight bytes each"
+    assert result["seconds"] > 0
+    assert result["peak_memory_mb"] > 10
+    assert result["leaky"] is False
+
+
+@pytest.mark.parametrize("method", ["finetune", "joint"])
+def test_methods_without_a_buffer_report_no_buffer(json_of, method: str) -> None:
+    result = json_of("cora", *QUICK, "--method", method)
+    assert (result["selector"], result["per_class"]) == (None, None)
+    kept = 16 * 120 if method == "joint" else 0  # ids and labels of all training nodes
+    assert (result["buffer"]["nodes"], result["buffer"]["bytes"]) == (0, kept)
+
+
+@pytest.mark.parametrize("method", ["online-ewc", "mas", "si", "twp", "packnet", "piggyback"])
+def test_methods_with_statistics_or_masks_run_and_report_their_bytes(json_of, method: str) -> None:
+    result = json_of("cora", "--backbone", "gcn", "--seeds", "1", "--epochs", "3", "--method", method)
+    assert result["pm"]["mean"] > 0.3
+    assert (result["buffer"]["nodes"], result["buffer"]["bytes"] > 1433 * 16) == (0, True)
+    assert (result["fm"]["mean"] == 0) == (method in ("packnet", "piggyback")), "masks of earlier tasks do not change"
+
+
+@pytest.mark.parametrize("selector", ["herding", "k-center", "dslr", "degree", "pagerank", "gradient-norm"])
+def test_selectors_of_other_papers_run(json_of, selector: str) -> None:
+    result = json_of("cora", *QUICK, "--selector", selector, "--per-class", "2")
+    assert (result["selector"], result["buffer"]["nodes"]) == (selector, 12)
+
+
+def test_the_same_seed_gives_bitwise_the_same_numbers(json_of) -> None:
+    options = ("cora", "--backbone", "gat", "--split", "seeded", "--seeds", "2", "--epochs", "4", "--selector", "im")
+    first = json_of(*options)
+    assert numbers(json_of(*options)) == numbers(first)
+    assert first["runs"][0]["matrix"] != first["runs"][1]["matrix"], "another seed is another run"
+    command = [sys.executable, "-W", "ignore", "-m", "ergnn", "run", *options, "--json"]
+    environment = {**os.environ, "ERGNN_OFFLINE": "1"}
+    fresh = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert numbers(json.loads(fresh.stdout)) == numbers(first)
+
+
+def test_a_seed_gives_the_same_numbers_whichever_comes_first(json_of) -> None:
+    both = json_of("cora", *QUICK)
+    second = json_of("cora", *QUICK, "--seeds", "1", "--first-seed", "1")
+    assert second["seeds"] == [1]
+    assert second["runs"][0]["matrix"] == both["runs"][1]["matrix"]
+
+
+@pytest.mark.parametrize(("alias", "name"), [("mf-star", "mf*"), ("cm-star", "cm*"), ("MF", "mf")])
+def test_aliases_resolve_to_the_full_name(json_of, alias: str, name: str) -> None:
+    result = json_of("cora", *QUICK, "--selector", alias)
+    assert result["selector"] == name
+    assert numbers(result) == numbers(json_of("cora", *QUICK, "--selector", name))
+
+
+def test_the_protocol_sets_missing_values(json_of) -> None:
+    result = json_of("citeseer", *QUICK, "--protocol", "paper", "--edges", "seen")
+    assert (result["protocol"], result["head"], result["edges"]) == ("paper", "shared", "seen")
+
+
+def test_one_line_says_that_a_seeded_split_replaces_an_unavailable_public_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "cora", "--backbone", "sgc", "--seeds", "1", "--epochs", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "seeded split" in lines[1]
+    assert "Note     using a seeded split: the public one is missing (--download gets it)" in lines
+
+
+# leakage
+
+
+def test_influence_on_test_nodes_is_marked_leaky_in_table_and_json(json_of, capsys: pytest.CaptureFixture[str]) -> None:
+    leaky = ("cora", *QUICK, "--selector", "im", "--selector-options", "target=test")
+    assert json_of(*leaky)["leaky"] is True
+    assert main(["run", *leaky]) == 0
+    assert capsys.readouterr().out.count("LEAKY (selector used test labels)") == 2, "in the heading and on the measures"
+
+
+def test_every_selector_is_clean_by_default(json_of) -> None:
+    for selector in SELECTORS:
+        assert SELECTORS.create(selector).leaky is False
+    assert json_of("cora", *QUICK, "--selector", "im")["leaky"] is False
+
+
+# settings from a file
+
+
+def test_a_config_file_sets_what_the_command_line_does_not(json_of, tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        'dataset = "citeseer"\nbackbone = "sgc"\nsplit = "seeded"\nselector = "im"\nseeds = 3\nepochs = 2\n'
+        'weight-decay = 0\nclass_order = "5,4,3,2,1,0"\n\n[selector_options]\ntarget = "train"\n'
+    )
+    result = json_of("--config", str(config), "--seeds", "1", "--per-class", "2")
+    assert (result["dataset"], result["selector"], result["epochs"]) == ("citeseer", "im", 2)
+    assert (result["seeds"], result["per_class"]) == ([0], 2), "what is typed wins"
+    assert result["weight_decay"] == 0.0
+    assert result["selector_options"] == {"target": "train"}
+    assert result["runs"][0]["classes"] == [[5, 4], [3, 2], [1, 0]]
+    typed = ("--selector", "im", "--weight-decay", "0", "--class-order", "5,4,3,2,1,0", "--per-class", "2")
+    options = (*QUICK, "--seeds", "1", "--epochs", "2", "--selector-options", "target=train")
+    assert numbers(json_of("citeseer", *typed, *options)) == numbers(result)
+
+
+# lists and help
+
+
+def test_datasets_are_listed_with_sizes_and_locations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["datasets"]) == 0
+    out = capsys.readouterr().out
+    for name in DATASETS:
+        assert re.search(rf"^ {re.escape(name)} ", out, re.MULTILINE)
+    assert re.search(r"^ cora .*2,708 +1,433 +7 +5,278 +3 × 2 +yes +task, class, blurred +bundled", out, re.MULTILINE)
+    assert re.search(r"^ reddit .*8 × 5 ", out, re.MULTILINE)
+    assert re.search(r"^ pubmed-years .* time ", out, re.MULTILINE)
+
+
+def test_selectors_are_listed_with_alias_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selectors"]) == 0
+    out = capsys.readouterr().out
+    for name in SELECTORS:
+        assert re.search(rf"^ {re.escape(name)} .*{re.escape(SELECTORS.help(name))}", out, re.MULTILINE)
+    assert re.search(r"^ mf\* +│ mf-star +closest", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("command", "registry"), [("methods", METHODS), ("backbones", BACKBONES)])
+def test_methods_and_backbones_are_listed_with_their_options(
+    capsys: pytest.CaptureFixture[str], command: str, registry: Registry[Any]
+) -> None:
+    assert main([command]) == 0
+    out = capsys.readouterr().out
+    for name in registry:
+        assert re.search(rf"^ {re.escape(name)} .*{re.escape(registry.help(name))}", out, re.MULTILINE)
+        assert main([command, name]) == 0
+        listed = capsys.readouterr().out
+        for option in registry.options(name):
+            flag = option.name.replace("_", "[-_]")
+            assert option.help, f"{name}: {option.name} has no help text"
+            assert re.search(rf"^ (--)?{flag} .*{re.escape(option.help)}", listed, re.MULTILINE), option.name
+    assert main([command, "nope"]) == 2
+    assert "unknown" in capsys.readouterr().err
+
+
+def test_options_reach_every_method_that_has_them(json_of) -> None:
+    for method in ("replay", "gem", "agem"):
+        result = json_of("cora", *QUICK, "--method", method, "--per-class", "3")
+        assert (result["per_class"], result["buffer"]["nodes"]) == (3, 18)
+    assert json_of("cora", *QUICK, "--method", "ewc", "--lam", "7")["method_options"]["lam"] == 7.0
+    assert json_of("cora", *QUICK, "--method-options", "per_class=4")["per_class"] == 4
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["run", "cora"], "interrupted; use --checkpoint DIR to make a run resumable"),
+        (["run", "cora", "--checkpoint", "my runs"], "interrupted; the same command resumes from 'my runs'"),
+        (["reproduce", "table2", "--out", "my runs"], "interrupted; the same command with --resume continues"),
+        (["observe", "my folder"], "interrupted; `ergnn observe 'my folder' --resume` continues"),
+        (["datasets"], "interrupted"),
+    ],
+)
+def test_an_interrupted_command_says_how_to_continue(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("experiments.run.run", "experiments.resumable.run_resumable", "experiments.reproduce.reproduce"):
+        monkeypatch.setattr(f"ergnn.{place}", interrupt)
+    monkeypatch.setattr("ergnn.data.datasets.describe_datasets", interrupt)
+    monkeypatch.setattr("ergnn.folder.LearnerFolder", interrupt)
+    assert main(argv) == 130
+    assert capsys.readouterr().err == f"ergnn: {message}\n"
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"ergnn {ergnn.__version__}\n"
+
+
+def test_help_explains_every_option(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out.partition("positional arguments:")[2]
+    names = [*DEFAULTS, "config", "json", "threads", "quiet"]
+    names += [option.name for method in METHODS for option in METHODS.options(method)]
+    names.remove("dataset")
+    for name in names:
+        flag = "--" + name.replace("_", "-")
+        assert re.search(rf"^ +{flag}(?: \S+)?\s+\w[^\n]{{5,}}", text, re.MULTILINE), f"{flag} has no text"
+    assert "DATASET" in text
+
+
+def test_the_help_does_not_name_values_that_cannot_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("init", "run"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert not re.search(r"None\s+(is|takes)", capsys.readouterr().out)
+
+
+def test_every_command_has_a_line_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for command in ("run", "datasets", "selectors", "methods", "backbones", "init"):
+        assert re.search(rf"^ +{command}\s+\w[^\n]{{10,}}", text, re.MULTILINE)
+
+
+# a process of its own
+
+
+def test_the_progress_bar_goes_to_a_terminals_standard_error_only() -> None:
+    pty = pytest.importorskip("pty")
+    terminal, stderr = pty.openpty()
+    command = [sys.executable, "-W", "ignore", "-m", "ergnn", "run", "cora", *QUICK]
+    environment = {**os.environ, "ERGNN_OFFLINE": "1", "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment, text=True)
+    os.close(stderr)
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # Linux's way of saying that the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    assert process.stdout is not None
+    out = process.stdout.read()
+    assert process.wait() == 0
+    assert "cora · sgc · replay mf*" in shown.decode()
+    assert "100 %" in shown.decode()
+    assert "PM performance mean" in out
+    assert "\x1b" not in out
+    assert "100 %" not in out

@@ -1,0 +1,196 @@
+"""Bad input on the command line: exit code 2 and one clear line, before any training."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ergnn.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _nothing_but_the_box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "ergnn.learning.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained first")
+    )
+
+
+def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, nothing on standard output, one line on standard error."""
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ergnn: ")
+    assert err.count("\n") == 1
+    assert re.search(message, err), err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("imagenet", r"unknown dataset 'imagenet'; choose one of: .*cora, "),
+        ("cora --backbone transformer", r"unknown backbone 'transformer'; choose one of: .*gat, gcn"),
+        ("cora --method hope", r"unknown method 'hope'; choose one of: .*finetune, .*replay"),
+        ("cora --selector best", r"unknown selector 'best'; choose one of: .*mf\*"),
+        ("cora --protocol mine", "unknown protocol 'mine'; choose one of: clean, paper"),
+        ("cora --split lucky", "unknown split 'lucky'; choose one of: 0.6/0.2/0.2, 20/30/rest, auto, public, seeded"),
+        ("cora --split public", "ERGNN_DATA is not set"),
+        ("cora --head hydra", "unknown head 'hydra'; choose one of: growing, per-task, shared"),
+        ("cora --edges some", "unknown edges 'some'; choose one of: all, own, seen"),
+        ("cora --leftover eat", "unknown leftover 'eat'; choose one of: context, drop"),
+        ("cora --optimizer lion", "unknown optimizer 'lion'; choose one of: adam, adamw, sgd"),
+        ("cora --loss-scale max", "unknown loss_scale 'max'; choose one of: balanced, mean, sum"),
+        ("cora --replay dream", "unknown replay 'dream'; choose one of: ego, isolated, live"),
+        ("cora --denominator 7", "unknown denominator '7'; choose one of: M, M-1"),
+        ("cora --per-class 0", "per_class is 0; it must be 1 or more"),
+        ("cora --per-class 21", r"class 0 has 20 training node\(s\), fewer than per_class \(e\) = 21; scarce='keep'"),
+        ("cora --seeds 0", "seeds is 0; it must be 1 or more"),
+        ("cora --first-seed -1", "first_seed is -1; it must be 0 or more"),
+        ("cora --epochs 0", "epochs is 0; it must be 1 or more"),
+        ("cora --hops 0", "hops is 0; an ego graph needs at least 1"),
+        ("cora --method finetune --per-class 7", "method 'finetune' has no option 'per_class'; its options: none"),
+        ("cora --method ewc --selector mf", r"method 'ewc' has no option 'selector'; its options: .*lam"),
+        ("cora --method-options per_clas=7", r"method 'replay' has no option 'per_clas'; its options: .*per_class"),
+        ("cora --per-class 2 --method-options per_class=7", "'per_class' is given both as a setting and in method_o"),
+        ("cora --lr 0", "lr is 0.0; it must be above 0"),
+        ("cora --lr nan", "lr is nan; it must be above 0"),
+        ("cora --weight-decay -1", "weight_decay is -1.0; it must be 0 or more"),
+        ("cora --weight-decay inf", "weight_decay is inf"),
+        ("cora --beta 1.5", "beta is 1.5; it must lie between 0 and 1"),
+        ("cora --orders 2", "orders is 2, but class_order is 'natural'; several orders need 'shuffled'"),
+        ("cora --class-order 0,1,2", "class_order lacks class 3; it must contain all 7 classes once"),
+        ("cora --class-order 0,0,1,2,3,4,5", "class_order contains class 0 more than once"),
+        ("cora --class-order 1,2,3,4,5,6,7", "class_order contains class 7; classes are 0 to 6"),
+        ("cora --class-order backwards", "class_order is 'backwards'; choose natural, shuffled, seeded, or"),
+        ("cora --classes-per-task 8", "classes_per_task is 8; 1 to 7 are possible"),
+        ("cora --threads 0", "threads is 0; it must be 1 or more"),
+        ("cora --device gpu", "unknown device 'gpu'; choose cpu, cuda or a numbered GPU such as cuda:0$"),
+        ("cora --device cuda:99", "device 'cuda:99' is unavailable"),
+        (
+            "cora --selector-options radius=1",
+            r"selector 'mf\*' has no option 'radius'; its options: distance, ",
+        ),
+        ("cora --selector-options normalize=maybe", "normalize is 'maybe'; it must be of type bool"),
+        (
+            "cora --selector im --selector-options target=all",
+            "unknown target 'all'; choose one of: test, ",
+        ),
+        (
+            "cora --selector im --selector-options damping=much",
+            "damping is 'much'; it must be of type float",
+        ),
+        ("cora --selector im --selector-options damping=-1", "damping is -1; it must be 0 or more"),
+        (
+            "cora --selector im --selector-options curvature=flat",
+            "unknown curvature 'flat'; choose one of",
+        ),
+        ("cora --selector im --selector-options max-iterations=0", "max_iterations is 0"),
+        (
+            "cora --selector cm --selector-options quantile=2",
+            "quantile is 2; it must lie between 0 and 1",
+        ),
+        (
+            "cora --backbone-options width=3",
+            "backbone 'gat' has no option 'width'; its options: dropout, heads",
+        ),
+        ("cora --backbone-options hidden=wide", "backbone 'gat': hidden is 'wide'; it must be of type int"),
+        ("cora --backbone-options heads=0", "heads is 0; at least 1 is needed"),
+        ("cora --backbone-options dropout=1", "dropout is 1; it must be 0 or more and below 1"),
+        ("", "no DATASET on the command line or in the config file; `ergnn datasets` lists them"),
+    ],
+)
+def test_bad_input_is_rejected_in_one_line_before_any_training(
+    argv: str, message: str, capsys: pytest.CaptureFixture[str], no_training: None
+) -> None:
+    assert_refused(["run", *argv.split()], message, capsys)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("run cora --seeds many", "argument --seeds: invalid int value: 'many'"),
+        ("run cora --per-class many", "argument --per-class: invalid int value: 'many'"),
+        ("run cora --with-replacement maybe", "'maybe' is not true or false"),
+        ("run cora --selector-options target", "'target' is not KEY=VALUE"),
+        ("run cora --color red", "unrecognized arguments: --color red"),
+        ("walk", "invalid choice: 'walk'"),
+        ("", "the following arguments are required: COMMAND"),
+    ],
+)
+def test_parse_errors_are_reported(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(argv.split())
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('dataset = "cora"\nselectr = "mf"', r"run\.toml: unknown key 'selectr'; choose among: .*selector, "),
+        ('dataset = "cora"\nseeds = "ten"', r"run\.toml: seeds is 'ten'; it must be of type int"),
+        ('dataset = "cora"\nseeds = 2.5', r"run\.toml: seeds is 2\.5; it must be of type int"),
+        ('dataset = "cora"\nseeds = true', r"run\.toml: seeds is True; it must be of type int"),
+        ('dataset = "cora"\nlr = "fast"', r"run\.toml: lr is 'fast'; it must be of type float"),
+        (
+            'dataset = "cora"\nselector_options = "target=test"',
+            "selector_options is .*; it must be of type",
+        ),
+        ("dataset: cora", r"run\.toml: not a TOML file \(.*line 1"),
+        ("seeds = 1", "no DATASET on the command line"),
+    ],
+)
+def test_a_bad_config_file_is_named_with_what_is_wrong(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], no_training: None
+) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(text)
+    assert_refused(["run", "--config", str(config)], message, capsys)
+
+
+def test_a_config_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(["run", "--config", str(tmp_path / "no.toml")], r"no\.toml: no such file", capsys)
+    assert_refused(["run", "--config", str(tmp_path)], "cannot be read", capsys)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    assert_refused(["run", "--config", str(tmp_path / "bytes.toml")], r"bytes\.toml: cannot be read", capsys)
+
+
+def test_a_file_instead_of_a_folder_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "my nodes.csv"
+    file.touch()
+    assert_refused(["evaluate", str(file)], "is a file", capsys)
+    assert main(["evaluate", str(tmp_path / "no folder")]) == 2
+    assert f"`ergnn init '{tmp_path / 'no folder'}'`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "analytic", "--epochs", "5"], "epochs is 5, which has no effect with method 'analytic'"),
+        (["--method", "analytic", "--backbone", "gcn"], "backbone is 'gcn', which has no effect"),
+        (["--method", "analytic", "--per-class", "2"], "per_class is 2, which has no effect"),
+        (["--method", "nearest-mean", "--lr", "0.1"], "lr is 0.1, which has no effect with method 'nearest-mean'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "init"])
+def test_settings_without_effect_are_refused(
+    command: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = "cora" if command == "run" else str(tmp_path / "folder")
+    assert_refused([command, target, *words], f"{message}.*; leave it out", capsys)
+    assert not (tmp_path / "folder").exists()
+
+
+def test_settings_with_effect_are_not_refused(tmp_path: Path) -> None:
+    analytic = ["--method", "analytic", "--head", "growing", "--seeds", "1", "--split", "seeded", "--quiet"]
+    assert main(["run", "cora", *analytic, "--backbone", "auto", "--memory", "statistics", "--per-class", "2"]) == 0
+    assert main(["run", "cora", *analytic, "--student", "true", "--epochs", "1", "--backbone", "sgc"]) == 0
+    assert main(["init", str(tmp_path / "folder"), "--method", "replay", "--epochs", "5", "--per-class", "2"]) == 0

@@ -1,0 +1,148 @@
+"""Outputs of ``ergnn run``: a store, LaTeX, figures; and plug-ins that are not installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ergnn.cli.main import main
+
+QUICK = ["cora", "--backbone", "sgc", "--selector", "random", "--epochs", "2", "--quiet"]
+
+PLUGIN = '''
+from torch import Tensor
+from neighbor import PREFER
+
+from ergnn.methods import METHODS
+from ergnn.methods.replay import Replay
+from ergnn.replay import SELECTORS, SelectionContext, Selector
+
+
+@SELECTORS.register("by-number", help="smallest or largest numbers")
+class ByNumber(Selector):
+    def score(self, context: SelectionContext) -> Tensor:
+        return (-1 if PREFER == "small" else 1) * context.nodes.float()
+
+
+@METHODS.register("replay-by-number", help="replay with another default")
+class ReplayByNumber(Replay):
+    """Replay.
+
+    Args:
+        vigor: an option that only this plug-in has.
+    """
+
+    def __init__(self, vigor: float = 1.0, per_class: int = 1) -> None:
+        super().__init__("by-number", per_class)
+        self.vigor = vigor
+'''
+
+
+@pytest.fixture(autouse=True)
+def _bundled_data_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_runs_are_stored_and_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "my runs"
+    assert main(["run", *QUICK, "--seeds", "2", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert main(["run", *QUICK, "--seeds", "2", "--json", "--store", str(store)]) == 0
+    stored = json.loads(capsys.readouterr().out)
+    assert stored["matrix"] == plain["matrix"]
+    assert (store / "runs.sqlite").is_file()
+    assert main(["runs", "--store", str(store)]) == 0
+    assert "2 runs of 1 configurations" in capsys.readouterr().out
+    assert main(["report", "--store", str(store), "-o", str(tmp_path / "report.md")]) == 0
+    assert "cora" in (tmp_path / "report.md").read_text()
+
+    capsys.readouterr()
+    monkeypatch.setattr(
+        "ergnn.learning.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained again")
+    )
+    assert main(["run", *QUICK, "--seeds", "2", "--json", "--store", str(store / "runs.sqlite")]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["matrix"] == plain["matrix"]
+    assert "2 of 2 runs were already in" in err
+
+
+def test_a_resumable_run_is_stored_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--checkpoint", str(tmp_path / "states"), "--store", str(tmp_path / "runs.sqlite")]
+    assert main(["run", *QUICK, "--seeds", "1", *files]) == 0
+    capsys.readouterr()
+    assert main(["runs", "--store", str(tmp_path / "runs.sqlite"), "--json"]) == 0
+    assert [run["seed"] for run in json.loads(capsys.readouterr().out)] == [0]
+
+
+def test_latex_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *QUICK, "--seeds", "2", "--latex"]) == 0
+    text = capsys.readouterr().out
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
+    assert "after task 3 & " in text
+    assert "PM performance mean & " in text
+
+
+@pytest.mark.parametrize(("suffix", "first"), [("pdf", b"%PDF-"), ("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_figures(suffix: str, first: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"figure.{suffix}"
+    assert main(["run", *QUICK, "--seeds", "2", "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(first)
+    if suffix == "svg":
+        assert all(word in path.read_text() for word in ("cora · sgc · replay", "mean over tasks so far (%)"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--plot", "figure.gif"], "figure.gif: a figure is written as one of: .pdf, .svg, .png"),
+        (["--plot", "nowhere/figure.pdf"], "no such folder"),
+        (["--import", "nowhere.py"], "--import nowhere.py: no such file"),
+        (["--import", "no_such_module"], "--import no_such_module: cannot be imported (ModuleNotFoundError"),
+    ],
+)
+def test_unwritable_outputs_and_broken_imports_are_rejected_before_training(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "ergnn.learning.observing.train_in_phases", lambda *args, **kwargs: pytest.fail("it trained first")
+    )
+    assert main(["run", *QUICK, *argv]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def ergnn(*words: str) -> str:
+    """A command in a process of its own, where no other test has imported the plug-in."""
+    done = subprocess.run([sys.executable, "-m", "ergnn", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_plug_in_file_adds_names_and_options(tmp_path: Path) -> None:
+    (tmp_path / "plug in.py").write_text(PLUGIN)
+    (tmp_path / "neighbor.py").write_text('PREFER = "small"\n')
+    plugin = ["--import", str(tmp_path / "plug in.py")]
+    assert "replay-by-number" in ergnn("methods", *plugin)
+    assert "--vigor" in ergnn("run", "--help", *plugin)
+    options = ["--method", "replay-by-number", "--vigor", "3", "--seeds", "1"]
+    shown = json.loads(
+        ergnn("run", "cora", "--backbone", "sgc", "--epochs", "1", "--json", "--quiet", *options, *plugin)
+    )
+    assert shown["method_options"]["vigor"] == 3.0
+
+
+def test_a_plug_in_that_fails_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "broken.py").write_text("import torch\nnonsense\n")
+    assert main(["datasets", "--import", str(tmp_path / "broken.py")]) == 2
+    error = capsys.readouterr().err
+    assert "broken.py: cannot be imported (NameError: name 'nonsense' is not defined)" in error
+    assert error.count("\n") == 1

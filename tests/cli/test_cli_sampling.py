@@ -1,0 +1,54 @@
+"""A large graph on the command line: generated, learned in batches with sampled neighbors, scored exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ergnn.cli.main import main
+from ergnn.data.datasets import storage
+
+RUN = ["run", "reddit-like", "--dataset-options", "nodes=2500,edges=50000,features=32,signal=0.5", "--seeds", "1"]
+QUICK = ["--epochs", "3", "--selector", "mf", "--quiet", "--json"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(storage, "cache_root", lambda: tmp_path / "cache")
+
+
+def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    code = main([*RUN, *QUICK, *options])
+    out = capsys.readouterr()
+    assert code == 0, out.err
+    return json.loads(out.out)
+
+
+def test_a_stream_is_learned_in_batches_with_sampled_neighbors(capsys: pytest.CaptureFixture[str]) -> None:
+    first, again = (result(capsys, "--fanout", "6,4", "--batch-size", "64", "--backbone", "sage") for _ in range(2))
+    assert (len(first["matrix"]), first["metric"], first["split"]) == (8, "micro-f1", "public")
+    assert first["pm"]["mean"] > 0.6  # five classes: chance is 0.2
+    assert first["buffer"]["nodes"] == 40
+    assert first["matrix"] == again["matrix"]
+    exact = result(capsys, "--batch-size", "64", "--backbone", "sage")
+    assert first["matrix"] != exact["matrix"]
+    assert abs(first["aa"]["mean"] - exact["aa"]["mean"]) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fanout", "6,4"], "fanout is (6, 4), but batch_size is not set"),
+        (["--fanout", "6,x", "--batch-size", "9"], "fanout is '6,x'; give whole numbers, one per hop, as in 25,10"),
+        (["--fanout", "6,0", "--batch-size", "9"], "fanout is (6, 0); its numbers must be 1 or more"),
+        (["--fanout", "6", "--batch-size", "9"], "GAT aggregates neighbors in 2 layer(s): use 2 number(s)"),
+        (["--dataset-options", "nodes=7"], "reddit-like: nodes is 7; 41 classes need 820 or more"),
+        (["--dataset-options", "nods=7"], "dataset 'reddit-like' has no option 'nods'"),
+    ],
+)
+def test_invalid_options_are_rejected(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+    assert main([*RUN, *QUICK, *options]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,245 @@
+"""Names: how they are taken, found, listed and turned into instances."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import ergnn.config.registry
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.registry import REQUIRED, Option, Registry
+from ergnn.data import DATASETS
+from ergnn.methods import METHODS
+from ergnn.nn.backbones import BACKBONES
+from ergnn.replay import SELECTORS
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[type]:
+    """A registry over an empty package of its own."""
+    (tmp_path / "empty_shelf").mkdir()
+    (tmp_path / "empty_shelf" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "empty_shelf", raising=False)
+    return Registry("gadget", "empty_shelf")
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
+    def found(*, group: str) -> list[EntryPoint]:
+        return [point for point in points if point.group == group]
+
+    monkeypatch.setattr(ergnn.config.registry, "entry_points", found)
+
+
+def test_a_name_and_its_aliases_find_the_entry_in_any_case(registry: Registry[type]) -> None:
+    @registry.register("one*", aliases=("one-star",), help="the first")
+    class One:
+        pass
+
+    assert registry.get("one*") is registry.get("ONE-STAR") is One
+    assert registry.resolve("One-Star") == "one*"
+    assert registry.aliases("one*") == ("one-star",)
+    assert registry.help("one-star") == "the first"
+    assert "one-star" in registry
+    assert "two" not in registry
+
+
+def test_names_are_listed_in_alphabetical_order_without_aliases(registry: Registry[type]) -> None:
+    registry.register("b", aliases=("z",))(int)
+    registry.register("a")(float)
+    assert list(registry) == registry.names() == ["a", "b"]
+
+
+def test_the_first_line_of_the_docstring_is_the_help_where_none_is_given(registry: Registry[type]) -> None:
+    @registry.register("one")
+    class One:
+        """A thing.
+
+        And more about it.
+        """
+
+    assert registry.help("one") == "A thing."
+
+
+def test_an_unknown_name_is_answered_with_the_choices(registry: Registry[type]) -> None:
+    registry.register("b")(int)
+    registry.register("a")(float)
+    with pytest.raises(UnknownNameError, match=r"unknown gadget 'c'; choose one of: a, b"):
+        registry.get("c")
+
+
+@pytest.mark.parametrize(("name", "aliases"), [("a", ()), ("b", ()), ("c", ("a",)), ("c", ("b",))])
+def test_a_name_is_taken_only_once(registry: Registry[type], name: str, aliases: tuple[str, ...]) -> None:
+    registry.register("a", aliases=("b",))(int)
+    with pytest.raises(InputError, match="already registered"):
+        registry.register(name, aliases=aliases)(float)
+    assert registry.get("a") is int
+
+
+@pytest.mark.parametrize(("name", "aliases"), [("Upper", ()), ("two words", ()), ("", ()), ("fine", ("Not",))])
+def test_a_name_that_could_never_be_found_is_refused(
+    registry: Registry[type], name: str, aliases: tuple[str, ...]
+) -> None:
+    with pytest.raises(InputError, match="lower-case word"):
+        registry.register(name, aliases=aliases)(int)
+
+
+def test_options_go_to_the_constructor_and_unknown_ones_are_named_with_the_allowed(registry: Registry[type]) -> None:
+    @registry.register("one")
+    class One:
+        def __init__(self, size: int = 1, color: str = "red") -> None:
+            self.size, self.color = size, color
+
+    assert registry.create("one", size=3).size == 3
+    with pytest.raises(InputError, match=r"gadget 'one' has no option 'weight'; its options: color, size"):
+        registry.create("one", weight=2)
+
+
+def test_a_value_of_the_wrong_type_is_named_with_the_right_one(registry: Registry[type]) -> None:
+    @registry.register("one")
+    class One:
+        def __init__(self, size: float | None = None, shiny: bool = False, any_other: list[int] = ()) -> None:
+            self.size, self.shiny, self.any_other = size, shiny, any_other
+
+    for size in (None, 2, 0.5):
+        assert registry.create("one", size=size).size == size
+    assert registry.create("one", any_other="left to the entry itself").any_other
+    for options, message in (
+        ({"size": "big"}, r"gadget 'one': size is 'big'; it must be of type float \| None"),
+        ({"size": True}, "size is True"),
+        ({"shiny": "maybe"}, "shiny is 'maybe'; it must be of type bool"),
+        ({"shiny": 1}, "shiny is 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            registry.create("one", **options)
+
+
+def test_an_entry_without_options_says_so(registry: Registry[type]) -> None:
+    registry.register("one")(type("One", (), {}))
+    with pytest.raises(InputError, match="its options: none"):
+        registry.create("one", size=2)
+
+
+def test_an_entry_that_takes_any_option_gets_them(registry: Registry[type]) -> None:
+    @registry.register("one")
+    class One:
+        def __init__(self, **options: int) -> None:
+            self.options = options
+
+    assert registry.create("one", size=3).options == {"size": 3}
+
+
+def test_every_module_of_the_package_registers_itself_on_first_use(
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty_shelf" / "new_one.py").write_text("from builtins import REGISTRY\nREGISTRY.register('new')(int)")
+    monkeypatch.setattr("builtins.REGISTRY", registry, raising=False)
+    assert registry.names() == ["new"]
+
+
+def test_entry_points_of_the_kind_are_loaded_and_others_are_not(
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_gadget.py").write_text("from builtins import REGISTRY\nREGISTRY.register('acme')(int)")
+    monkeypatch.setattr("builtins.REGISTRY", registry, raising=False)
+    offer(
+        monkeypatch,
+        EntryPoint("acme", "acme_gadget", "ergnn.gadgets"),
+        EntryPoint("other", "module_that_is_not_there", "ergnn.widgets"),
+    )
+    assert registry.names() == ["acme"]
+
+
+def test_a_broken_entry_point_is_named_in_a_warning_and_the_rest_stays_usable(
+    registry: Registry[type], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.register("a")(int)
+    offer(monkeypatch, EntryPoint("acme", "module_that_is_not_there", "ergnn.gadgets"))
+    with pytest.warns(UserWarning, match=r"gadget 'acme' of another package \(module_that_is_not_there\)"):
+        assert registry.names() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("registry_", "kind", "some"),
+    [
+        (SELECTORS, "selector", {"random", "mf", "mf*", "cm", "cm*", "im"}),
+        (BACKBONES, "backbone", {"gat", "gcn", "sage", "gin", "sgc", "mlp"}),
+        (METHODS, "method", {"finetune", "replay", "joint"}),
+        (DATASETS, "dataset", {"cora", "citeseer", "pubmed", "reddit"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_four_registries_list_what_the_package_brings(registry_: Registry[type], kind: str, some: set[str]) -> None:
+    assert registry_.kind == kind
+    assert some <= set(registry_)
+
+
+def test_the_aliases_that_no_shell_expands_stand_for_the_starred_names() -> None:
+    assert SELECTORS.resolve("mf-star") == "mf*"
+    assert SELECTORS.resolve("cm-star") == "cm*"
+
+
+def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[type]) -> None:
+    class Base:
+        """A base.
+
+        Args:
+            size, weight: how large, ``0`` or more,
+                and how heavy.
+            color: overridden below.
+        """
+
+    @registry.register("one")
+    class One(Base):
+        """A thing.
+
+        Args:
+            color: of the :class:`Thing`.
+
+        Raises:
+            ValueError: never.
+        """
+
+        def __init__(
+            self,
+            size: int,
+            weight: float | None = None,
+            color: Literal["red", "blue"] = "red",
+            part: "str | Unknown" = "",  # type: ignore[name-defined]  # noqa: F821, UP037
+            **rest: int,
+        ) -> None: ...
+
+    size, weight, color, part = registry.options("one")
+    text = "how large, 0 or more, and how heavy."
+    assert size == Option("size", "int", REQUIRED, text, None, (int,))
+    assert weight == Option("weight", "float | None", None, text, None, (float, type(None)))
+    assert color == Option("color", "str", "red", "of the Thing.", ("red", "blue"), (str,))
+    assert (part.type, part.kinds, part.help) == ("str | Unknown", (), "")
+
+
+def test_a_value_that_is_not_among_the_choices_is_refused_before_the_constructor(registry: Registry[type]) -> None:
+    made = []
+
+    @registry.register("one")
+    class One:
+        def __init__(self, color: Literal["red", "blue"] | None = None) -> None:
+            made.append(color)
+
+    registry.create("one", color="blue")
+    registry.create("one", color=None)
+    with pytest.raises(UnknownNameError, match=r"unknown color 'green'; choose one of: blue, red"):
+        registry.create("one", color="green")
+    with pytest.raises(InputError, match=r"gadget 'one': color is 3; it must be of type str \| None"):
+        registry.create("one", color=3)
+    assert made == ["blue", None]
+
+
+@pytest.mark.parametrize("registry_", [METHODS, SELECTORS], ids=lambda r: r.kind)
+def test_every_option_has_a_help_text(registry_: Registry[type]) -> None:
+    for name in registry_:
+        for option in registry_.options(name):
+            assert option.help, f"{name}: {option.name} has no text in the docstring"

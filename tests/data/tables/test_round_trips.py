@@ -1,0 +1,307 @@
+"""Written tables are read back, whatever the ids and labels are."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch_geometric.data import Data
+
+from ergnn.data.tables import (
+    Columns,
+    EdgeTable,
+    NodeTable,
+    from_networkx,
+    read_edges,
+    read_graph,
+    read_nodes,
+    to_graph,
+    write_edges,
+    write_nodes,
+)
+from ergnn.data.tables.convert import NO_LABEL
+from ergnn.data.tables.node_tables import canonical
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
+AWKWARD = st.sampled_from(
+    ['"', '""', ",", "\t", "\n", "\r", "\r\n", " a", "a ", "#", "None", "nan", "\ufeff", "🙂", "é"]
+)
+WORD = (TEXT | AWKWARD).map(canonical).filter(lambda word: word is not None and word not in NO_LABEL)
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(QUICK, max_examples=8)  # a process of its own reads each Parquet file
+TEXT_KINDS = ("csv", "tsv", "csv.gz", "tsv.gz")
+KINDS = (*TEXT_KINDS, pytest.param("parquet", marks=pytest.mark.slow))
+
+
+@st.composite
+def node_tables(draw: st.DrawFn) -> NodeTable:
+    ids = draw(st.lists(WORD, min_size=1, max_size=6, unique=True))
+    n, f = len(ids), draw(st.integers(0, 4))
+
+    def column(values: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(values, min_size=n, max_size=n))
+
+    dense = np.array(column(st.lists(FINITE | st.just(0.0), min_size=f, max_size=f)), dtype=np.float32).reshape(n, f)
+    whole = np.array(column(st.integers(-(2**63), 2**63 - 1)), dtype=np.int64)
+    real = np.array(column(st.floats(allow_infinity=False)), dtype=np.float64)
+    return NodeTable(
+        ids=ids,
+        labels=column(st.none() | WORD),
+        time=draw(st.sampled_from([None, whole, real])),
+        split=draw(st.sampled_from([None, column(st.sampled_from([None, "train", "val", "test"]))])),
+        domain=draw(st.sampled_from([None, column(st.none() | WORD)])),
+        features=scipy.sparse.csr_matrix(dense) if draw(st.booleans()) and f else dense,
+    )
+
+
+def dense(table: NodeTable) -> np.ndarray:
+    return table.features.toarray() if table.is_sparse else table.features
+
+
+def assert_same(found: NodeTable, table: NodeTable) -> None:
+    assert found.ids.tolist() == table.ids.tolist()
+    assert found.labels.tolist() == table.labels.tolist()
+    for name in ("split", "domain"):
+        mine, given = getattr(found, name), getattr(table, name)
+        assert (None if mine is None else mine.tolist()) == (None if given is None else given.tolist())
+    assert (found.time is None) == (table.time is None)
+    if table.time is not None:
+        np.testing.assert_array_equal(found.time, table.time)
+    np.testing.assert_array_equal(dense(found), dense(table))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@QUICK
+@given(table=node_tables(), layout=st.sampled_from([None, "columns", "sparse"]))
+def test_nodes(kind: str, table: NodeTable, layout: str | None, tmp_path: Path) -> None:
+    check_nodes(tmp_path / f"nodes.{kind}", table, layout)
+
+
+@FEW
+@given(table=node_tables(), layout=st.sampled_from([None, "columns", "sparse"]))
+def test_parquet_nodes(table: NodeTable, layout: str | None, tmp_path: Path) -> None:
+    check_nodes(tmp_path / "nodes.parquet", table, layout)
+
+
+def check_nodes(path: Path, table: NodeTable, layout: str | None) -> None:
+    write_nodes(table, path, features=layout)
+    found = read_nodes(path, num_features=table.num_features)
+    assert_same(found, table)
+    assert not table.num_features or found.is_sparse == ((layout or ("", "sparse")[table.is_sparse]) == "sparse")
+
+
+EDGES = st.lists(st.tuples(WORD, WORD, FINITE | st.just(1.0)), max_size=6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@QUICK
+@given(rows=EDGES)
+def test_edges(kind: str, rows: list[tuple[str, str, float]], tmp_path: Path) -> None:
+    check_edges(tmp_path / f"edges.{kind}", rows)
+
+
+@FEW
+@given(rows=EDGES)
+def test_parquet_edges(rows: list[tuple[str, str, float]], tmp_path: Path) -> None:
+    check_edges(tmp_path / "edges.parquet", rows)
+
+
+def check_edges(path: Path, rows: list[tuple[str, str, float]]) -> None:
+    source, target, weight = zip(*rows, strict=True) if rows else ((), (), ())
+    write_edges(EdgeTable(source, target, weight), path)
+    found = read_edges(path)
+    assert list(zip(found.source, found.target, strict=True)) == [row[:2] for row in rows]
+    np.testing.assert_array_equal(np.ones(len(rows)) if found.weight is None else found.weight, weight)
+    assert (found.weight is None) == (set(weight) <= {1.0})
+    assert read_edges(path, columns=Columns(ignore=["weight"])).weight is None
+
+
+@QUICK
+@given(table=node_tables())
+def test_csv_files_are_read_the_same_by_other_readers(table: NodeTable, tmp_path: Path) -> None:
+    write_nodes(table, tmp_path / "nodes.csv")
+    with open(tmp_path / "nodes.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, strict=True))
+    assert [row["id"] for row in rows] == table.ids.tolist()
+    assert [row.get("label", "") for row in rows] == [label or "" for label in table.labels]
+    with open(tmp_path / "again.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)
+        writer.writeheader()
+        writer.writerows(rows)
+    assert_same(read_nodes(tmp_path / "again.csv", num_features=table.num_features), table)
+
+
+@st.composite
+def numbered_graphs(draw: st.DrawFn) -> dict[str, np.ndarray]:
+    n, f = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    seed = np.random.default_rng(draw(st.integers(0, 10**6)))
+    adjacency = scipy.sparse.random(n, n, 0.4, "csr", random_state=seed)
+    features = scipy.sparse.random(n, f, 0.5, "csr", dtype=np.float32, random_state=seed)
+    out = {"labels": seed.integers(-1, 3, n)}
+    for name, matrix in (("adj", adjacency), ("attr", features)):
+        parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
+        out |= {f"{name}_{part}": np.asarray(value) for part, value in parts.items()}
+    return out
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@QUICK
+@given(arrays=numbered_graphs())
+def test_npz(save: Any, arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
+    save(tmp_path / "graph.npz", **arrays)
+    nodes, edges = read_graph(tmp_path / "graph.npz")
+    n = int(arrays["adj_shape"][0])
+    assert nodes.ids.tolist() == [str(i) for i in range(n)]
+    assert nodes.labels.tolist() == [None if label < 0 else str(label) for label in arrays["labels"]]
+    parts = [(arrays[f"{m}_data"], arrays[f"{m}_indices"], arrays[f"{m}_indptr"]) for m in ("adj", "attr")]
+    adjacency, features = (
+        scipy.sparse.csr_matrix(part, shape=tuple(arrays[f"{m}_shape"]))
+        for part, m in zip(parts, ("adj", "attr"), strict=True)
+    )
+    np.testing.assert_array_equal(dense(nodes), features.toarray())
+    mine = [(int(a), int(b)) for a, b in zip(edges.source, edges.target, strict=True)]
+    assert mine == list(zip(*adjacency.nonzero(), strict=True))
+    np.testing.assert_array_equal(edges.weight if len(edges) else [], adjacency.data.astype(np.float32))
+
+
+def test_npz_with_dense_attributes_and_text_labels(tmp_path: Path) -> None:
+    csr = {"adj_data": np.ones(1), "adj_indices": [1], "adj_indptr": [0, 1, 1], "adj_shape": [2, 2]}
+    fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    np.savez(tmp_path / "graph.npz", **csr, attr_matrix=fortran, labels=np.array(["cat", ""]))
+    nodes, _ = read_graph(tmp_path / "graph.npz")
+    assert nodes.labels.tolist() == ["cat", None]
+    assert nodes.features.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_npz_in_another_order(tmp_path: Path) -> None:
+    """Unsorted and duplicate columns, and big-endian numbers."""
+    csr = {
+        "adj_data": np.ones(2, ">f8"),
+        "adj_indices": np.array([1, 0], ">i4"),
+        "adj_indptr": np.array([0, 2, 2], ">i8"),
+    }
+    attr = {
+        "attr_data": np.array([1, 2, 3], ">f4"),
+        "attr_indices": np.array([2, 0, 2], ">i4"),
+        "attr_indptr": [0, 3, 3],
+    }
+    np.savez(tmp_path / "graph.npz", **csr, **attr, adj_shape=[2, 2], attr_shape=[2, 3], labels=np.array([5, 6], ">i2"))
+    nodes, edges = read_graph(tmp_path / "graph.npz")
+    assert nodes.features.toarray().tolist() == [[2, 0, 4], [0, 0, 0]]
+    assert nodes.labels.tolist() == ["5", "6"]
+    assert (edges.source.tolist(), edges.target.tolist()) == (["0", "0"], ["1", "0"])
+    graph = to_graph(nodes, edges).graph
+    assert graph.edge_index.T.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "dict", "Data"])
+def test_tensors(kind: str, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 3, generator=generator).clamp(min=0)
+    tensors: dict[str, Any] = {
+        "x": x,
+        "edge_index": torch.tensor([[0, 1, 4], [1, 2, 0]]),
+        "edge_weight": torch.tensor([[2.0], [0.0], [0.5]]),  # as a column, or flat
+        "y": torch.tensor([0, -1, 2, 1, 1]),
+        "train_mask": torch.tensor([1, 0, 0, 0, 1]).bool(),
+        "test_mask": torch.tensor([0, 0, 1, 0, 0]).bool(),
+        "time": torch.tensor([3, 1, 4, 1, 5]),
+    }
+    if kind == "safetensors":
+        path = tmp_path / "graph.safetensors"
+        save_file(tensors, path)
+    else:
+        path = tmp_path / "graph.pt"
+        tensors["name"] = "left alone"
+        torch.save(tensors if kind == "dict" else Data(**tensors), path)
+    before = torch.serialization.get_safe_globals()
+    nodes, edges = read_graph(path)
+    assert set(torch.serialization.get_safe_globals()) == set(before)
+    assert nodes.labels.tolist() == ["0", None, "2", "1", "1"]
+    assert nodes.split is not None
+    assert nodes.split.tolist() == ["train", None, "test", None, "train"]
+    assert nodes.time.tolist() == [3, 1, 4, 1, 5]
+    np.testing.assert_array_equal(dense(nodes), x.numpy())
+    assert (edges.source.tolist(), edges.target.tolist()) == (["0", "1", "4"], ["1", "2", "0"])
+    assert edges.weight is not None
+    assert edges.weight.tolist() == [2, 0, 0.5]
+    assert read_graph(path, columns=Columns(ignore=["weight"]))[1].weight is None
+
+
+def networkx_graph() -> networkx.Graph:
+    graph = networkx.Graph()
+    graph.add_node("a b", label="x", feature_0=1, feature_1=0.5, time=3, split="train")
+    graph.add_node("ü<&>", feature_0=0, feature_1=-2.25, time=4)
+    graph.add_node("z", label="y", feature_0=7, feature_1=0, time=5)
+    graph.add_edge("a b", "z", weight=2.5)
+    graph.add_edge("z", "ü<&>")
+    return graph
+
+
+def check_networkx(nodes: NodeTable, edges: EdgeTable) -> None:
+    assert nodes.ids.tolist() == ["a b", "ü<&>", "z"]
+    assert nodes.labels.tolist() == ["x", None, "y"]
+    assert nodes.time.tolist() == [3, 4, 5]
+    assert nodes.split.tolist() == ["train", None, None]
+    assert nodes.features.tolist() == [[1, 0.5], [0, -2.25], [7, 0]]
+    assert edges.weight is not None
+    found = {frozenset(ends): w for *ends, w in zip(edges.source, edges.target, edges.weight, strict=True)}
+    assert found == {frozenset(("a b", "z")): 2.5, frozenset(("z", "ü<&>")): 1}
+
+
+def test_networkx_and_its_files(tmp_path: Path) -> None:
+    graph = networkx_graph()
+    check_networkx(*from_networkx(graph))
+    assert from_networkx(graph, columns=Columns(ignore=["weight"]))[1].weight is None
+    networkx.write_graphml(graph, tmp_path / "graph.graphml")
+    check_networkx(*read_graph(tmp_path / "graph.graphml"))
+    (tmp_path / "graph.json").write_text(json.dumps(networkx.node_link_data(graph)), encoding="utf-8")
+    check_networkx(*read_graph(tmp_path / "graph.json"))
+    links = networkx.node_link_data(graph)
+    links["links"] = links.pop("edges", links.get("links"))  # as versions before 3.4 wrote it
+    with gzip.open(tmp_path / "graph.json.gz", "wt", encoding="utf-8") as file:
+        json.dump(links, file)
+    check_networkx(*read_graph(tmp_path / "graph.json.gz"))
+
+
+def test_networkx_with_lists_of_features_and_no_attributes() -> None:
+    graph = networkx.MultiDiGraph()
+    graph.add_node(1, features=np.array([1.0, 2.0]))
+    graph.add_node(2, features=[3, 4])
+    graph.add_edge(1, 2)
+    graph.add_edge(1, 2)
+    nodes, edges = from_networkx(graph)
+    assert nodes.features.tolist() == [[1, 2], [3, 4]]
+    assert (edges.source.tolist(), edges.target.tolist()) == (["1", "1"], ["2", "2"])
+    nodes, _ = from_networkx(networkx.path_graph(3))
+    assert nodes.features.shape == (3, 0)
+
+
+def test_graphml_defaults(tmp_path: Path) -> None:
+    (tmp_path / "graph.graphml").write_text(
+        """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+        <key id="d0" for="node" attr.name="label" attr.type="string"><default>plain</default></key>
+        <key id="d1" for="node" attr.name="weight kg" attr.type="double"/>
+        <key id="d2" for="node" yfiles.type="nodegraphics"/>
+        <graph edgedefault="undirected">
+        <node id="a"><data key="d1">2</data><data key="d2"><b>x</b></data></node>
+        <node id="b"><data key="d0">rare</data><data key="d1">3</data></node>
+        <edge source="a" target="b"/></graph></graphml>"""
+    )
+    nodes, edges = read_graph(tmp_path / "graph.graphml")
+    assert nodes.labels.tolist() == ["plain", "rare"]
+    assert nodes.features.tolist() == [[2], [3]]
+    assert len(edges) == 1
+    assert edges.weight is None

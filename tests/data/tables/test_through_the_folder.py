@@ -1,0 +1,91 @@
+"""Files as pandas writes them, read and learned by a learner's folder: classes and features stay the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from ergnn.config.errors import InputError
+from ergnn.data.tables import read_edges, read_nodes
+from ergnn.folder import LearnerFolder
+from folder.growing import quick
+
+KINDS = ("csv", "parquet", "pandas", "polars")
+NAMES = ["age", "height", "score"]
+
+
+def frame_of(first: int, labels: list[Any]) -> pd.DataFrame:
+    rng = np.random.default_rng(first)
+    frame = pd.DataFrame(rng.random((len(labels), 3)).round(3), columns=NAMES)
+    return frame.assign(id=range(first, first + len(labels)), label=labels)
+
+
+def given(frame: pd.DataFrame, kind: str, path: Path) -> Any:
+    """Return the frame, or the file that pandas writes from it."""
+    if kind == "csv":
+        frame.to_csv(path.with_suffix(".csv"), index=False)
+        return path.with_suffix(".csv")
+    if kind == "parquet":
+        frame.to_parquet(path.with_suffix(".parquet"))
+        return path.with_suffix(".parquet")
+    return frame if kind == "pandas" else pl.from_pandas(frame)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LearnerFolder:
+    """A folder that has learned the classes 0 and 1 from integers in a CSV file."""
+    out = LearnerFolder.create(tmp_path / "d", quick(epochs=1))
+    edges = read_edges(pd.DataFrame({"from": range(20), "target": range(1, 21)}).rename(columns={"from": "source"}))
+    out.observe(read_nodes(given(frame_of(0, [0, 1] * 10 + [0]), "csv", tmp_path / "first")), edges)
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_floats_after_a_missing_label_are_the_same_two_classes(
+    kind: str, folder: LearnerFolder, tmp_path: Path
+) -> None:
+    later = frame_of(21, [0, 1, None, 1, 0, 1, 0])
+    assert later.label.dtype == np.float64
+    nodes = read_nodes(given(later, kind, tmp_path / "later"))
+    edges = read_edges(given(pd.DataFrame({"source": [21.0, 22.0], "target": [0, 21]}), kind, tmp_path / "edges"))
+    folder.observe(nodes, edges)
+    found = folder.inspect()
+    assert sorted(found["classes"]) == ["0", "1"]
+    assert (found["graph"]["nodes"], nodes.labels.tolist()[:3]) == (28, ["0", "1", None])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_are_known_by_name(kind: str, folder: LearnerFolder, tmp_path: Path) -> None:
+    later = frame_of(21, [0, 1, 0, 1])
+    turned = later[["score", "label", "age", "id", "height"]]
+    folder.observe(read_nodes(given(turned, kind, tmp_path / "turned")), None)
+    stored = folder.snapshot().graph.features(np.arange(21, 25))
+    stored = stored if isinstance(stored, np.ndarray) else stored.toarray()
+    np.testing.assert_array_equal(stored, later[NAMES].to_numpy(np.float32))
+    for change, said in (({"age": "years"}, "missing: 'age'"), ({"score": "x"}, "missing: 'score'")):
+        renamed = frame_of(30, [0, 1]).rename(columns=change)
+        with pytest.raises(InputError, match=said):
+            folder.observe(read_nodes(given(renamed, kind, tmp_path / "renamed")), None)
+    with pytest.raises(InputError, match="unknown: 'more'"):
+        folder.observe(read_nodes(given(frame_of(30, [0, 1]).assign(more=1.0), kind, tmp_path / "more")), None)
+    assert folder.inspect()["graph"]["nodes"] == 25
+
+
+@pytest.mark.parametrize("kind", ["parquet", "pandas"])
+def test_an_index_of_pandas_is_no_feature(kind: str, folder: LearnerFolder, tmp_path: Path) -> None:
+    part = frame_of(15, [0, 1] * 6)
+    nodes = read_nodes(given(part[part.id > 20], kind, tmp_path / "part"))
+    assert nodes.feature_names == tuple(NAMES)
+    folder.observe(nodes, None)
+    assert folder.inspect()["graph"]["nodes"] == 27
+
+
+def test_edge_weights_are_refused(folder: LearnerFolder) -> None:
+    edges = read_edges(pd.DataFrame({"source": [1, 2], "target": [5, 6], "weight": [1, 2]}))
+    with pytest.raises(InputError, match=r"the edges have weights, .* --ignore-column weight"):
+        folder.observe(None, edges)

@@ -1,0 +1,347 @@
+"""Curvature and influence against dense matrices, curvlinops and scipy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from curvlinops import GGNLinearOperator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import linalg as sla
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import ergnn.engine.adjacency
+from ergnn.config.errors import CurvatureError, InputError
+from ergnn.data import Graph
+from ergnn.engine.curvature import (
+    Curvature,
+    conjugate_gradients,
+    flatten,
+    gauss_newton_product,
+    gradient,
+    hessian_product,
+    unflatten,
+)
+from ergnn.engine.objective import FieldObjective, PlainObjective, make_objective
+from ergnn.engine.plain import PlainModel
+from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.examples import Examples
+from graphs import random_graph
+
+SMALL = {"gat": {"hidden": 2, "heads": 2}, "gcn": {"hidden": 3}, "sgc": {}, "sage": {"hidden": 3}, "gin": {"hidden": 3}}
+
+
+def make_model(name: str, f: int, widths: tuple[int, ...] = (2,), seed: int = 0) -> Backbone:
+    """A small backbone in float64 with non-zero biases, so that every parameter has something to say."""
+    torch.manual_seed(seed)
+    model = BACKBONES.create(name, in_channels=f, **SMALL[name])
+    for width in widths:
+        model.add_head(width)
+    model.double()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.1 * torch.randn_like(value))
+    return model.eval()
+
+
+def make_examples(graph: Graph, count: int = 8, heads: int = 1, seed: int = 0) -> Examples:
+    """Nodes with random binary targets and unequal weights, spread over per-task heads."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes = torch.randperm(graph.num_nodes, generator=generator)[:count]
+    return Examples(
+        graph,
+        nodes,
+        (torch.arange(count) % heads).unsqueeze(1),
+        torch.randint(2, (count,), generator=generator),
+        torch.rand(count, generator=generator) / count + 0.01,
+    )
+
+
+class Whole:
+    """The same model by PyG's own forward on the whole graph, node by node: what the fast code has to equal."""
+
+    def __init__(self, model: nn.Module, examples: Examples) -> None:
+        self.model, self.examples = model, examples
+        self.x = examples.graph.dense_x().double()
+        used = torch.unique(examples.heads).tolist()
+        self.params = [
+            p
+            for name, p in model.named_parameters()
+            if not name.startswith("heads.") or int(name.split(".")[1]) in used
+        ]
+
+    def logits(self) -> Tensor:
+        part = self.examples
+        rows = [
+            self.model(self.x, part.graph.edge_index, int(head))[node]
+            for node, head in zip(part.nodes, part.heads[:, 0], strict=True)
+        ]
+        return torch.stack(rows)
+
+    def grad(self, scalar: Tensor) -> Tensor:
+        return torch.cat([g.reshape(-1) for g in torch.autograd.grad(scalar, self.params, retain_graph=True)])
+
+    def gradients(self) -> Tensor:
+        """``[n, parameters]``, one backward pass a node."""
+        losses = F.cross_entropy(self.logits(), self.examples.targets, reduction="none")
+        return torch.stack([self.grad(loss) for loss in losses])
+
+    def gauss_newton(self) -> Tensor:
+        """``Σ_i w_i J_iᵀ (diag p_i − p_i p_iᵀ) J_i`` with a backward pass for each logit."""
+        logits = self.logits()
+        total = torch.zeros(1, dtype=torch.float64)
+        for row, weight in zip(logits, self.examples.weights.double(), strict=True):
+            jacobian = torch.stack([self.grad(logit) for logit in row])
+            p = torch.softmax(row.detach(), 0)
+            total = total + weight * jacobian.T @ (p.diag() - torch.outer(p, p)) @ jacobian
+        return total
+
+
+def whole_order(objective: FieldObjective, model: Backbone) -> Tensor:
+    """Where each of the objective's flat parameters stands among the model's own (matrices are transposed there)."""
+    used = objective.heads
+    names = [n for n, _ in model.named_parameters() if not n.startswith("heads.") or int(n.split(".")[1]) in used]
+    ids, start = {}, 0
+    for name in names:
+        value = model.get_parameter(name)
+        ids[name] = torch.arange(start, start + value.numel(), dtype=torch.float64).view_as(value)
+        start += value.numel()
+    before = {name: model.get_parameter(name).detach().clone() for name in names}
+    with torch.no_grad():
+        for name in names:
+            model.get_parameter(name).copy_(ids[name])
+        order = flatten(objective.parameters()).long()
+        for name in names:
+            model.get_parameter(name).copy_(before[name])
+    return order
+
+
+def dense(product, size: int) -> Tensor:
+    return torch.stack([product(column) for column in torch.eye(size, dtype=torch.float64)], dim=1)
+
+
+def assert_close(got: Tensor, expected: Tensor, relative: float = 1e-6) -> None:
+    assert float((got - expected).norm()) <= relative * float(expected.norm())
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("widths", [(2,), (2, 2)], ids=["one head", "per-task heads"])
+def test_gauss_newton_product_equals_the_dense_matrix_of_per_logit_gradients(name: str, widths: tuple[int, ...]):
+    graph = random_graph(n=14, f=3, classes=2, p_edge=0.2, dtype=torch.float64)
+    model = make_model(name, 3, widths)
+    examples = make_examples(graph, heads=len(widths))
+    objective = make_objective([model], [examples])
+    assert isinstance(objective, FieldObjective)
+    params = objective.parameters()
+    order = whole_order(objective, model)
+    got = dense(gauss_newton_product(objective, params), order.numel())
+    assert_close(got, Whole(model, examples).gauss_newton()[order][:, order])
+
+
+class Logits(nn.Module):
+    """A backbone's scores of the nodes that it is called with, for curvlinops."""
+
+    def __init__(self, model: nn.Module, graph: Graph) -> None:
+        super().__init__()
+        self.model, self.graph = model, graph
+
+    def forward(self, nodes: Tensor) -> Tensor:
+        return self.model(self.graph.x, self.graph.edge_index)[nodes]
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "sgc"])
+def test_gauss_newton_product_equals_curvlinops(name: str):
+    graph = random_graph(n=16, f=3, classes=2, p_edge=0.2, dtype=torch.float64)
+    model = make_model(name, 3, (3,))
+    examples = make_examples(graph).weighted(1 / 8)  # curvlinops takes the mean of the losses
+    objective = make_objective([model], [examples])
+    operator = GGNLinearOperator(
+        Logits(model, graph),
+        nn.CrossEntropyLoss(),
+        list(model.parameters()),
+        [(examples.nodes, examples.targets)],
+        check_deterministic=False,
+    )
+    order = whole_order(objective, model)
+    vector = torch.randn(order.numel(), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ours = gauss_newton_product(objective, objective.parameters())(vector[order])
+    assert_close(ours, (operator @ vector)[order])
+
+
+def test_hessian_product_equals_autograds_dense_hessian():
+    graph = random_graph(n=14, f=3, classes=2, p_edge=0.2, dtype=torch.float64)
+    model, examples = make_model("gcn", 3), make_examples(graph)
+    objective = make_objective([model], [examples])
+    names = [name for name, _ in model.named_parameters()]
+    shapes = {name: model.get_parameter(name).detach() for name in names}
+
+    def loss(vector: Tensor) -> Tensor:
+        scores = functional_call(model, unflatten(vector, shapes), (graph.x, graph.edge_index))[examples.nodes]
+        return (examples.weights * F.cross_entropy(scores, examples.targets, reduction="none")).sum()
+
+    expected = torch.autograd.functional.hessian(loss, flatten(shapes))
+    order = whole_order(objective, model)
+    got = dense(hessian_product(objective, objective.parameters()), order.numel())
+    assert_close(got, expected[order][:, order])
+    assert_close(got, got.T)
+
+
+def test_gauss_newton_is_the_hessian_of_a_model_that_is_linear_in_its_parameters():
+    graph = random_graph(n=14, f=3, classes=2, p_edge=0.2)
+    objective = make_objective([make_model("sgc", 3)], [make_examples(graph)])
+    params = objective.parameters()
+    size = flatten(params).numel()
+    both = [dense(make(objective, params), size) for make in (gauss_newton_product, hessian_product)]
+    assert_close(*both)
+
+
+def spd(size: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    root = torch.randn(size, size, dtype=torch.float64, generator=generator)
+    return root @ root.T + 0.5 * torch.eye(size), torch.randn(size, dtype=torch.float64, generator=generator)
+
+
+@given(st.integers(1, 30), st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_conjugate_gradients_equal_a_dense_solve_and_scipy(size: int, seed: int):
+    a, b = spd(size, seed)
+    found = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-10, max_iterations=20 * size)
+    assert_close(found.x, torch.linalg.solve(a, b), 1e-6)
+    other, info = sla.cg(a.numpy(), b.numpy(), rtol=1e-10, maxiter=20 * size)
+    assert info == 0
+    assert_close(found.x, torch.from_numpy(other), 1e-6)
+    assert found.residual <= 1e-10
+    assert abs(float((a @ found.x - b).norm() / b.norm()) - found.residual) < 1e-9
+
+
+def test_conjugate_gradients_need_one_product_per_distinct_eigenvalue():
+    b = torch.ones(6, dtype=torch.float64)
+    diagonal = torch.tensor([1.0, 1, 4, 4, 9, 9], dtype=torch.float64)
+    assert conjugate_gradients(lambda v: diagonal * v, b, tolerance=1e-12).iterations == 3
+
+
+def test_a_zero_right_hand_side_needs_no_products():
+    found = conjugate_gradients(lambda v: v / 0, torch.zeros(3))
+    assert (found.iterations, found.residual) == (0, 0.0)
+    assert found.x.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_negative_curvature_stops_with_advice():
+    with pytest.raises(CurvatureError, match=r"negative curvature \(-2\).*gauss-newton.*damping"):
+        conjugate_gradients(lambda v: -2 * v, torch.ones(3))
+
+
+def test_a_solve_that_does_not_converge_raises_an_error():
+    a, b = spd(20, 0)
+    with pytest.raises(CurvatureError, match=r"residual of .* after 2 products.*1e-12 was requested"):
+        conjugate_gradients(lambda v: a @ v, b, tolerance=1e-12, max_iterations=2)
+
+
+def test_the_exact_hessian_of_an_indefinite_model_stops_and_gauss_newton_does_not():
+    graph = random_graph(n=20, f=3, classes=2, p_edge=0.2, dtype=torch.float64)
+    objective = make_objective([make_model("gcn", 3)], [make_examples(graph, 8)])
+    params = objective.parameters()
+    eigenvalues, vectors = torch.linalg.eigh(dense(hessian_product(objective, params), flatten(params).numel()))
+    assert float(eigenvalues[0]) < -1e-3, "this test needs an indefinite Hessian"
+    with pytest.raises(CurvatureError, match="negative curvature"):
+        Curvature(objective, params, "hessian", damping=0.0).solve(vectors[:, 0])
+    assert Curvature(objective, params, damping=0.01).solve(vectors[:, 0]).residual <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"kind": "fisher"}, "gauss-newton, hessian"), ({"damping": -1.0}, "0 or more")]
+)
+def test_invalid_options_are_rejected(options: dict, message: str):
+    objective = make_objective([make_model("sgc", 3)], [make_examples(random_graph(n=16, f=3, classes=2))])
+    with pytest.raises(InputError, match=message):
+        Curvature(objective, objective.parameters(), **options)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Backbone, Examples, Examples, float, float]:
+    """A model, what it was trained on (task nodes, then buffer nodes under another head), a target, damping, l2."""
+    f, seed = draw(st.integers(1, 4)), draw(st.integers(0, 10_000))
+    graph = random_graph(
+        n=draw(st.integers(12, 20)),
+        f=f,
+        classes=2,
+        seed=seed,
+        p_edge=draw(st.sampled_from([0.0, 0.1, 0.3])),
+        directed=draw(st.booleans()),
+        self_loops=draw(st.booleans()),
+        sparse=draw(st.booleans()),
+    )
+    heads = draw(st.integers(1, 2))
+    model = make_model(draw(st.sampled_from(["gat", "gcn", "sgc"])), f, (2,) * heads, seed)
+    target = make_examples(graph, 5, 1, seed + 1)
+    target = Examples(graph, target.nodes, torch.full_like(target.heads, heads - 1), target.targets, target.weights)
+    trained = make_examples(graph, draw(st.integers(4, 9)), heads, seed)
+    return model, trained, target, draw(st.sampled_from([0.01, 0.1])), draw(st.sampled_from([0.0, 5e-4]))
+
+
+@pytest.mark.parametrize("linked_from", [1, 10**9], ids=["linked", "blocks"])
+@given(case=cases())
+@settings(max_examples=40, deadline=None)
+def test_influence_equals_per_node_gradients_and_a_dense_solve(linked_from: int, case: tuple):
+    model, trained, target, damping, l2 = case
+    with pytest.MonkeyPatch.context() as patch:  # a large graph has neighbor lists instead of blocks
+        patch.setattr(ergnn.engine.adjacency, "LINKED_FROM", linked_from)
+        objective = make_objective([model], [trained])
+        goal = make_objective([model], [target], heads=objective.heads)
+    assert objective.linked == (linked_from <= trained.graph.num_edges)
+    params = objective.parameters()
+    curvature = Curvature(objective, params, "gauss-newton", damping, l2, tolerance=1e-10, max_iterations=2000)
+    got, solution = curvature.influence(gradient(goal, params, torch.ones(5, dtype=torch.float64)))
+
+    whole, aim = Whole(model, trained), Whole(model, target)
+    aim.params = whole.params
+    losses = F.cross_entropy(aim.logits(), target.targets, reduction="sum")
+    found = torch.autograd.grad(losses, aim.params, allow_unused=True, materialize_grads=True)
+    h = whole.gauss_newton()
+    h = h + (damping * float(trained.weights.sum()) + l2) * torch.eye(h.size(0), dtype=torch.float64)
+    g = whole.gradients()
+    expected = -g @ torch.linalg.solve(h, torch.cat([part.reshape(-1) for part in found]))
+    assert float((got - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
+    assert solution.residual <= 1e-10
+
+    one = torch.tensor([0, len(trained) - 1])
+    own = torch.stack([g[i] @ torch.linalg.solve(h, g[i]) for i in one])
+    assert float((curvature.self_influence(one) - own).abs().max()) <= 1e-4 * float(own.abs().max())
+
+
+def test_the_gradient_is_the_weighted_sum_of_per_node_gradients():
+    graph = random_graph(n=14, f=3, classes=2, p_edge=0.2)
+    model, examples = make_model("gat", 3, (2, 2)), make_examples(graph, heads=2)
+    objective = make_objective([model], [examples])
+    weights = torch.linspace(-1, 1, 8, dtype=torch.float64)
+    order = whole_order(objective, model)
+    got = gradient(objective, objective.parameters(), weights)
+    assert_close(got, (weights @ Whole(model, examples).gradients())[order])
+
+
+class Someone(nn.Module):
+    """Not one of ours: only ``forward(x, adj)``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = make_model("gat", 3)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return self.inner(x, adj)
+
+
+def test_influence_on_a_custom_module_equals_that_on_a_backbone():
+    graph, module = random_graph(n=14, f=3, classes=2, p_edge=0.2), Someone()
+    plain = PlainModel(module)
+    plain.add_head(2)
+    examples, target = make_examples(graph), make_examples(graph, 5, seed=3)
+    found = []
+    for model in (module.inner, plain.double().eval()):
+        objective, goal = make_objective([model], [examples]), make_objective([model], [target])
+        params = objective.parameters()
+        curvature = Curvature(objective, params, tolerance=1e-10, max_iterations=500)
+        found.append(curvature.influence(gradient(goal, params, torch.ones(5, dtype=torch.float64)))[0])
+    assert isinstance(objective, PlainObjective)
+    assert_close(found[1], found[0])

@@ -1,0 +1,202 @@
+"""Training the learner on batches with sampled neighbors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ergnn.config.errors import InputError
+from ergnn.data import TaskStream
+from ergnn.engine import inference
+from ergnn.engine.minibatches import MiniBatches
+from ergnn.engine.objective import make_objective
+from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.sampling import Sampling
+from ergnn.engine.step_hooks import StepHook
+from ergnn.engine.training import TaskProgress, Training
+from ergnn.learning.callbacks import EpochCallback
+from ergnn.learning.learner import Learner
+from ergnn.learning.observing import begin
+from ergnn.methods.gradients import mean_gradient
+from graphs import random_graph
+
+BACKBONES = ["gat", "gcn", "sage", "gin", "sgc"]
+SMALL = {"gat": {"hidden": 3, "heads": 2}, "sage": {"hidden": 4}, "sgc": {}}
+
+
+def stream(n: int = 120, p_edge: float = 0.15) -> TaskStream:
+    return TaskStream.from_classes(random_graph(n=n, classes=6, p_edge=p_edge), classes_per_task=2)
+
+
+def learner(backbone: str = "gat", **options: Any) -> Learner:
+    given = {"epochs": 3, "batch_size": 8, "fanout": (4, 3), "backbone_options": SMALL.get(backbone, {"hidden": 4})}
+    return Learner(backbone, selector="mf", **{**given, **options})
+
+
+def parameters(found: Learner) -> list[torch.Tensor]:
+    assert found.model is not None
+    return [value.detach() for value in found.model.parameters()]
+
+
+def equal(a: Learner, b: Learner) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(parameters(a), parameters(b), strict=True))
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("head", ["per-task", "growing"])
+def test_a_fanout_of_the_largest_degree_equals_exact_batches(backbone: str, head: str) -> None:
+    sampled, exact = (learner(backbone, head=head, fanout=fanout) for fanout in ((1000, 1000), None))
+    for task in stream():
+        sampled.observe(task)
+        exact.observe(task)
+    for a, b in zip(parameters(sampled), parameters(exact), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    assert sampled.method.buffer is not None
+    assert len(sampled.method.buffer) == 6
+
+
+@pytest.mark.parametrize("with_replacement", [False, True])
+def test_only_equal_seeds_give_the_same_bits(with_replacement: bool) -> None:
+    made = [learner(seed=seed, with_replacement=with_replacement) for seed in (1, 1, 2)]
+    for one in made:
+        for task in stream():
+            one.observe(task)
+    assert equal(made[0], made[1])
+    assert not equal(made[0], made[2])
+
+
+def test_sampling_fewer_neighbors_changes_the_result() -> None:
+    first = stream()[0]
+    assert not equal(learner().observe(first), learner(fanout=None).observe(first))
+
+
+def test_resuming_a_task_gives_the_same_bits() -> None:
+    tasks = stream()
+    whole, broken = learner(epochs=6), learner(epochs=6)
+    for one in (whole, broken):
+        one.observe(tasks[0])
+    states: dict[int, Any] = {}
+
+    def stop(progress: TaskProgress) -> None:
+        states[progress.epoch] = progress.state_dict()
+        if progress.epoch == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken.observe(tasks[1], callbacks=[EpochCallback(stop)])
+    whole.observe(tasks[1])
+    broken.observe(tasks[1], resume=states[4])
+    assert equal(whole, broken)
+
+
+def test_batches_have_the_examples_of_exact_batches() -> None:
+    """Indices, weights and targets are those of MiniBatches; only neighbors are sampled."""
+    task = stream()[0]
+    made = learner().observe(task)
+    assert made.model is not None
+    examples = made.examples(task.graph, task.train, 0).weighted(torch.rand(task.train.numel()))
+    sampled = MiniBatches(SampledObjective(made.model, examples, Sampling((2, 2))), 6, 10, 5)
+    exact = MiniBatches(make_objective([made.model], [examples]), 6, 10, 5)
+    for epoch in (0, 3):
+        pairs = list(zip(sampled.of_epoch(epoch), exact.of_epoch(epoch), strict=True))
+        assert len(pairs) == len(sampled) == 2
+        for a, b in pairs:
+            assert torch.equal(a.targets, b.targets)
+            assert torch.equal(a.weights, b.weights)
+            assert torch.equal(a.examples[0].nodes, b.examples[0].nodes)  # type: ignore[attr-defined]
+
+
+def test_neighbors_are_sampled_for_every_batch_and_epoch() -> None:
+    task = stream()[0]
+    made = learner().observe(task)
+    assert made.model is not None
+    examples = made.examples(task.graph, task.train[:5], 0)
+    batches = MiniBatches(SampledObjective(made.model, examples, Sampling((2, 2))), 5, 5, 5)
+    samples = {
+        tuple(sorted(batch.field.features.value[:, 0].tolist())) for e in range(6) for batch in batches.of_epoch(e)
+    }
+    assert len(samples) == 6
+
+
+@pytest.mark.parametrize("backbone", [*BACKBONES, "mlp"])
+def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = stream()
+    made = learner(backbone, head="growing", fanout=None)
+    for task in tasks:
+        made.observe(task)
+    every = torch.arange(120)
+    on_fields = made.predict_proba(every)
+    monkeypatch.setattr(inference, "FIELD_EDGES", 10)
+    calls = []
+    layerwise = inference.layerwise_logits
+    monkeypatch.setattr("ergnn.learning.learner.layerwise_logits", lambda *a: calls.append(a) or layerwise(*a))
+    assert torch.allclose(made.predict_proba(every), on_fields, atol=1e-5)
+    assert len(calls) == (backbone != "mlp")
+
+
+@pytest.mark.parametrize("method", ["finetune", "joint", "ewc", "gem", "agem", "mas", "si", "packnet", "piggyback"])
+def test_other_methods_support_sampled_neighbors(method: str) -> None:
+    made = Learner("gcn", method, epochs=2, batch_size=8, fanout=(3, 3), backbone_options={"hidden": 4})
+    for task in stream():
+        made.observe(task)
+    assert made.num_tasks == 3
+    assert all(bool(torch.isfinite(value).all()) for value in parameters(made))
+
+
+def test_incompatible_settings_are_refused() -> None:
+    with pytest.raises(InputError, match=r"fanout is \(5, 5\), but batch_size is not set"):
+        Training(fanout=(5, 5))
+    with pytest.raises(InputError, match="with_replacement is set, but no neighbors are sampled"):
+        Training(batch_size=5, with_replacement=True)
+    with pytest.raises(InputError, match=r"fanout is \(5, 0\)"):
+        Training(batch_size=5, fanout=(5, 0))
+    made = learner(fanout=(5,))
+    with pytest.raises(InputError, match=r"GAT aggregates neighbors in 2 layer\(s\)"):
+        made.observe(stream()[0])
+    assert made.num_tasks == 0
+
+
+def references(method: str, hook: StepHook, params: dict[str, torch.Tensor], steps: int) -> list[torch.Tensor]:
+    """Return the memory gradients that a hook computes in a few steps at the same parameters."""
+    seen: list[torch.Tensor] = []
+
+    def kept(memory: Any, params: Any, out: Any = None) -> torch.Tensor:
+        seen.append(mean_gradient(memory, params).clone())
+        return seen[-1] if out is None else out.copy_(seen[-1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"ergnn.methods.{method}.mean_gradient", kept)
+        for _ in range(steps):
+            hook.before_step(params)
+    return seen
+
+
+@pytest.mark.parametrize(("method", "options"), [("gem", {}), ("agem", {}), ("agem", {"sample": 4})])
+def test_memories_sample_neighbors_at_each_step(method: str, options: dict[str, int]) -> None:
+    tasks, batches = stream(), {"epochs": 2, "batch_size": 8, "fanout": (2, 2)}
+    made = Learner("gcn", method, per_class=3, backbone_options={"hidden": 4}, **batches, **options)
+    for task in tasks[:2]:
+        made.observe(task)
+    task, examples = begin(made, tasks[2])
+    found = {}
+    for fanout in ((1, 1), (1000, 1000)):
+        objective = SampledObjective(made.model, examples, Sampling(fanout))
+        params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
+        found[fanout] = references(method, made.method.step_hook(made, task, objective), params, 2)
+        resumed = made.method.step_hook(made, task, objective)
+        resumed.skip(1)
+        again = references(method, resumed, params, 1)
+        assert all(torch.equal(a, b) for a, b in zip(again, found[fanout][len(again) :], strict=True))
+    few, every = found.values()
+    assert all(not torch.equal(few[i], few[i + len(again)]) for i in range(len(again))), "another sample at each step"
+    assert all(not torch.allclose(a, b) for a, b in zip(few, every, strict=True)), "not the exact neighborhoods"
+    if options:
+        return  # which nodes are compared is sampled as well
+    places = torch.arange(task.train.numel(), len(examples))
+    parts = places.split(places.numel() if method == "agem" else 6)
+    exact = make_objective([made.model], [examples])
+    assert len(parts) == len(again)
+    for part, reference in zip(parts, every, strict=False):
+        torch.testing.assert_close(mean_gradient(exact.batch(part), params), reference, rtol=1e-4, atol=1e-6)

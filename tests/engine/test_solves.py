@@ -1,0 +1,226 @@
+"""Warm starts and preconditioners give the same solution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import ergnn.engine.adjacency
+from ergnn.config.errors import CurvatureError, InputError
+from ergnn.data import TaskStream
+from ergnn.engine import curvature
+from ergnn.engine.curvature import Curvature, flatten, gradient
+from ergnn.engine.objective import make_objective
+from ergnn.engine.solves import conjugate_gradients, nystrom_preconditioner
+from ergnn.learning.learner import Learner
+from ergnn.nn.examples import Examples
+from ergnn.replay.selectors import SELECTORS, SelectionContext
+from ergnn.replay.selectors.influence import SKETCH
+from graphs import random_graph
+from nn.cases import labeled, model_of
+
+
+def low_rank(size: int, rank: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A positive semi-definite matrix with eigenvalues over four orders of magnitude, and a right-hand side."""
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(size, rank, dtype=torch.float64, generator=generator)).Q
+    values = torch.logspace(0, -4, rank, dtype=torch.float64)
+    return (basis * values) @ basis.T, torch.randn(size, dtype=torch.float64, generator=generator)
+
+
+def assert_close(got: Tensor, expected: Tensor, relative: float) -> None:
+    assert float((got - expected).norm()) <= relative * float(expected.norm())
+
+
+@given(st.integers(2, 40), st.integers(1, 12), st.integers(1, 15), st.integers(0, 1000), st.sampled_from([1e-3, 0.1]))
+@settings(max_examples=60, deadline=None)
+def test_every_variant_gives_the_dense_solution(size: int, rank: int, sketch: int, seed: int, shift: float) -> None:
+    g, b = low_rank(size, min(rank, size), seed)
+    a = g + shift * torch.eye(size, dtype=torch.float64)
+    expected = torch.linalg.solve(a, b)
+    start = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
+    inverse = nystrom_preconditioner(lambda v: g @ v, b, sketch, shift)
+    for warm in (None, start, expected):
+        for preconditioner in (None, inverse):
+            found = conjugate_gradients(
+                lambda v: a @ v, b, tolerance=1e-9, max_iterations=500, start=warm, preconditioner=preconditioner
+            )
+            assert_close(found.x, expected, 1e-9 * float(torch.linalg.cond(a)) + 1e-9)
+            assert float((a @ found.x - b).norm() / b.norm()) <= 1.1e-9
+            assert found.residual <= 1e-9
+
+
+@given(st.integers(4, 30), st.integers(1, 10), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_the_preconditioner_is_positive_definite_and_inverts_its_subspace(size: int, sketch: int, seed: int) -> None:
+    rank = min(3, size)
+    g, b = low_rank(size, rank, seed)
+    inverse = nystrom_preconditioner(lambda v: g @ v, b, sketch, 0.01)
+    m = torch.stack([inverse(column) for column in torch.eye(size, dtype=torch.float64)], dim=1)
+    assert_close(m, m.T, 1e-9)
+    assert float(torch.linalg.eigvalsh((m + m.T) / 2)[0]) > 0
+    if sketch >= rank:  # M A has two eigenvalues left: λ_k + shift where G acts, shift where it does not
+        values = torch.linalg.eigvals(m @ (g + 0.01 * torch.eye(size))).real
+        near = torch.stack([(values - v).abs() for v in (1e-4 + 0.01, 0.01)]).min(0).values
+        assert float(near.max()) < 1e-6
+
+
+def test_a_preconditioner_saves_products_where_the_shift_is_small() -> None:
+    g, b = low_rank(400, 40, 0)
+    a = g + 1e-5 * torch.eye(400, dtype=torch.float64)
+    plain = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-8)
+    inverse = nystrom_preconditioner(lambda v: g @ v, b, 20, 1e-5)
+    helped = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-8, preconditioner=inverse)
+    assert 20 + helped.iterations < plain.iterations
+    assert_close(helped.x, plain.x, 1e-4)
+
+
+def test_a_zero_matrix_has_no_preconditioner() -> None:
+    b = torch.ones(5)
+    assert torch.equal(nystrom_preconditioner(torch.zeros_like, b, 3, 0.1)(b), b)
+
+
+def test_a_warm_start_costs_one_product_and_none_is_left_at_the_solution() -> None:
+    g, b = low_rank(30, 10, 1)
+    a = g + 0.01 * torch.eye(30, dtype=torch.float64)
+    cold = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-8)
+    again = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-7, start=3 * cold.x)
+    assert again.iterations == 1  # also from a multiple of it
+    nothing = conjugate_gradients(lambda v: a @ v, b, tolerance=1e-8, start=torch.zeros_like(b))
+    assert (nothing.iterations, torch.equal(nothing.x, cold.x)) == (cold.iterations, True)
+    with pytest.raises(CurvatureError, match=r"negative curvature \(-2\)"):
+        conjugate_gradients(lambda v: -2 * v, b, start=b)
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "sgc"])
+def test_influence_is_the_same_with_a_preconditioner_and_from_any_start(name: str) -> None:
+    graph = random_graph(n=30, f=6, dtype=torch.float64)
+    model = model_of(name, 6, [3])
+    objective = make_objective([model], [labeled(graph, [0, 3, 5, 9, 20], [[0]] * 5, [3], 0)])
+    target = make_objective([model], [labeled(graph, [1, 2, 4], [[0]] * 3, [3], 1)])
+    params = objective.parameters()
+    goal = gradient(target, params, torch.ones_like(target.weights))
+    exact = {"damping": 1e-4, "tolerance": 1e-10, "max_iterations": 2000}
+    plain = Curvature(objective, params, **exact)
+    expected = plain.influence(goal)[0]
+    helped = Curvature(objective, params, **exact, rank=6)
+    for found in (helped.influence(goal), helped.influence(goal, flatten(params)), plain.influence(goal, goal)):
+        assert_close(found[0], expected, 1e-6)
+    assert helped.solve(goal).iterations < plain.solve(goal).iterations
+    every = torch.arange(5)
+    assert_close(helped.self_influence(every), plain.self_influence(every), 1e-6)
+
+
+def test_a_sketch_of_the_examples_with_most_weight_saves_products_and_changes_nothing_else() -> None:
+    graph = random_graph(n=60, f=6, dtype=torch.float64)
+    model = model_of("gcn", 6, [3])
+    examples = labeled(graph, list(range(40)), [[0]] * 40, [3], 0)
+    weights = torch.full((40,), 1e-3, dtype=torch.float64)
+    weights[35:] = 1.0
+    objective = make_objective([model], [examples.weighted(weights)])
+    params = objective.parameters()
+    goal = gradient(objective, params, torch.ones_like(weights))
+    exact = {"damping": 1e-4, "tolerance": 1e-10, "max_iterations": 2000}
+    plain = Curvature(objective, params, **exact)
+    helped = Curvature(objective, params, **exact, rank=10, sketched=torch.arange(35, 40))
+    assert_close(helped.influence(goal)[0], plain.influence(goal)[0], 1e-6)
+    assert helped.solve(goal).iterations < 0.8 * plain.solve(goal).iterations
+
+
+def test_on_a_large_graph_im_sketches_the_replayed_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 1)
+    stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))
+    learner = Learner("gat", "replay", head="per-task", epochs=5, selector="random", weight_decay=5e-4)
+    ranks: list[int] = []
+    examples: list[Examples] = []
+    make, select = curvature.nystrom_preconditioner, learner.method.select
+    monkeypatch.setattr(curvature, "nystrom_preconditioner", lambda *args: (ranks.append(args[2]), make(*args))[1])
+    monkeypatch.setattr(learner.method, "select", lambda *args: (examples.append(args[2]), select(*args))[1])
+    for task in stream:
+        learner.observe(task)
+        context = learner.selection_context(task, examples[-1], 1, False)
+        expected = SELECTORS.create("im", tolerance=1e-5, rank=0).select(context)
+        chosen = SELECTORS.create("im", tolerance=1e-5).select(context)
+        assert torch.equal(chosen.nodes, expected.nodes)
+        torch.testing.assert_close(chosen.scores, expected.scores, rtol=1e-3, atol=1e-5)
+    assert ranks == [SKETCH] * (len(stream) - 1)  # none after the first task, which replays nothing
+
+
+@pytest.mark.parametrize(("linked_from", "tolerance"), [(1, 1e-2), (10**9, 1e-3)], ids=["large", "small"])
+def test_im_solves_less_exactly_on_a_large_graph(
+    linked_from: int, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", linked_from)
+    for context in contexts("per-task"):
+        chosen = SELECTORS.create("im").select(context)
+        expected = SELECTORS.create("im", tolerance=tolerance).select(context)
+        assert torch.equal(chosen.scores, expected.scores)
+        assert 1e-4 < chosen.info["residual"] <= tolerance
+
+
+def contexts(head: str) -> Iterator[SelectionContext]:
+    """What a selector sees after each task of a stream."""
+    stream = TaskStream.from_classes(random_graph(n=60, f=5, classes=6, p_edge=0.1, seed=3))
+    learner = Learner("gcn", "replay", head=head, epochs=5, selector="random", weight_decay=5e-4)
+    for task in stream:
+        learner.observe(task)
+        examples = learner.examples(task.graph, task.train, task.id).weighted(1 / task.train.numel())
+        yield learner.selection_context(task, examples, 1, False)
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+@pytest.mark.parametrize("options", [{"warm_start": True}, {"rank": 3}, {"warm_start": True, "rank": 3}], ids=str)
+def test_im_chooses_the_same_from_a_warm_start_or_with_a_preconditioner(head: str, options: dict) -> None:
+    cold, other = SELECTORS.create("im", tolerance=1e-5), SELECTORS.create("im", tolerance=1e-5, **options)
+    for context in contexts(head):
+        expected, chosen = cold.select(context), other.select(context)
+        assert torch.equal(chosen.nodes, expected.nodes)
+        torch.testing.assert_close(chosen.scores, expected.scores, rtol=1e-3, atol=1e-5)
+        assert chosen.info["residual"] <= 1e-5
+    if options.get("warm_start"):
+        assert other.select(context).info["iterations"] == options.get("rank", 0) + 1  # it has this solution
+
+
+def test_a_negative_rank_is_rejected() -> None:
+    objective = make_objective([model_of("sgc", 6, [3])], [labeled(random_graph(f=6), [0], [[0]], [3], 0)])
+    with pytest.raises(InputError, match="rank is -1"):
+        Curvature(objective, objective.parameters(), rank=-1)
+    with pytest.raises(InputError, match="rank is -2"):
+        SELECTORS.create("im", rank=-2)
+
+
+@pytest.mark.parametrize("name", ["gat", "gcn", "mlp"])
+@pytest.mark.parametrize("kind", ["gauss-newton", "hessian"])
+def test_batched_products_gradients_and_influence_equal_unbatched_ones(name: str, kind: str) -> None:
+    graph = random_graph(n=40, seed=3, dtype=torch.float64)
+    model = model_of(name, 8, [3, 2], seed=4)
+    nodes, heads = list(range(0, 33, 3)), [[i % 2] for i in range(11)]
+    objective = make_objective([model], [labeled(graph, nodes, heads, [3, 2], 1)])
+    params = objective.parameters()
+    goal = gradient(objective, params, torch.linspace(0.5, 2.0, 11, dtype=torch.float64))
+    for batch in (1, 4, 11, 50):
+        assert_close(gradient(objective, params, torch.linspace(0.5, 2.0, 11, dtype=torch.float64), batch), goal, 1e-12)
+        whole = Curvature(objective, params, kind, damping=5.0)
+        parts = Curvature(objective, params, kind, damping=5.0, batch=batch)
+        assert_close(parts.product()(goal), whole.product()(goal), 1e-12)
+        assert_close(parts.influence(goal)[0], whole.influence(goal)[0], 1e-9)
+
+
+def test_batched_influence_chooses_the_same_nodes_and_logs_products(caplog: pytest.LogCaptureFixture) -> None:
+    stream = TaskStream.from_classes(random_graph(n=60, classes=6))
+    chosen = []
+    for options in ({}, {"batch": 3}):
+        learner = Learner("gat", selector="im", selector_options=options, epochs=5)
+        with caplog.at_level("INFO", logger="ergnn.engine.solves"):
+            for task in stream:
+                learner.observe(task)
+        chosen.append(learner.method.buffer.nodes.tolist())
+    assert chosen[0] == chosen[1]
+    assert "conjugate gradients: 1 product(s), residual" in caplog.text
+    with pytest.raises(InputError, match="batch is 0"):
+        SELECTORS.create("im", batch=0)

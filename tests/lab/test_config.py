@@ -1,0 +1,186 @@
+"""Run configurations: resolved values and TOML files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.learner_config import PROTOCOLS, LearnerConfig
+from ergnn.config.registry import REQUIRED
+from ergnn.lab.config import LEARNER_FIELDS, RUN_FIELDS, RunConfig, check_settings, read_config
+from ergnn.lab.keys import member_config, member_key
+from ergnn.methods import METHODS
+from ergnn.nn.backbones import BACKBONES
+
+KEY_WITHOUT_SCENARIO = "7f4da2916943a63369ac41b8aa12d36e92ab0b81e17964cbfcc00bdda18d0adb"
+"""The key of the first run of ``RunConfig()`` in stores that were written before there were scenarios."""
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
+def test_clean_has_one_head_per_task_all_edges_and_a_small_l2(backbone: str) -> None:
+    config = RunConfig(backbone=backbone).resolved()
+    assert (config.protocol, config.edges) == ("clean", "all")
+    assert (config.learner.head, config.learner.optimizer) == ("per-task", "adam")
+    assert config.learner.weight_decay == 3e-5
+    assert config.learner.lr == BACKBONES.get(backbone).lr
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
+def test_paper_has_a_shared_head_own_edges_and_the_backbones_l2(backbone: str) -> None:
+    config = RunConfig(backbone=backbone, protocol="paper").resolved()
+    assert (config.protocol, config.edges) == ("paper", "own")
+    assert (config.learner.head, config.learner.optimizer) == ("shared", "adam")
+    assert config.learner.weight_decay == BACKBONES.get(backbone).weight_decay
+    assert config.learner.epochs == 200
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("head", "growing"), ("edges", "seen"), ("optimizer", "sgd"), ("weight_decay", 0.0), ("lr", 0.5)],
+)
+def test_explicit_settings_override_the_protocol(protocol: str, setting: str, value: Any) -> None:
+    config = RunConfig(protocol=protocol, **{setting: value}).resolved().flat()
+    plain = RunConfig(protocol=protocol).resolved().flat()
+    assert config.pop(setting) == value
+    plain.pop(setting)
+    assert config == plain
+
+
+def test_names_are_resolved_and_resolving_is_idempotent() -> None:
+    config = RunConfig("CORA", backbone="GraphSAGE", method="er", selector="MF").resolved()
+    assert (config.dataset, config.learner.backbone, config.learner.method) == ("cora", "sage", "replay")
+    assert config.learner.method_options == {"selector": "mf"}
+    assert config.resolved() == config == RunConfig(**config.flat())
+
+
+def test_the_protocol_counts_where_it_is_replaced() -> None:
+    config = replace(RunConfig(epochs=5), protocol="paper")
+    assert config.resolved() == RunConfig(protocol="paper", epochs=5).resolved()
+
+
+def test_a_learner_configuration_can_be_passed_as_an_object() -> None:
+    learner = LearnerConfig("gcn", head="growing", method_options={"per_class": 3})
+    config = RunConfig("cora", learner=learner, protocol="paper", seeds=2)
+    assert config.learner == learner, "nothing is left for the protocol to decide"
+    assert replace(config, epochs=3).learner == replace(learner, epochs=3)
+
+
+def test_every_option_of_a_method_is_a_setting() -> None:
+    for method in METHODS:
+        run = RunConfig(method=method, head=METHODS.get(method).supported_heads[-1])
+        for option in METHODS.options(method):
+            if option.default is not REQUIRED:
+                assert run.with_settings(**{option.name: option.default}).resolved() == run.resolved()
+    with pytest.raises(InputError, match="method 'finetune' has no option 'per_class'; its options: none"):
+        RunConfig(method="finetune", per_class=7).resolved()
+    with pytest.raises(InputError, match=r"method 'ewc' has no option 'per_class'; its options: .*lam"):
+        RunConfig(method="ewc", per_class=7).resolved()
+
+
+def test_everything_is_resolved_except_for_values_of_the_data_set() -> None:
+    config = RunConfig().resolved().flat()
+    assert {name for name, value in config.items() if value is None} <= {
+        *("scenario", "first_tasks", "classes_per_task", "batch_size", "fanout")
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"protocol": "mine"}, "unknown protocol 'mine'; choose one of: clean, paper"),
+        ({"dataset": "nope"}, "unknown dataset 'nope'"),
+        ({"backbone": "nope"}, "unknown backbone 'nope'"),
+        ({"method": "nope"}, "unknown method 'nope'"),
+        ({"selector": "nope"}, "unknown selector 'nope'"),
+        ({"head": "nope"}, "unknown head 'nope'; choose one of: growing, per-task, shared"),
+        ({"edges": "nope"}, "unknown edges 'nope'; choose one of: all, own, seen"),
+        ({"split": "nope"}, "unknown split 'nope'; choose one of: 0.6.0.2.0.2, 20.30.rest, auto, public, seeded"),
+        ({"denominator": "nope"}, "unknown denominator 'nope'; choose one of: M, M-1"),
+    ],
+)
+def test_unknown_names_list_the_choices(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnknownNameError, match=message):
+        RunConfig(**settings).resolved()
+
+
+@pytest.mark.parametrize("name", ["seeds", "orders", "epochs"])
+def test_counts_are_at_least_one(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is 0; it must be 1 or more"):
+        replace(RunConfig(), **{name: 0}).resolved()
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("natural", "natural"), ("shuffled", "shuffled"), ("3,1,0,2", [3, 1, 0, 2]), ("1, 0", [1, 0])],
+)
+def test_a_class_order_is_a_word_or_a_list(text: str, parsed: str | list[int]) -> None:
+    assert RunConfig(class_order=text).parsed_class_order() == parsed
+
+
+def test_a_file_may_set_every_field_with_dashes_or_underscores(tmp_path: Path) -> None:
+    lines, tables, values = [], [], {}
+    for f in (*RUN_FIELDS, *LEARNER_FIELDS):
+        base = str(f.type).removesuffix(" | None").partition(" | ")[0]
+        text, values[f.name] = {
+            "int": ("3", 3),
+            "float": ("0.5", 0.5),
+            "str": ('"word"', "word"),
+            "bool": ("true", True),
+            "tuple[int, ...]": ("[5, 5]", [5, 5]),
+        }.get(base, ("", {"key": 1}))
+        key = f.name.replace("_", "-")
+        lines += [f"{key} = {text}"] if text else []
+        tables += [] if text else [f"[{key}]\nkey = 1"]
+    (tmp_path / "all.toml").write_text("\n".join(['selector = "mf"', "per-class = 2", *lines, *tables]))
+    assert read_config(tmp_path / "all.toml") == {"selector": "mf", "per_class": 2, **values}
+
+
+def test_integers_are_accepted_as_floats_but_not_vice_versa() -> None:
+    checked = check_settings({"lr": 1}, "here")
+    assert checked == {"lr": 1.0}
+    assert isinstance(checked["lr"], float)
+    for wrong in (0.5, "2", True, None):
+        with pytest.raises(InputError, match=rf"here: seeds is {wrong!r}; it must be of type int"):
+            check_settings({"seeds": wrong}, "here")
+
+
+def test_an_unknown_key_is_named_with_its_source_and_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"run.toml: unknown key 'per-clas'; choose among: .*per_class, "):
+        check_settings({"per-clas": 1}, "run.toml")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_scenario_overrides_the_protocol_and_explicit_settings_override_both(protocol: str) -> None:
+    def settings(**given: Any) -> tuple[str, str, str, str]:
+        config = RunConfig(protocol=protocol, **given).resolved()
+        assert config.resolved() == config
+        order, leftover = config.class_order, config.leftover
+        assert order is not None
+        assert leftover is not None
+        return config.learner.head, order, leftover, config.edges or ""
+
+    edges = PROTOCOLS[protocol]["edges"]
+    assert settings(scenario="task") == ("per-task", "natural", "context", edges)
+    assert settings(scenario="class") == ("growing", "seeded", "last", edges)
+    assert settings(scenario="class", orders=3) == ("growing", "shuffled", "last", edges)
+    given = {"head": "shared", "class_order": "natural", "leftover": "drop", "edges": "seen"}
+    assert settings(scenario="class", **given) == ("shared", "natural", "drop", "seen")
+    assert RunConfig(protocol=protocol).with_settings(scenario="class").resolved().learner.head == "growing"
+
+
+def test_a_scenario_is_a_setting_of_the_run_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('scenario = "class"\n')
+    assert RunConfig(**read_config(tmp_path / "run.toml")) == RunConfig(scenario="class")
+    with pytest.raises(UnknownNameError, match="scenario 'nope'; choose one of: blurred, class, domain, task, time"):
+        RunConfig(scenario="nope").check()
+
+
+def test_runs_without_a_scenario_keep_their_keys() -> None:
+    assert "scenario" not in member_config(RunConfig().resolved())
+    assert member_key(RunConfig().resolved(), 0, 0) == KEY_WITHOUT_SCENARIO
+    assert member_key(RunConfig(scenario="task").resolved(), 0, 0) != KEY_WITHOUT_SCENARIO

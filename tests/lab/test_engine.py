@@ -1,0 +1,146 @@
+"""Engines compute units, and their results are stored once or rejected with a reason."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ergnn.cli.main import main
+from ergnn.config.errors import InputError
+from ergnn.lab import units
+from ergnn.lab.cells import Options
+from ergnn.lab.config import RunConfig
+from ergnn.lab.engine import run_units
+from ergnn.lab.engines.local import LocalEngine
+from ergnn.lab.report.reproduced import write_results
+from ergnn.lab.reproduce import reproduce
+from ergnn.lab.run import members_of, run_members
+from ergnn.lab.store import RunStore
+from ergnn.lab.units import Computed, Unit
+from lab.tiny import TINY
+
+FEW = replace(TINY, rows=TINY.rows[:2], datasets=("cora",), common={"epochs": 1}, baselines=())
+OPTIONS = Options(seeds=2, class_orders=1, split="seeded")
+
+
+def twice(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+    """Like a cluster that loses the connection to a worker that is still running."""
+    for computed in LocalEngine()(units):
+        yield computed
+        yield computed
+
+
+def elsewhere(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+    """Like a machine without the data set, which uses a substitute."""
+    for computed in LocalEngine()(units):
+        yield replace(computed, results=[replace(r, data="a substitute") for r in computed.results])
+
+
+def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Path) -> None:
+    done = reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
+    assert (done.done, done.failed) == (2, [])
+    assert write_results(done, [FEW], tmp_path / "out", OPTIONS).html is not None
+    assert not (tmp_path / "out" / "runs.sqlite").exists()
+    with RunStore(store_path, create=False) as store:
+        assert len(store) == 4
+    with pytest.raises(InputError, match="contains 4 finished runs; use --resume to continue, or another --store"):
+        reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
+    assert reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path, resume=True).done == 0
+
+
+def test_units_computed_twice_are_stored_once(tmp_path: Path) -> None:
+    done = reproduce([FEW], tmp_path, OPTIONS, engine=twice)
+    assert done.failed == []
+    with RunStore(tmp_path / "runs.sqlite") as store:
+        assert sorted((run.method, run.seed) for run in store.runs()) == [
+            *(("finetune", 0), ("finetune", 1), ("replay", 0), ("replay", 1))
+        ]
+
+
+def test_processes_can_be_kept_for_the_next_call(tmp_path: Path) -> None:
+    engine, seen = LocalEngine(2, keep=True), []
+    try:
+        for name in ("a", "b"):
+            assert reproduce([FEW], tmp_path / name, OPTIONS, engine=engine).failed == []
+            seen.append({worker.pid for worker in multiprocessing.active_children()})
+        assert len(seen[0]) == 2
+        assert seen[0] == seen[1]
+    finally:
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is computed twice; an error remains if a single member does not fit."""
+    config = RunConfig("cora", method="finetune", epochs=1, seeds=7, split="seeded").resolved()
+    most, sizes = 3, []
+
+    def limited(*args: Any, batch: int, **options: Any) -> Iterator[Any]:
+        for part in run_members(*args, batch=min(batch, most), **options):
+            sizes.append(batch)
+            yield part
+            if batch > most:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(units, "run_members", limited)
+    computed = units.compute(Unit(config, members_of(config)))
+    assert (computed.error, [result.seed for result in computed.results]) == ("", list(range(7)))
+    assert sizes == [7, 4, 2]
+    monkeypatch.setattr(units, "run_members", lambda *_, **__: iter_error())
+    assert units.compute(Unit(config, members_of(config))).error == "OutOfMemoryError: CUDA out of memory"
+
+
+def iter_error() -> Iterator[Any]:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+    yield
+
+
+def test_results_on_other_data_are_rejected(tmp_path: Path) -> None:
+    done = reproduce([FEW], tmp_path, OPTIONS, engine=elsewhere)
+    assert [outcome.error.partition(" is ")[0] for outcome in done.failed] == ["cora", "cora"]
+    assert done.failed[0].error.endswith("every machine must have the same data")
+    with RunStore(tmp_path / "runs.sqlite") as store:
+        assert len(store) == 0
+
+
+def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
+    from lab.test_stores import CONFIG, some_result
+
+    def spoilt(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+        yield Computed(units[0], 0.1, results=[replace(some_result(0), split=None)])  # type: ignore[arg-type]
+        yield Computed(units[1], 0.1, results=[some_result(1)])
+
+    outcomes = run_units([Unit(CONFIG, [(0, 0)]), Unit(CONFIG, [(1, 0)])], store_path, engine=spoilt)
+    assert "not a usable run store" in outcomes[0].error
+    assert outcomes[1].error == ""
+    with RunStore(store_path) as store:
+        assert [run.seed for run in store.runs()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "spark"], "unknown engine 'spark'; choose one of: local, ray"),
+        (["--address", "auto"], "address is 'auto'; it is an option of the engine ray; this engine is local"),
+        (["--store", "mysql://me@there/runs"], "a run store cannot be at mysql://…"),
+    ],
+)
+def test_bad_options_are_named(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "table2", "--out", str(tmp_path), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_grid_is_not_shared_by_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["reproduce", "table2", "--out", str(tmp_path)]) == 2
+    assert "use --engine ray to run a grid on several machines" in capsys.readouterr().err

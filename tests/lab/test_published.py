@@ -1,0 +1,205 @@
+"""Tables published by others: their numbers, the configurations of their rows, and a small run of each."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from ergnn import make_stream
+from ergnn.cli.main import main, make_parser
+from ergnn.cli.reproduce import CHOICES
+from ergnn.cli.run import config_of
+from ergnn.data.datasets import load_graph
+from ergnn.lab.cells import Cell, Options, cells
+from ergnn.lab.grid import Experiment
+from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
+from ergnn.lab.report.experiment_tables import fill, measure_pages
+from ergnn.lab.report.page import page_of
+from ergnn.lab.report.reproduced import write_results
+from ergnn.lab.reproduce import EXPERIMENTS, reproduce
+from ergnn.lab.result import SeedResult
+from ergnn.lab.store import RunStore
+from ergnn.learning.metrics import AccuracyMatrix
+
+# A second transcription of the printed tables, independent of the one in the package.
+BEGIN_PRINTED = """
+bare 91.0 83.4 53.9 44.7
+LwF 91.5 85.9 55.0 46.4
+EWC 91.2 83.7 56.7 45.2
+MAS 91.8 84.3 74.1 56.0
+GEM 88.2 83.3 61.8 48.2
+TWP 91.0 81.0 56.4 45.0
+ER-GNN 89.0 82.9 60.9 45.7
+ContinualGNN 91.1 83.2 72.3 53.1
+PackNet 93.3 84.5
+Piggyback 93.8 84.6
+HAT 92.0 83.3
+joint 92.6 85.1 79.4 55.6
+"""
+GSIP_PRINTED = """
+fine-tune | 32.6 -96.8 | 31.5 -77.9
+SSRM | 35.5 -70.0 | 51.9 -67.7
+ER-GNN | 65.5 -46.1 | 47.7 -51.1
+ER-GNN + GSIP | 71.3 -37.0 | 61.3 -29.4
+SSM | 67.6 -19.8 | 61.0 -13.6
+CaT | 88.2 -4.4 | 75.1 -10.9
+CaT + GSIP | 89.6 1.8 | 77.0 -10.0
+joint | 93.1 | 78.3
+"""
+OTHERS = {
+    "hop-ral": {"fine-tune": 19.8, "EWC": 19.7, "ER-GNN": 20.0, "AL-GNN": 56.7, "joint": 95.7, "HOP-RAL": 96.8},
+    "lgl": {"200 cora": 82.7, "500 cora": 88.0, "200 citeseer": 71.2, "500 citeseer": 74.6}
+    | {"200 pubmed": 82.6, "500 pubmed": 87.6},
+    "graphkeeper": {"fine-tune": (20.9, -81.3), "ER-GNN": (28.7, -66.3), "TPP": (57.1, 0.0), "PDGNN": (65.5, -11.4)}
+    | {"DeLoMe": (70.2, -1.0), "joint": 78.0, "GraphKeeper": (80.6, 0.0)},
+}
+needs_data = pytest.mark.skipif(not os.environ.get("ERGNN_DATA"), reason="ERGNN_DATA is not set")
+
+
+def printed(experiment: Experiment) -> dict[tuple[str, str], tuple[float, ...]]:
+    """AP and, if printed, AF in percent by row and data set."""
+    return {
+        (row.label, dataset): tuple(round(100 * value[name], 1) for name in ("aa", "bwt") if name in value)
+        for row in experiment.rows
+        for dataset, value in row.published.items()
+    }
+
+
+def test_begins_numbers_are_those_of_its_curves() -> None:
+    expected = {}
+    for line in BEGIN_PRINTED.strip().splitlines():
+        name, *values = line.split()
+        places = [(scenario, graph) for scenario in ("task", "class") for graph in ("cora", "citeseer")]
+        for (scenario, graph), value in zip(places, values, strict=False):
+            expected[f"{name}, {scenario}-incremental", graph] = (float(value),)
+    assert printed(BEGIN) == expected
+
+
+def test_gsips_numbers_are_those_of_its_table_and_fm_is_minus_af() -> None:
+    expected = {}
+    for line in GSIP_PRINTED.strip().splitlines():
+        name, *columns = (part.strip() for part in line.split("|"))
+        for graph, values in zip(("cora", "citeseer"), columns, strict=True):
+            expected[name, graph] = tuple(map(float, values.split()))
+    found: dict[tuple[str, str], set[tuple[float, ...]]] = {}
+    for (label, graph), values in printed(GSIP).items():
+        found.setdefault((label.partition(", e = ")[0], graph), set()).add(values)
+    assert found == {key: {values} for key, values in expected.items()}
+    assert all(value.get("fm", 0) == -value.get("bwt", 0) for row in GSIP.rows for value in row.published.values())
+
+
+@pytest.mark.parametrize("experiment", [HOP_RAL, LGL, GRAPHKEEPER], ids=lambda one: one.name)
+def test_the_other_numbers_are_as_printed(experiment: Experiment) -> None:
+    found = {f"{label} {dataset}": values for (label, dataset), values in printed(experiment).items()}
+    expected = OTHERS[experiment.name]
+    assert len(found) == len(expected)
+    for words, value in expected.items():
+        (match,) = [v for k, v in found.items() if all(word in k for word in words.split()) and _starts(k, words)]
+        assert match == (value if isinstance(value, tuple) else (value,)), words
+
+
+def _starts(name: str, words: str) -> bool:
+    return name.startswith(words.split()[0]) or words[0].isdigit() or "AL-GNN" in words
+
+
+def planned(experiment: Experiment, **options: object) -> list[Cell]:
+    return cells(experiment, Options(datasets=experiment.datasets[:1], **options))  # type: ignore[arg-type]
+
+
+def test_every_table_is_a_result_of_the_command_line() -> None:
+    assert {experiment.name for experiment in PUBLISHED} <= set(CHOICES)
+    assert set(EXPERIMENTS) == set(CHOICES) - {"all"}
+
+
+@needs_data
+@pytest.mark.parametrize(
+    "experiment",
+    [  # the first data set of graphkeeper takes long to load
+        pytest.param(one, id=one.name, marks=pytest.mark.slow if one.name == "graphkeeper" else ()) for one in PUBLISHED
+    ],
+)
+def test_every_row_resolves_or_is_not_implemented_and_its_command_gives_its_configuration(
+    experiment: Experiment,
+) -> None:
+    for cell in planned(experiment):
+        assert cell.reason == ("" if cell.row.settings else "not implemented"), cell.row.label
+        if cell.given is not None:
+            assert config_of(make_parser().parse_args(shlex.split(cell.command)[1:])).resolved() == cell.config
+            assert cell.config.seeds == 10
+
+
+def test_protocols_are_those_of_the_sources() -> None:
+    begin, gsip = planned(BEGIN, split="seeded"), planned(GSIP)
+    networks = [cell.config.learner.backbone_options for cell in begin if cell.given]
+    assert {(one["hidden"], one["layers"]) for one in networks} == {(256, 2)}
+    assert {(cell.config.edges, cell.config.class_order) for cell in begin if cell.given} == {("all", "seeded")}
+    assert {(cell.config.edges, cell.config.split) for cell in gsip if cell.given} == {("own", "0.6/0.2/0.2")}
+    heads = {cell.row.label.rpartition(", ")[2]: cell.config.learner.head for cell in begin if cell.given}
+    assert heads == {"task-incremental": "per-task", "class-incremental": "growing"}
+    er_gnn = {
+        dataset: BEGIN.settings(row, dataset)["per_class"]
+        for row in BEGIN.rows
+        if row.label.startswith("ER-GNN")
+        for dataset in BEGIN.datasets
+    }
+    assert er_gnn == {"cora": 1, "citeseer": 2}
+
+
+@needs_data
+def test_the_validation_split_learns_train_and_test_nodes_and_scores_validation_nodes() -> None:
+    public = load_graph("cora", split="public").graph.public_split
+    stream = make_stream("cora", split="validation", classes_per_task=1).stream
+    learned, scored = (torch.cat([getattr(task, name) for task in stream]).sort()[0] for name in ("train", "test"))
+    assert public is not None
+    assert learned.equal(torch.cat([public.train, public.test]).sort()[0])
+    assert scored.equal(public.val.sort()[0])
+    assert sum(task.val.numel() for task in stream) == 0
+
+
+def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
+    (cell,) = [cell for cell in planned(GSIP, seeds=1) if cell.row.label == "fine-tune"]
+    matrix = AccuracyMatrix([[1.0], [0.1, 0.9], [0.0, 0.3, 0.8]])
+    with RunStore(":memory:") as store:
+        store.put_all(cell.config, [SeedResult(0, 0, [[0]] * 3, matrix, [], 0, [])])
+        filled = fill(store, [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")], {})
+        runs = store.runs()
+    (page,) = measure_pages(GSIP, filled, [])
+    assert page.table is not None
+    assert list(page.table.header) == ["%", "AA paper", "AA ours", "diff", "BWT paper", "BWT ours", "diff"]
+    assert list(page.table.rows[0][1:]) == ["32.60", "36.67", "+4.07", "-96.80", "-80.00", "+16.80"]
+    assert list(page.table.rows[1][1:]) == ["35.50", "–", "–", "-70.00", "–", "–"]
+    text = page.render("markdown")
+    assert "which reveals label information" in text
+    assert "Unknown: memory per class" in text
+    assert "SSRM is unavailable: not implemented" in text
+    assert published_result(runs[0].config) == {"aa": 0.326, "bwt": -0.968, "fm": 0.968, "experiment": "gsip"}
+    html = page_of(runs)
+    assert "Unknown: memory per class" in html
+    assert "ER-GNN, reproduced" not in html
+
+
+@pytest.mark.parametrize("experiment", [BEGIN, GSIP], ids=lambda one: one.name)
+def test_a_quick_run_writes_its_table(experiment: Experiment, tmp_path: Path) -> None:
+    rows = [
+        row for row in experiment.rows if not row.settings or row.settings["method"] in ("finetune", "lwf", "analytic")
+    ]
+    small = replace(experiment, rows=rows, datasets=("cora",), common={**experiment.common, "split": "0.05/0.05/0.1"})
+    options = Options(quick=True, seeds=1)
+    done = reproduce([small], tmp_path, options)
+    assert not done.failed
+    assert done.done >= 2
+    write_results(done, [small], tmp_path, options)
+    assert "Known: edges" in (tmp_path / f"{experiment.name}.md").read_text(encoding="utf-8")
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [experiment.name for experiment in PUBLISHED])
+def test_every_command_writes_its_table(name: str, tmp_path: Path) -> None:
+    assert main(["reproduce", name, "--quick", "--seeds", "1", "--out", str(tmp_path), "--jobs", "1"]) == 0
+    assert (tmp_path / f"{name}.md").exists()

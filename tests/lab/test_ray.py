@@ -1,0 +1,174 @@
+"""A grid on a Ray cluster gives the same store as local processes, even if a worker is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ergnn.cli.main import main
+from ergnn.config.errors import InputError
+from ergnn.lab.config import RunConfig
+from ergnn.lab.engine import Outcome, make_engine, run_units, units_of
+from ergnn.lab.store import RunStore
+from ergnn.lab.units import Unit
+
+ray = pytest.importorskip("ray", reason="ray is not installed")
+
+BASE = RunConfig(dataset="cora", backbone="gat", split="seeded", seeds=2, epochs=5)
+GRID = [
+    BASE.with_settings(**settings).resolved()
+    for settings in (
+        *({"method": method} for method in ("finetune", "joint", "ewc")),
+        *({"selector": selector} for selector in ("random", "mf*", "cm")),
+    )
+]
+"""Six configurations of two seeds each: twelve runs."""
+TIMES = ("seconds", "peak_memory_mb", "finished_at", "machine")
+
+
+def rows_of(path: str) -> dict[str, dict[str, Any]]:
+    """All that a store holds, by key, less times and the machine (which Ray's workers may not share with us)."""
+    with RunStore(path, create=False) as store:
+        assert len(store) == 12
+        rows = {run.key: run.to_dict() for run in store.runs()}
+    for row in rows.values():
+        for name in TIMES:
+            del row[name]
+        row["history"] = [{k: v for k, v in task.items() if not k.endswith("seconds")} for task in row["history"]]
+    return rows
+
+
+def grid_units(path: str) -> list[Unit]:
+    with RunStore(path) as store:
+        return units_of(store, GRID)
+
+
+def at_work() -> list[int]:
+    """Ray's workers that are at one of our units, of any cluster of ours."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                title = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if title.startswith(b"ray::_compute"):
+                found.append(int(entry.name))
+    return found
+
+
+class Killer:
+    """Told of the first finished unit, kills a worker that is in the middle of another."""
+
+    def __init__(self) -> None:
+        self.killed: list[int] = []
+        self.told: list[Outcome] = []
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.told.append(outcome)
+        deadline = time.monotonic() + 30
+        while not self.killed and time.monotonic() < deadline:
+            for worker in at_work()[:1]:
+                os.kill(worker, signal.SIGKILL)
+                self.killed.append(worker)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The grid, done in this process."""
+    path = str(tmp_path_factory.mktemp("here") / "runs.sqlite")
+    assert [outcome.error for outcome in run_units(grid_units(path), path)] == [""] * 6
+    return rows_of(path)
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_store_if_a_worker_is_killed(tmp_path: Path, here: dict[str, dict[str, Any]]) -> None:
+    path = str(tmp_path / "runs.sqlite")
+    killer = Killer()
+    outcomes = run_units(grid_units(path), path, on_done=killer, engine=make_engine("ray", jobs=2))
+    assert len(killer.killed) == 1
+    assert [outcome.error for outcome in outcomes] == [""] * 6
+    assert killer.told == outcomes
+    assert rows_of(path) == here
+    assert not ray.is_initialized()
+    assert grid_units(path) == []
+
+
+@pytest.mark.slow
+def test_a_cluster_that_loses_a_machine_fills_a_store_on_a_server(
+    postgresql: str, here: dict[str, dict[str, Any]]
+) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    machines = [cluster.add_node(num_cpus=1)]
+
+    def lose_one(outcome: Outcome) -> None:
+        while machines:
+            cluster.remove_node(machines.pop(), allow_graceful=False)
+
+    try:
+        engine = make_engine("ray", address=cluster.address)
+        outcomes = run_units(grid_units(postgresql), postgresql, on_done=lose_one, engine=engine)
+    finally:
+        cluster.shutdown()
+    assert [outcome.error for outcome in outcomes] == [""] * 6
+    assert rows_of(postgresql) == here
+
+
+@pytest.mark.slow
+def test_a_failed_unit_does_not_affect_others(tmp_path: Path) -> None:
+    path = str(tmp_path / "runs.sqlite")
+    bad = GRID[3].with_settings(per_class=10_000)
+    outcomes = run_units([Unit(bad, [(0, 0)]), Unit(GRID[3], [(0, 0)])], path, engine=make_engine("ray", jobs=1))
+    errors = {outcome.unit.config.learner.method_options.get("per_class", 1): outcome.error for outcome in outcomes}
+    assert "10000" in errors[10_000].replace(",", "")
+    assert errors[1] == ""
+    with RunStore(path) as store:
+        assert len(store) == 1
+
+
+@pytest.mark.slow
+def test_the_command_runs_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path / "elsewhere.sqlite")
+    words = ["reproduce", "table2", "--quick", "--datasets", "cora", "--seeds", "1", "--class-orders", "1"]
+    words += ["--engine", "ray", "--jobs", "2", "--out", str(tmp_path / "out"), "--store", store]
+    assert main(words) == 0
+    assert "ER-GAT" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "runs.sqlite").exists()
+    assert main([*words, "--resume"]) == 0
+    assert "all runs are already in the store" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "spark"}, "unknown engine 'spark'; choose one of: local, ray"),
+        ({"address": "auto"}, "address is 'auto'; it is an option of the engine ray"),
+        ({"task_gpus": 1.0}, "task_gpus is 1.0; it is an option of the engine ray"),
+        ({"name": "ray", "task_cpus": 0.0}, "task_cpus is 0.0; it must be above 0"),
+        ({"name": "ray", "task_gpus": -1.0}, "task_gpus is -1.0; it must be 0 or more"),
+        ({"name": "ray", "jobs": 0}, "jobs is 0; it must be 1 or more"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_engine(**options)
+
+
+def test_a_gpu_by_number_is_rejected() -> None:
+    unit = Unit(replace(GRID[0], device="cuda:1"), [(0, 0)])
+    with pytest.raises(InputError, match="assigns GPUs itself: use cuda"):
+        list(make_engine("ray")([unit]))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_an_unreachable_cluster_is_named(address: str) -> None:
+    with pytest.raises(InputError, match=f"cannot use a Ray cluster at '{address}' .*refused"):
+        list(make_engine("ray", address=address)([Unit(GRID[0], [(0, 0)])]))

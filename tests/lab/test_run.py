@@ -1,0 +1,268 @@
+"""Runs: members trained together equal single ones; seeds, orders and splits are crossed as configured."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ergnn.config.errors import InputError
+from ergnn.config.learner_config import LearnerConfig
+from ergnn.data import make_stream
+from ergnn.lab import RunConfig, RunResult
+from ergnn.lab.progress import total_epochs
+from ergnn.lab.run import (
+    StreamCache,
+    make_config_stream,
+    make_learner,
+    members_of,
+    peak_memory_mb,
+    run,
+    streams_of,
+)
+from ergnn.learning.evaluation import evaluate_stream
+from ergnn.learning.learner import Learner
+from ergnn.learning.metrics import AccuracyMatrix, forgetting_mean, performance_mean
+from ergnn.methods.replay import Replay
+
+QUICK = RunConfig("cora", backbone="gcn", split="seeded", seeds=3, epochs=4)
+
+
+def summary(config: RunConfig) -> dict[str, Any]:
+    """The object that ``ergnn run --json`` prints."""
+    return run(config).to_dict()
+
+
+def alone(config: RunConfig, seed: int, order: int = 0) -> tuple[AccuracyMatrix, list[int]]:
+    """One member by the public loop: its own stream, its own learner, one task after another."""
+    config = config.resolved()
+    stream = make_stream(
+        config.dataset,
+        split="seeded",
+        split_seed=seed,
+        class_order=config.parsed_class_order(),
+        order_seed=order,
+        edges=config.edges,
+    ).stream
+    learner: Learner = make_learner(config, seed)
+    matrix = evaluate_stream(learner, stream)
+    buffer = learner.method.buffer
+    return matrix, buffer.nodes.tolist() if buffer else []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"backbone": "gat", "selector": "im", "protocol": "paper"},
+        {"method": "finetune", "backbone": "sage", "edges": "seen"},
+        {"method": "joint", "backbone": "sgc"},
+        {"selector": "random", "replay": "ego", "per_class": 2, "loss_scale": "balanced"},
+    ],
+    ids=str,
+)
+def test_members_trained_together_equal_single_members(settings: dict[str, Any]) -> None:
+    config = replace(QUICK, **settings)
+    result = summary(config)
+    for seed, (member, ids) in enumerate(zip(result["runs"], result["buffer"]["ids"], strict=True)):
+        matrix, remembered = alone(config, seed)
+        assert AccuracyMatrix(member["matrix"]) == matrix
+        assert ids == remembered
+
+
+def test_members_of_several_batches_are_complete_and_unique() -> None:
+    result = summary(replace(QUICK, backbone="sgc", seeds=12, epochs=1))
+    assert result["seeds"] == list(range(12))
+    assert [member["seed"] for member in result["runs"]] == list(range(12))
+    assert result["pm"]["n"] == 12
+
+
+def test_seeds_are_crossed_with_class_orders() -> None:
+    config = replace(QUICK, class_order="shuffled", orders=2, seeds=2, first_seed=5)
+    result = summary(config)
+    assert [(member["order"], member["seed"]) for member in result["runs"]] == [(0, 5), (0, 6), (1, 5), (1, 6)]
+    orders = [member["classes"] for member in result["runs"]]
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2] == orders[3]
+    assert len({c for classes in orders[2] for c in classes}) == 6
+    matrix, _ = alone(config, seed=6, order=1)
+    assert AccuracyMatrix(result["runs"][3]["matrix"]) == matrix
+    assert result["tasks"] is None, "tasks of different orders have no common name"
+    assert any("class orders: 2 shuffled × 2 seed(s)" in note for note in result["notes"])
+
+
+def test_metrics_summarize_the_members() -> None:
+    result = summary(replace(QUICK, denominator="M"))
+    matrices = [AccuracyMatrix(member["matrix"]) for member in result["runs"]]
+    pm = [performance_mean(matrix) for matrix in matrices]
+    fm = [forgetting_mean(matrix, "M") for matrix in matrices]
+    assert result["pm"]["mean"] == pytest.approx(statistics.mean(pm))
+    assert result["pm"]["std"] == pytest.approx(statistics.stdev(pm))
+    assert result["fm"]["mean"] == pytest.approx(statistics.mean(fm))
+    assert result["fm"]["denominator"] == "M"
+    mean = np.mean([matrix.values for matrix in matrices], axis=0)
+    assert AccuracyMatrix(result["matrix"]) == AccuracyMatrix(mean)
+
+
+def test_each_seed_draws_its_own_seeded_split() -> None:
+    ids = summary(replace(QUICK, selector="mf", seeds=2))["buffer"]["ids"]
+    assert ids[0] != ids[1], "MF has no randomness but the split's"
+
+
+def test_a_missing_public_split_is_explained_in_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ERGNN_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = replace(QUICK, split="auto", seeds=1, epochs=1)
+    result = summary(config)
+    assert result["split"] == "seeded"
+    assert any(note.startswith("using a seeded split: the public one is missing") for note in result["notes"])
+    asked_for = summary(replace(config, split="seeded"))
+    assert not any("seeded split" in note for note in asked_for["notes"])
+    assert asked_for["runs"] == result["runs"]
+
+
+def test_the_public_split_is_one_for_all_seeds(data_root: Path) -> None:
+    result = summary(replace(QUICK, split="public", selector="mf", seeds=2))
+    assert result["split"] == "public"
+    assert result["buffer"]["ids"][0] == result["buffer"]["ids"][1]
+
+
+def test_the_papers_number_is_attached_to_matching_settings() -> None:
+    paper = replace(QUICK, seeds=1, epochs=1, selector="mf*", protocol="paper")
+    assert summary(replace(paper, backbone="gat"))["paper"]["fm"] == 0.2188
+    assert summary(replace(paper, backbone="gcn"))["paper"] is None
+    assert summary(replace(paper, backbone="gat", protocol="clean"))["paper"] is None
+
+
+def test_progress_counts_every_epoch_of_every_member() -> None:
+    for method in ("replay", "ewc"):  # side by side, and one after another
+        done: list[int] = []
+        run(replace(QUICK, method=method, epochs=5), progress=done.append)
+        assert sum(done) == 3 * 3 * 5
+
+
+def test_a_result_agrees_with_its_dictionary() -> None:
+    result = run(replace(QUICK, per_class=2, selector="mf"))
+    assert isinstance(result, RunResult)
+    assert result.learner.method_options == {"per_class": 2, "selector": "mf"}
+    assert (result.pm.n, result.fm.n, result.aa.n) == (3, 3, 3)
+    shown = result.to_dict()
+    assert (shown["pm"], shown["aa"]) == (result.pm.to_dict(), result.aa.to_dict())
+    assert shown["fm"] == {**result.fm.to_dict(), "denominator": "M-1"}
+    assert [AccuracyMatrix(part["matrix"]) for part in shown["runs"]] == result.matrices
+    assert (shown["selector"], shown["per_class"], shown["method_options"]["replay"]) == ("mf", 2, "live")
+    json.loads(json.dumps(shown, allow_nan=False))
+
+
+def test_a_custom_stream_runs_with_several_seeds() -> None:
+    stream = make_stream("cora", split="seeded").stream
+    config = LearnerConfig("gcn", epochs=4, method_options={"per_class": 2})
+    result = run(stream, config, seeds=[0, 3])
+    assert (result.dataset, result.seeds, result.protocol) == ("cora", [0, 3], None)
+    for seed, matrix in zip(result.seeds, result.matrices, strict=True):
+        assert matrix == evaluate_stream(Learner(replace(config, seed=seed)), stream)
+    assert run(stream, config, seeds=1).matrices == result.matrices[:1]
+    json.loads(json.dumps(result.to_dict(), allow_nan=False))
+
+
+def test_seeds_do_not_share_a_method_object() -> None:
+    stream = make_stream("cora", split="seeded").stream
+    config = LearnerConfig("gcn", Replay(per_class=2), epochs=2)
+    result = run(stream, config, seeds=2)
+    assert [len(member.buffer_ids) for member in result.members] == [12, 12]
+    assert len(config.method.buffer) == 0  # type: ignore[union-attr,arg-type]
+
+
+def test_settings_in_addition_to_a_configuration_are_rejected() -> None:
+    with pytest.raises(InputError, match="a RunConfig already contains learner, seeds and denominator"):
+        run(QUICK, seeds=3)
+    with pytest.raises(InputError, match=r"seeds is \[\]; at least one is needed"):
+        run(make_stream("cora", split="seeded").stream, seeds=[])
+
+
+def test_a_stream_is_evaluated_by_a_new_learner() -> None:
+    stream = make_stream("cora", split="seeded").stream
+    learner = Learner("sgc", epochs=1)
+    assert evaluate_stream(learner, stream).num_tasks == 3
+    with pytest.raises(InputError, match="observed 3 task"):
+        evaluate_stream(learner, stream)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        ({"dataset": "cora"}, 3),
+        ({"dataset": "cora", "classes_per_task": 1}, 7),
+        ({"dataset": "permuted-mnist"}, 23),
+        ({"dataset": "permuted-mnist", "dataset_options": {"tasks": 4}}, 4),
+    ],
+)
+def test_the_progress_bar_counts_all_tasks(settings: dict[str, Any], tasks: int) -> None:
+    assert total_epochs(RunConfig(**settings, seeds=2, epochs=5).resolved()) == 2 * 5 * tasks
+
+
+def test_the_module_that_only_unix_has_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import psutil, sys; sys.modules['resource'] = None; import ergnn.lab.run"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    assert peak_memory_mb() > 10
+
+
+def test_the_data_actually_used_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.setenv("ERGNN_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options = {"tasks": 2, "train": 60, "val": 0, "test": 20}
+    config = RunConfig("permuted-mnist", backbone="mlp", method="finetune", seeds=1, epochs=1, dataset_options=options)
+    assert run(config).members[0].data == "permuted-digits"
+    assert run(replace(QUICK, seeds=1, epochs=1)).members[0].data == "cora"
+
+
+def test_streams_share_equal_graphs_and_each_is_what_it_would_be_alone() -> None:
+    settings = {"method": "finetune", "backbone": "gcn", "split": "0.1/0.1/0.2", "class_order": "shuffled"}
+    for edges, graphs in (("all", 1), ("own", 2)):
+        config = RunConfig("cora", scenario="class", edges=edges, orders=2, seeds=2, **settings).resolved()
+        streams = [preset.stream for preset in streams_of(config, members_of(config))]
+        assert len({id(stream[0].graph) for stream in streams}) == graphs
+        assert len({id(stream[0].graph.x) for stream in streams}) == 1
+        for (seed, order), stream in zip(members_of(config), streams, strict=True):
+            for task, alone in zip(stream, make_config_stream(config, seed, order).stream, strict=True):
+                assert torch.equal(task.graph.edge_index, alone.graph.edge_index)
+                assert all(torch.equal(getattr(task, part), getattr(alone, part)) for part in ("train", "val", "test"))
+
+
+def test_a_cache_keeps_the_streams_of_the_last_members() -> None:
+    cache, settings = StreamCache(), {"scenario": "class", "split": "seeded", "seeds": 2, "method": "finetune"}
+    configs = [RunConfig("cora", epochs=epochs, **settings).resolved() for epochs in (1, 2)]
+    members = members_of(configs[0])
+    kept = cache.get(configs[0], members)
+    presets, moved = cache.get(configs[1], members)
+    assert presets is kept[0]
+    for preset in presets:
+        assert moved[id(preset)][0].graph.x is kept[1][id(preset)][0].graph.x
+        assert moved[id(preset)][0].graph is not kept[1][id(preset)][0].graph  # caches per graph do not grow
+    for changed, some in (
+        ({"edges": "own"}, members),
+        ({"first_tasks": 1}, members),
+        ({"split": "0.1/0.1/0.1"}, members),
+        ({}, members[:1]),
+    ):
+        config = configs[0].with_settings(**changed).resolved()
+        presets, moved = cache.get(config, some)
+        assert presets is not kept[0]
+        expected = streams_of(config, some)
+        assert [len(preset.stream) for preset in presets] == [len(preset.stream) for preset in expected]
+        for preset, other in zip(presets, expected, strict=True):
+            assert torch.equal(moved[id(preset)][0].train, other.stream[0].train)
+            assert torch.equal(preset.stream[0].graph.edge_index, other.stream[0].graph.edge_index)
+    cache.clear()
+    assert cache.get(configs[0], members)[0][0].stream[0].graph.x is not presets[0].stream[0].graph.x

@@ -1,0 +1,37 @@
+"""A grid that runs in seconds; as a script: OUT JOBS."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+
+from ergnn.lab.cells import Options
+from ergnn.lab.grid import Experiment, Row
+from ergnn.lab.report.reproduced import write_results
+from ergnn.lab.reproduce import Reproduced, reproduce
+
+ROWS = (
+    Row("GAT", {"backbone": "gat", "method": "finetune"}, ("gat", "finetune", None)),
+    Row("ER-GAT Random", {"backbone": "gat", "selector": "random"}, ("gat", "replay", "random")),
+    Row("ER-GAT MF", {"backbone": "gat", "selector": "mf"}, ("gat", "replay", "mf")),
+    Row("ER-GAT IM, test", {"backbone": "gat", "selector": "im", "selector_options": {"target": "test"}}),
+    Row("ER-GAT Nobody", {"backbone": "gat", "selector": "nobody"}),
+    Row("joint", {"backbone": "gat", "method": "joint"}, block="bounds"),
+)
+TINY = Experiment(
+    "tiny", "Tiny", ROWS, datasets=("cora", "citeseer"), common={"epochs": 3}, baselines=("ER-GAT Random",)
+)
+OPTIONS = Options(seeds=2, class_orders=2)
+
+
+def run_tiny(out: str, jobs: int = 1, resume: bool = False, options: Options = OPTIONS) -> Reproduced:
+    def tell(_: object) -> None:
+        print(" ".join(str(child.pid) for child in multiprocessing.active_children()), flush=True)
+
+    done = reproduce([TINY], out, options, jobs=jobs, resume=resume, on_done=tell)
+    write_results(done, [TINY], out, options, command="ergnn reproduce tiny")
+    return done
+
+
+if __name__ == "__main__":
+    run_tiny(sys.argv[1], int(sys.argv[2]))

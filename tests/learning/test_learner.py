@@ -1,0 +1,355 @@
+"""The learner: predictions, saved states, training side by side, and errors."""
+
+from __future__ import annotations
+
+import io
+import weakref
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.data import Graph, Task, TaskStream
+from ergnn.learning.callbacks import EpochCallback
+from ergnn.learning.learner import Learner, _on_device
+from ergnn.learning.observing import observe_together
+from ergnn.nn.backbones.gcn import GCN
+from graphs import random_graph
+
+HEADS = ("shared", "per-task", "growing")
+
+
+@pytest.fixture(scope="module")
+def stream() -> TaskStream:
+    return TaskStream.from_classes(random_graph(n=60, f=6, classes=6, p_edge=0.08, seed=1), edges="seen")
+
+
+def learn(learner: Learner, tasks: tuple[Task, ...] | TaskStream) -> Learner:
+    for task in tasks:
+        learner.observe(task)
+    return learner
+
+
+def assert_same(a: Learner, b: Learner, *, exact: bool = True) -> None:
+    old, new = a.model.state_dict(), b.model.state_dict()
+    assert old.keys() == new.keys()
+    for name in old:
+        torch.testing.assert_close(new[name], old[name], rtol=0 if exact else 1e-4, atol=0 if exact else 1e-5)
+    if a.method.buffer is not None:
+        assert torch.equal(a.method.buffer.nodes, b.method.buffer.nodes)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("backbone", ["gat", "sgc"])
+def test_probabilities_are_the_softmax_of_the_scores(stream: TaskStream, backbone: str, head: str):
+    learner = learn(Learner(backbone, head=head, epochs=3), stream)
+    graph, nodes = stream[2].graph, torch.tensor([5, 0, 17, 5])
+    with torch.no_grad():
+        scores = [learner.model.eval()(graph.x, graph.edge_index, k)[nodes] for k in range(len(learner.model.heads))]
+    for task in stream:
+        expected = scores[0 if head == "shared" else task.id].softmax(1)
+        torch.testing.assert_close(learner.predict_proba(nodes, task.id), expected)
+        assert tuple(learner.classes(task.id).tolist()) == task.classes
+        assert torch.equal(learner.predict(nodes, task.id), torch.tensor(task.classes)[expected.argmax(1)])
+    if head == "growing":
+        torch.testing.assert_close(learner.predict_proba(nodes), torch.cat(scores, 1).softmax(1))
+        assert tuple(learner.classes().tolist()) == stream.classes
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_evaluation_is_the_accuracy_in_the_latest_graph(stream: TaskStream, head: str):
+    learner = learn(Learner("gcn", head=head, epochs=30), stream)
+    for task in stream:
+        for split in ("train", "val", "test"):
+            nodes = getattr(task, split)
+            given = None if head == "growing" else task.id
+            right = learner.predict(nodes, given, graph=stream[2].graph) == task.graph.y[nodes]
+            assert learner.evaluate(task, split) == pytest.approx(float(right.float().mean()))
+    known = learner.predict(stream[0].test, 0) == stream[0].graph.y[stream[0].test]
+    assert learner.evaluate(stream[0], task_known=True) == pytest.approx(float(known.float().mean()))
+    assert learner.evaluate(stream[0], metric="micro-f1") == pytest.approx(learner.evaluate(stream[0]))
+
+
+def test_accuracy_is_far_above_chance(stream: TaskStream):
+    learner = Learner("mlp", epochs=100).observe(stream[0])
+    assert learner.evaluate(stream[0], "train") > 0.9
+
+
+def test_predictions_for_no_nodes_are_empty(stream: TaskStream):
+    learner = Learner("sgc", epochs=1).observe(stream[0])
+    assert learner.predict_proba(torch.empty(0, dtype=torch.long), 0).shape == (0, 2)
+
+
+STATES = [
+    ("shared", {"selector": "random"}),
+    ("per-task", {"selector": "im", "per_class": 2}),
+    ("growing", {"selector": "mf*"}),
+    ("per-task", {"selector": "cm", "replay": "isolated"}),
+    ("shared", {"selector": "mf", "replay": "ego"}),
+    ("per-task", {"method": "joint"}),
+    ("per-task", {"method": "finetune"}),
+]
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("head", "options"), STATES, ids=lambda value: str(value))
+def test_continuing_from_a_saved_state_gives_the_same_bits(head: str, options: dict, sparse: bool):
+    graph = random_graph(n=60, f=6, classes=6, seed=1, sparse=sparse)
+    stream = TaskStream.from_classes(graph)
+
+    def make(seed: int) -> Learner:
+        return Learner("gat", head=head, epochs=4, seed=seed, weight_decay=5e-4, **options)
+
+    unbroken = make(7)
+    learn(unbroken, stream[:2])
+    state, file = unbroken.state_dict(), io.BytesIO()
+    torch.save(state, file)
+    unbroken.observe(stream[2])
+    file.seek(0)
+    for saved in (
+        torch.load(file, weights_only=True),
+        state,
+    ):  # the state is a copy, which later training does not change
+        resumed = make(0)
+        resumed.load_state_dict(saved)
+        assert resumed.num_tasks == 2
+        resumed.observe(stream[2])
+        assert_same(unbroken, resumed)
+        assert torch.equal(unbroken.predict_proba(stream[0].test, 0), resumed.predict_proba(stream[0].test, 0))
+
+
+def test_a_loaded_state_predicts_in_a_given_graph_and_can_be_saved_again(stream: TaskStream):
+    learner = learn(Learner("sgc", epochs=2), stream[:1])
+    loaded = Learner("sgc", epochs=2)
+    loaded.load_state_dict(learner.state_dict())
+    with pytest.raises(InputError, match="this learner has no graph; pass one to predict, or call set_graph"):
+        loaded.predict(stream[0].test, 0)
+    expected = learner.predict_proba(stream[0].test, 0)
+    assert torch.equal(loaded.predict_proba(stream[0].test, 0, graph=stream[0].graph), expected)
+    again = Learner("sgc", epochs=2)
+    again.load_state_dict(loaded.state_dict(), graph=stream[0].graph)
+    assert torch.equal(again.predict_proba(stream[0].test, 0), expected)
+
+
+def test_states_of_another_schema_or_head_are_refused(stream: TaskStream):
+    state = learn(Learner("sgc", epochs=1), stream[:1]).state_dict()
+    with pytest.raises(InputError, match="schema 99"):
+        Learner("sgc").load_state_dict({**state, "schema": 99})
+    with pytest.raises(InputError, match=r"'per-task'.*'shared'"):
+        Learner("sgc", head="shared").load_state_dict(state)
+
+
+def test_saving_and_loading_do_not_change_the_global_generator(stream: TaskStream):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    learner = Learner("gat", epochs=2, selector="random").observe(stream[0])
+    Learner("gat").load_state_dict(learner.state_dict())
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_only_equal_seeds_give_the_same_bits(stream: TaskStream):
+    a, b, c = (learn(Learner("gat", epochs=4, seed=seed, selector="im"), stream) for seed in (3, 3, 4))
+    assert_same(a, b)
+    assert not torch.equal(a.model.convs[0].lin.weight, c.model.convs[0].lin.weight)
+
+
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sgc", "mlp"])
+@pytest.mark.parametrize("head", HEADS)
+def test_learners_side_by_side_equal_single_learners(stream: TaskStream, backbone: str, head: str):
+    other = TaskStream.from_classes(random_graph(n=50, f=6, classes=6, seed=9), class_order=[5, 0, 3, 1, 4, 2])
+    settings = [(0, "mf", stream), (1, "cm*", other), (2, "random", stream), (3, "im", other)]
+
+    def make() -> list[Learner]:
+        common = {"head": head, "epochs": 5, "lr": 0.005}
+        return [Learner(backbone, seed=seed, selector=name, **common) for seed, name, _ in settings]
+
+    together, alone = make(), make()
+    for i in range(3):
+        observe_together(together, [tasks[i] for _, _, tasks in settings])
+    for one, same, (_, _, tasks) in zip(alone, together, settings, strict=True):
+        learn(one, tasks)
+        assert_same(one, same)
+
+
+UNLIKE = {
+    "methods": [{"method": "finetune"}, {"method": "replay"}, {"method": "joint"}],
+    "options": [{"backbone_options": {"hidden": 4}}, {"backbone_options": {"hidden": 7}}],
+    "dropout": [{"backbone_options": {"dropout": 0.0}}, {"backbone_options": {"dropout": 0.9}}],
+    "epochs": [{"epochs": 2}, {"epochs": 5}],
+    "heads": [{"head": "shared"}, {"head": "growing"}],
+}
+
+
+@pytest.mark.parametrize("unlike", UNLIKE)
+def test_learners_that_cannot_be_stacked_equal_single_learners(stream: TaskStream, unlike: str):
+    made = [[Learner("gcn", **{"epochs": 3, "seed": 1, **options}) for options in UNLIKE[unlike]] for _ in range(2)]
+    for task in stream:
+        observe_together(made[0], [task] * len(made[0]))
+    for same, one in zip(*made, strict=True):
+        assert_same(learn(one, stream), same, exact=False)
+
+
+def test_learners_at_different_tasks_equal_single_learners(stream: TaskStream):
+    made = [[Learner("gat", epochs=3, seed=i) for i in range(2)] for _ in range(2)]
+    for ahead, _ in made:
+        ahead.observe(stream[0])
+    observe_together(made[0], [stream[1], stream[0]])
+    made[1][0].observe(stream[1])
+    made[1][1].observe(stream[0])
+    for same, one in zip(*made, strict=True):
+        assert_same(one, same, exact=False)
+
+
+class ThirdPartyModule(nn.Module):
+    """Any module with ``forward(x, adj)``."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(6, outputs)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return self.linear(x).index_add(0, adj[1], self.linear(x)[adj[0]])
+
+
+@pytest.mark.parametrize(("head", "outputs"), [("shared", 2), ("per-task", 6), ("growing", 6)])
+def test_a_third_party_module_learns_with_every_head(stream: TaskStream, head: str, outputs: int):
+    module = ThirdPartyModule(outputs)
+    before = module.linear.weight.detach().clone()
+    learner = learn(Learner(module, head=head, epochs=60, lr=0.05, selector="mf", class_balance="none"), stream)
+    assert learner.evaluate(stream[2], "train") > 0.6
+    assert torch.equal(module.linear.weight, before), "a copy is trained"
+    with torch.no_grad():
+        scores = learner.model.module(stream[2].graph.x, stream[2].graph.edge_index)[:4]
+    first = 0 if head == "shared" else 4
+    torch.testing.assert_close(learner.predict_proba(torch.arange(4), 2), scores[:, first : first + 2].softmax(1))
+    again = Learner(ThirdPartyModule(outputs), head=head, lr=0.05, selector="mf")
+    again.load_state_dict(learner.state_dict(), graph=stream[2].graph)
+    assert torch.equal(again.predict(stream[0].test, 0), learner.predict(stream[0].test, 0))
+
+
+def test_a_module_with_too_few_outputs_or_without_embed_is_refused(stream: TaskStream):
+    with pytest.raises(InputError, match=r"2 outputs, but 4 are needed"):
+        learn(Learner(ThirdPartyModule(2), epochs=1, selector="mf"), stream)
+    with pytest.raises(InputError, match="embed"):
+        learn(Learner(ThirdPartyModule(6), epochs=1, selector="mf*"), stream)
+
+
+def test_one_module_can_be_passed_to_two_learners(stream: TaskStream):
+    module = GCN(6)
+    pair = [Learner(module, epochs=3, seed=seed, selector="mf") for seed in (0, 1)]
+    observe_together(pair, [stream[0], stream[0]])
+    assert pair[0].model is not pair[1].model
+    assert_same(Learner(module, epochs=3, seed=1, selector="mf").observe(stream[0]), pair[1], exact=False)
+
+
+def test_a_backbone_that_already_has_a_head_is_refused(stream: TaskStream):
+    with pytest.raises(InputError, match="without out_channels"):
+        Learner(GCN(6, 2)).observe(stream[0])
+
+
+def test_only_influence_on_test_nodes_makes_a_learner_leaky(stream: TaskStream):
+    leaky = Learner("sgc", epochs=1, selector="im", selector_options={"target": "test"})
+    assert leaky.leaky
+    leaky.observe(stream[0])
+    assert leaky.history[0]["selection"]["target"] == "test"
+    for selector in ("random", "mf", "mf*", "cm", "cm*", "im"):
+        assert not Learner("sgc", selector=selector).leaky
+    assert not Learner("sgc", "finetune").leaky
+    assert not Learner("sgc", "joint").leaky
+
+
+def test_history_records_the_examples_of_each_task(stream: TaskStream):
+    learner = learn(Learner("sgc", epochs=1, selector="cm", per_class=2), stream)
+    assert [entry["task"] for entry in learner.history] == [0, 1, 2]
+    assert [entry["trained_on"] for entry in learner.history] == [t.train.numel() + 4 * t.id for t in stream]
+    assert all(0 <= entry["selection"]["tie_rate"] <= 1 for entry in learner.history)
+
+
+def test_callbacks_are_called_after_every_epoch(stream: TaskStream):
+    ticks: list[None] = []
+    Learner("sgc", epochs=6).observe(stream[0], callbacks=[EpochCallback(ticks.append)])
+    assert len(ticks) == 6
+
+
+def test_tasks_out_of_order_are_refused(stream: TaskStream):
+    with pytest.raises(InputError, match="next task must be number 1"):
+        Learner("sgc").observe(stream[1])
+    learner = Learner("sgc", epochs=1).observe(stream[0])
+    with pytest.raises(InputError, match="next task must be number 2"):
+        learner.observe(stream[0])
+    with pytest.raises(InputError, match="has not been learned"):
+        learner.evaluate(stream[1])
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_different_number_of_features_is_refused(stream: TaskStream, resumed: bool):
+    learner = Learner("sgc", epochs=1).observe(stream[0])
+    if resumed:
+        state, learner = learner.state_dict(), Learner("sgc")
+        learner.load_state_dict(state)
+    graph = stream[1].graph
+    wider = replace(stream[1], graph=Graph(torch.cat([graph.x, graph.x], 1), graph.edge_index, graph.y))
+    with pytest.raises(InputError, match=r"12 features; earlier tasks had 6"):
+        learner.observe(wider)
+
+
+def test_predictions_require_a_learned_task_and_existing_nodes(stream: TaskStream):
+    with pytest.raises(InputError, match="not observed a task"):
+        Learner("sgc").predict(torch.tensor([0]), 0)
+    learner = Learner("sgc", epochs=1).observe(stream[0])
+    with pytest.raises(InputError, match="requires the task"):
+        learner.predict(torch.tensor([0]))
+    for number in (1, -1):
+        with pytest.raises(InputError, match=f"task number {number} has not been learned"):
+            learner.predict(torch.tensor([0]), number)
+    for node in (-1, 60):
+        with pytest.raises(InputError, match="node ids must be 0 to 59"):
+            learner.predict(torch.tensor([0, node]), 0)
+
+
+def test_evaluation_refuses_unknown_splits_and_metrics(stream: TaskStream):
+    learner = Learner("sgc", epochs=1).observe(stream[0])
+    with pytest.raises(UnknownNameError, match="test, train, val"):
+        learner.evaluate(stream[0], "holdout")
+    with pytest.raises(UnknownNameError, match="accuracy, micro-f1"):
+        learner.evaluate(stream[0], metric="auc")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backbone": "transformer"}, "gat, gcn"),
+        ({"method": "dream"}, "joint, .*nearest-mean, .*replay"),
+        ({"head": "none"}, "growing, per-task, shared"),
+        ({"optimizer": "newton"}, "adam, adamw, sgd"),
+        ({"epochs": 0}, "epochs is 0; it must be 1 or more"),
+        ({"lr": 0.0}, "above 0"),
+        ({"weight_decay": -1.0}, "0 or more"),
+        ({"method": "finetune", "selector": "mf"}, "no option 'selector'"),
+        ({"selectr": "mf"}, "no option 'selectr'"),
+        ({"backbone": GCN(6), "backbone_options": {"hidden": 2}}, "is an instance"),
+    ],
+)
+def test_invalid_options_are_refused_by_the_constructor(options: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        Learner(**options)
+
+
+def test_a_graph_on_another_device_is_moved_once(stream: TaskStream):
+    meta, graph = torch.device("meta"), replace(stream[0].graph, x=stream[0].graph.dense_x())
+    moved = _on_device(graph, meta)
+    assert moved.device == meta
+    assert _on_device(graph, meta) is moved
+    assert _on_device(graph, graph.device) is graph
+    graph.x[0] += 1.0
+    again = _on_device(graph, meta)
+    assert again is not moved, "the graph was written to"
+    other = replace(graph, name="other")
+    kept = weakref.ref(again)
+    del again
+    assert _on_device(other, meta) is _on_device(other, meta)
+    assert kept() is None, "one copy is kept at a time"

@@ -1,0 +1,119 @@
+"""Failures do not change the learner, and errors explain what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from ergnn.cli.main import main
+from ergnn.config.errors import CurvatureError, DivergedError, InputError
+from ergnn.data import TaskStream, make_stream
+from ergnn.learning.learner import Learner
+from ergnn.replay.selectors import SELECTORS
+
+
+@pytest.fixture(scope="module")
+def stream() -> TaskStream:
+    return make_stream("cora", split="seeded", edges="own").stream
+
+
+class UserModel(nn.Module):
+    """A user-defined network."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.first, self.last = GCNConv(1433, 8), GCNConv(8, outputs)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return self.last(self.first(x, adj).relu(), adj)
+
+
+@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+def test_a_failed_task_does_not_change_the_learner(stream: TaskStream, head: str) -> None:
+    def learner() -> Learner:
+        return Learner("gcn", "replay", selector="mf", head=head, epochs=5)
+
+    failing, clean = learner(), learner()
+    failing.observe(stream[0])
+    clean.observe(stream[0])
+    good = failing.method.selector
+    failing.method.selector = SELECTORS.create("im", max_iterations=1, tolerance=1e-12)
+    with pytest.raises(CurvatureError):
+        failing.observe(stream[1])
+    failing.method.selector = good
+    for task in stream[1:]:
+        failing.observe(task)
+        clean.observe(task)
+    assert failing.heads.classes == clean.heads.classes
+    assert failing.method.buffer.nodes.tolist() == clean.method.buffer.nodes.tolist()
+    for p, q in zip(failing.model.parameters(), clean.model.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_a_failed_first_task_does_not_change_the_learner(stream: TaskStream) -> None:
+    learner = Learner("gcn", "finetune", lr=1e30, epochs=5)
+    with pytest.raises(DivergedError, match=r"lr = 1e\+30; use a smaller lr"):
+        learner.observe(stream[0])
+    assert learner.model is None
+    assert learner.num_tasks == 0
+    assert learner.heads.classes == []
+
+
+@pytest.mark.parametrize(("method", "options"), [("replay", {"selector": "im"}), ("ewc", {}), ("gem", {})])
+def test_custom_models_support_every_method_on_sparse_features(
+    stream: TaskStream, method: str, options: dict[str, str]
+) -> None:
+    learner = Learner(UserModel(2), method, head="shared", epochs=3, **options)
+    for task in stream[:2]:
+        learner.observe(task)
+    assert 0.0 <= learner.evaluate(stream[0]) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["in_channels", "out_channels"])
+def test_sizes_that_the_tasks_determine_are_not_options(name: str) -> None:
+    with pytest.raises(InputError, match=f"contains '{name}', which the tasks determine"):
+        Learner("gat", backbone_options={name: 5})
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 1.5, "1"])
+def test_seeds_out_of_range_are_refused(seed: object) -> None:
+    with pytest.raises(InputError, match="seed is"):
+        Learner("gat", seed=seed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("nodes", [torch.tensor(3), torch.tensor([0.5]), torch.tensor([True]), [1, 2]])
+def test_nodes_to_predict_must_be_a_vector_of_ids(stream: TaskStream, nodes: object) -> None:
+    learner = Learner("sgc", "finetune", epochs=1).observe(stream[0])
+    with pytest.raises(InputError, match="vector of node ids"):
+        learner.predict(nodes, task=0)  # type: ignore[arg-type]
+
+
+def test_a_state_of_another_method_or_backbone_is_refused(stream: TaskStream) -> None:
+    state = Learner("gcn", "finetune", epochs=1).observe(stream[0]).state_dict()
+    with pytest.raises(InputError, match="method_name is 'Finetune'; this learner's is 'Replay'"):
+        Learner("gcn", "replay").load_state_dict(state)
+    with pytest.raises(InputError, match="backbone is 'gcn'; this learner's is 'gat'"):
+        Learner("gat", "finetune").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seed", "5"], "unrecognized arguments: --seed"),
+        (["--first-seed", "100000000000000000000"], "seeds must be 0 to"),
+        (["--per-class", "2", "--method-options", "per_class=3"], "'per_class' is given both"),
+        (["--lr", "1e30", "--epochs", "2", "--seeds", "1", "--split", "seeded"], "training diverged"),
+    ],
+)
+def test_the_command_line_refuses_invalid_arguments(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["run", "cora", *words])
+    except SystemExit as stop:  # argparse
+        code = int(stop.code or 0)
+    assert code == 2
+    assert message in capsys.readouterr().err

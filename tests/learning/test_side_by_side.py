@@ -1,0 +1,137 @@
+"""Models trained side by side on a CPU have the same parameters as single models, bit for bit, also with Adam."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from ergnn.data import TaskStream, make_stream
+from ergnn.engine.objective import make_objective
+from ergnn.engine.optimizers import OPTIMIZERS, make_optimizer
+from ergnn.engine.training import Training, train
+from ergnn.learning import evaluation
+from ergnn.learning.evaluation import evaluate_streams
+from ergnn.learning.learner import Learner
+from ergnn.nn.backbones import BACKBONES
+from graphs import random_graph
+from nn.cases import labeled, model_of
+
+PAPER = ("gat", "gcn", "sage", "gin", "sgc")
+SELECTORS = ("random", "mf", "cm*", "im")
+
+
+def assert_same_bits(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    expected = dict(other.named_parameters())
+    for name, value in one.named_parameters():
+        assert torch.equal(value, expected[name]), name
+
+
+def compare(streams: list[TaskStream], backbone: str, head: str, epochs: int) -> None:
+    """Run a stream per seed and selector, first side by side, then one after another."""
+
+    def make() -> list[Learner]:
+        common = {"head": head, "epochs": epochs, "weight_decay": 5e-4}
+        return [Learner(backbone, "replay", seed=i, selector=name, **common) for i, name in enumerate(SELECTORS)]
+
+    together, alone = make(), make()
+    evaluate_streams(together, streams)
+    for one, same, stream in zip(alone, together, streams, strict=True):
+        start = copy.deepcopy(one)
+        for task in stream:
+            one.observe(task)
+        assert_same_bits(same.model, one.model)
+        assert torch.equal(same.method.buffer.nodes, one.method.buffer.nodes)
+        assert start.num_tasks == 0
+        assert one.num_tasks == len(stream)
+
+
+@pytest.mark.parametrize(("head", "sparse"), [("shared", True), ("per-task", False), ("growing", True)])
+@pytest.mark.parametrize("backbone", [*PAPER, "mlp"])
+def test_streams_side_by_side_equal_single_streams(backbone: str, head: str, sparse: bool) -> None:
+    graphs = [random_graph(n=60, f=7, classes=6, p_edge=0.1, seed=s, sparse=sparse, directed=s == 2) for s in range(4)]
+    compare([TaskStream.from_classes(graph) for graph in graphs], backbone, head, epochs=3)
+
+
+@pytest.mark.parametrize("backbone", PAPER)
+def test_cora_streams_side_by_side_equal_single_streams(backbone: str) -> None:
+    compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, "shared", epochs=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
+@pytest.mark.parametrize("backbone", PAPER)
+def test_full_cora_streams_side_by_side_equal_single_streams(backbone: str, head: str) -> None:
+    compare([make_stream("cora", split="seeded", split_seed=s).stream for s in range(4)], backbone, head, epochs=200)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("models", [3, 17])
+@pytest.mark.parametrize("name", BACKBONES.names())
+def test_any_number_of_stacked_models_equals_single_models(name: str, models: int, optimizer: str) -> None:
+    """Use sizes that do not fill SIMD vectors, for any number of models."""
+    parts = [labeled(random_graph(n=30, seed=s % 3, f=5), [0, 3, s, 21], [[0]] * 4, [3], s) for s in range(models)]
+    made = [model_of(name, 5, [3], seed=s, dropout=0.5, dtype=torch.float32) for s in range(models)]
+    alone, seeds = copy.deepcopy(made), list(range(models))
+    training = Training(6, lr=0.05, weight_decay=0.01, optimizer=optimizer)
+    train(make_objective(made, parts), training, seeds=seeds, task=1)
+    for i in {0, 1, models - 1}:
+        train(make_objective([alone[i]], [parts[i]]), training, seeds=[i], task=1)
+        assert_same_bits(made[i], alone[i])
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_stacked_step_equals_single_steps_and_counts_once(kind: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(7, 3), (14, 5), (7, 16)]  # single entries, two heads per model, full SIMD vectors
+    start = [torch.randn(shape, generator=generator) for shape in shapes]
+    grads = [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(5)]
+
+    def run(models: int, rows: list[slice]) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
+        params = [value[part].clone().requires_grad_() for value, part in zip(start, rows, strict=True)]
+        optimizer = make_optimizer(kind, params, models=models, lr=0.1, weight_decay=0.1)
+        for step in grads:
+            for param, grad, part in zip(params, step, rows, strict=True):
+                param.grad = grad[part].clone()
+            optimizer.step()
+        return params, optimizer
+
+    together, optimizer = run(7, [slice(None)] * 3)
+    for i in range(7):
+        own = [slice(i, i + 1), slice(2 * i, 2 * i + 2), slice(i, i + 1)]
+        for whole, part, mine in zip(together, own, run(1, own)[0], strict=True):
+            assert torch.equal(whole[part], mine)
+    steps = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
+    assert steps == ([] if kind == "sgd" else [5.0] * 3)
+    assert [tuple(param.shape) for param in optimizer.param_groups[0]["params"]] == shapes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [{"backbone": "gcn"}] * 3,
+        [{"backbone": "sgc", "backbone_options": {"hops": hops}} for hops in (1, 6, 1)],
+        [{"backbone": "gcn", "head": head} for head in ("per-task", "growing", "per-task")],
+        [{"backbone": "gcn", "head": "per-task", "method": "packnet"}] * 3,
+        [{"backbone": "gat", "head": "shared", "method": "piggyback"}] * 3,
+    ],
+    ids=["alike", "other options", "other heads", "packnet", "piggyback"],
+)
+@pytest.mark.parametrize("edges", [1, evaluation.GPU_FIELD_EDGES], ids=["one at a time", "all at once"])
+def test_one_pass_scores_learners_as_single_passes_do(
+    options: list[Any], edges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU scores learners of different splits in one pass, if their networks are alike."""
+    passes = []
+    monkeypatch.setattr(evaluation, "GPU_FIELD_EDGES", edges)
+    monkeypatch.setattr(evaluation, "_can_share_a_pass", lambda *_: True)
+    scores = evaluation._scores_of_tasks
+    monkeypatch.setattr(evaluation, "_scores_of_tasks", lambda *args: passes.append(1) or scores(*args))
+    streams = [make_stream("cora", split="seeded", split_seed=s).stream for s in range(3)]
+    learners = [Learner(seed=s, epochs=5, **{"method": "finetune", **own}) for s, own in enumerate(options)]
+    matrices = evaluation.evaluate_streams(learners, streams)
+    for learner, stream, matrix in zip(learners, streams, matrices, strict=True):
+        assert matrix.to_list()[-1] == pytest.approx([learner.evaluate(task) for task in stream])
+    assert len(passes) == (9 if options[0] == options[1] else 0)
