@@ -15,8 +15,7 @@ from ergnn.analytic.inputs import Inputs, working_dtype
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, fit_ridge
 from ergnn.analytic.state import AnalyticState, choose
-from ergnn.config.errors import InputError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import Graph
 from ergnn.engine.propagation import NormalizedAdjacency
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, get_args
 
 
 class ErgnnError(Exception):
@@ -30,6 +31,13 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: object, choices: Iterable[str]) -> None:
         super().__init__(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(choices))}")
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Raise an error if a value is not among the choices: names, or a ``Literal``."""
+    names = get_args(choices) or tuple(choices)
+    if value not in names:
+        raise UnknownNameError(name, value, names)
 
 
 class LeakageError(ErgnnError):

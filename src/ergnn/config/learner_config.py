@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from torch import device as torch_device
@@ -121,7 +121,7 @@ class LearnerConfig:
     @classmethod
     def from_protocol(cls, protocol: str, **settings: Any) -> LearnerConfig:
         """Create the configuration of a protocol, ``clean`` or ``paper``, with overrides."""
-        check_choice("protocol", protocol, tuple(PROTOCOLS))
+        check_choice("protocol", protocol, PROTOCOLS)
         preset = {name: value for name, value in PROTOCOLS[protocol].items() if name != "edges"}
         return cls().with_settings({**preset, **settings})
 
@@ -142,12 +142,6 @@ class LearnerConfig:
         nested = {name: value for name, value in self.method_options.items() if name in flat}
         flat |= {name: value for name, value in self.method_options.items() if name not in flat}
         return {**flat, "method_options": nested} if nested else flat
-
-
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise an error if a value is not one of the choices."""
-    if value not in choices:
-        raise UnknownNameError(name, value, choices)
 
 
 def check_training(config: Any) -> None:

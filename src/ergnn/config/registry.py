@@ -71,12 +71,6 @@ class Option:
             raise InputError(f"{owner}{self.name} is {value!r}; it must be of type {self.type}")
 
 
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Raise an error if a value is not among those of a ``Literal``; for constructors called without the registry."""
-    if value not in get_args(choices):
-        raise UnknownNameError(name, value, get_args(choices))
-
-
 def name_of(part: Any) -> str | None:
     """Return the name of a backbone, method or selector; for an object, the name of its class."""
     return part if part is None or isinstance(part, str) else type(part).__name__

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp
 
-from ergnn.config.errors import InputError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, check_choice
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.recording import Recorded, on_stream, side_stream
 from ergnn.engine.solves import Product, Solution, conjugate_gradients, nystrom_preconditioner

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import (
     EDGES,
     LEFTOVERS,
@@ -20,7 +20,6 @@ from ergnn.config.learner_config import (
     SCENARIOS,
     STREAM_DEFAULTS,
     LearnerConfig,
-    check_choice,
 )
 
 WALK_CLASSIFIER: dict[str, Any] = {
@@ -168,7 +167,7 @@ class RunConfig:
     def check(self) -> LearnerConfig:
         """Check everything that can be checked without loading data; return the learner's configuration."""
         if self.scenario is not None:
-            check_choice("scenario", self.scenario, tuple(SCENARIOS))
+            check_choice("scenario", self.scenario, SCENARIOS)
         learner = self.learner  # checks the protocol
         for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0), ("first_tasks", 1)):
             value = getattr(self, name)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
-from ergnn.config.learner_config import EDGES, SCENARIOS, check_choice
+from ergnn.config.errors import ErgnnError, InputError, UnknownNameError, check_choice
+from ergnn.config.learner_config import EDGES, SCENARIOS
 from ergnn.data import PresetStream
 from ergnn.data.datasets import DATASETS
 from ergnn.data.presets import GraphCache
@@ -82,7 +82,7 @@ class CompareOptions:
                 f"first_seed is {self.first_seed}; seeds must be 0 to {SEARCH_SEED - 1}, below the search's"
             )
         for name in self.scenarios or ():
-            check_choice("scenario", name, tuple(SCENARIOS))
+            check_choice("scenario", name, SCENARIOS)
         for name in self.edges:
             check_choice("edges", name, EDGES)
         for name in self.datasets:

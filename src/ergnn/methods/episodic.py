@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import check_choice
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective
 from ergnn.engine.step_hooks import StepHook

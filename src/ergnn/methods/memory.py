@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.methods.base import LearnerView, Method, check_at_least

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import check_choice
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
 from ergnn.methods.balance import ClassBalance, adjust_logits, balance_of_task, separate_classes

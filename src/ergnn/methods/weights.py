@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, check_choice
 from ergnn.nn.examples import Examples
 
 LossScale = Literal["sum", "balanced", "mean"]

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError, LeakageError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, LeakageError, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.outputs import embed, embed_together

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import InputError, check_choice
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
 from ergnn.engine.influence import StackedCurvature

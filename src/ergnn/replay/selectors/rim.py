@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import check_choice
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
 from ergnn.replay.selectors.first_layer import gradients, summed_gradient

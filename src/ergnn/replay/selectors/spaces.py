@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.registry import check_choice
+from ergnn.config.errors import check_choice
 from ergnn.replay.selectors.base import SelectionContext
 
 SpaceName = Literal["feature", "embedding"]
