@@ -12,8 +12,10 @@ from safetensors.torch import load_file
 
 from ergnn.config.errors import InputError
 from ergnn.data.tables import read_graph
+from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FILE, FolderError
+from ergnn.folder.graph import MemoryGraph
 from ergnn.nn.backbones import BACKBONES
 from folder.growing import (
     IDS,
@@ -112,6 +114,30 @@ def test_nodes_for_one_prediction_are_predicted_as_if_observed_and_not_stored(fo
     folder.observe(nodes, edges)
     np.testing.assert_array_equal(p, probabilities(folder, ["new"]))
     assert np.abs(alone - p).max() > 1e-6
+
+
+def test_a_prediction_opens_the_folder_when_it_starts(folder: LearnerFolder) -> None:
+    later = folder.predict(["new"])
+    folder.observe(nodes_of(["new"], None, x_of(1)))
+    folder.drop_versions()  # which an open reader would hinder
+    np.testing.assert_array_equal(next(later)[2], probabilities(folder, ["new"]))
+
+
+def test_a_graph_in_memory_is_the_stored_one_without_a_connection(folder: LearnerFolder) -> None:
+    folder.forget(["n3", "n50"])
+    with folder.snapshot() as snapshot:
+        memory, stored = MemoryGraph(snapshot.graph), snapshot.graph
+        nodes, some = stored.nodes(), stored.nodes()[5:60:3]
+        calls = [("find", IDS), ("names", some), ("nodes",), ("neighbors", some), ("features", some), ("labels", some)]
+        calls += [("split", split) for split in SPLITS] + [("members", u, split) for u in range(2) for split in SPLITS]
+        expected = [getattr(stored, name)(*given) for name, *given in calls]
+    assert len(nodes) == 78
+    for (name, *given), values in zip(calls, expected, strict=True):
+        found = getattr(memory, name)(*given)
+        if name == "features" and not stored.dense:
+            found, values = found.toarray(), values.toarray()
+        for one, other in zip(found, values, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_the_same_update_again_changes_nothing(folder: LearnerFolder) -> None:

@@ -115,6 +115,55 @@ class StoredGraph:
         return rows
 
 
+class MemoryGraph:
+    """A stored graph that was read completely and needs no connection; see :class:`ergnn.data.partial.LabeledGraph`."""
+
+    def __init__(self, stored: StoredGraph) -> None:
+        self.num_nodes, self.num_edges, self.next_node = stored.num_nodes, stored.num_edges, stored.next_node
+        self.num_features, self.dense = stored.num_features, stored.dense
+        nodes = stored.nodes()
+        self._nodes, self._ids = nodes, stored.names(nodes)
+        self._numbers = dict(zip(self._ids, nodes.tolist(), strict=True))
+        self._row = np.full(stored.next_node, -1, np.int64)
+        self._row[nodes] = np.arange(len(nodes))
+        place, self._sources = stored.neighbors(nodes)
+        self._ends = np.cumsum(np.bincount(place, minlength=len(nodes)))
+        self._x, self._labels_of = stored.features(nodes), stored.labels(nodes)
+
+    def find(self, ids: Sequence[str]) -> Array:
+        return np.fromiter((self._numbers.get(name, -1) for name in ids), np.int64, len(ids))
+
+    def names(self, nodes: Array) -> list[str]:
+        return [self._ids[row] for row in self._row[nodes]]
+
+    def nodes(self) -> Array:
+        return self._nodes
+
+    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
+        rows = self._row[nodes]
+        starts = np.where(rows > 0, self._ends[rows - 1], 0)
+        counts = self._ends[rows] - starts
+        place = np.repeat(np.arange(len(nodes)), counts)
+        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return place, self._sources[starts[place] + within]
+
+    def features(self, nodes: Array) -> Any:
+        return self._x[self._row[nodes]]
+
+    def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
+        label, split, update = (values[self._row[nodes]] for values in self._labels_of)
+        return label, split, update
+
+    def split(self, name: str) -> tuple[Array, Array, Array]:
+        label, split, update = self._labels_of
+        rows = np.flatnonzero((label >= 0) & (split == SPLITS.index(name)))
+        return self._nodes[rows], label[rows], update[rows]
+
+    def members(self, number: int, split: str) -> tuple[Array, Array]:
+        nodes, label, update = self.split(split)
+        return nodes[update == number], label[update == number]
+
+
 def write_update(connection: sqlite3.Connection, graph: StoredGraph, update: Update, version: int, number: int) -> None:
     """Add an update to the graph of the next version; older versions do not contain it."""
     known = read_number(connection, "SELECT count(*) FROM classes")

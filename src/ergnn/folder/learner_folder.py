@@ -32,7 +32,7 @@ class LearnerFolder:
     """A growing graph and a model that learns from it, in one database.
 
     Every method that changes the folder adds a version in one transaction. Every method that reads it uses the version
-    that is current when it is called, or an older one that is kept.
+    that is current when it starts to read, or an older one that is kept.
 
     Args:
         root: the folder; :meth:`create` creates one.
@@ -157,13 +157,8 @@ class LearnerFolder:
             chunk: maximum number of nodes per chunk.
             version: a stored version; by default the current one.
         """
-        snapshot = self.snapshot(version)
-
-        def chunks() -> Iterator[tuple[list[str], list[str], Array]]:
-            with snapshot:
-                yield from snapshot.predict(ids, nodes, edges, classes, chunk)
-
-        return chunks()
+        with self.snapshot(version) as snapshot:
+            yield from snapshot.predict(ids, nodes, edges, classes, chunk)
 
     def classes_of(self, update: int, version: int | None = None) -> list[str]:
         """Classes that were learned in an update (numbered from 0)."""

@@ -13,49 +13,10 @@ from ergnn.data.partial import Array, PartialGraph, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, database, versions
 from ergnn.folder.base_snapshot import CHUNK
-from ergnn.folder.graph import StoredGraph
+from ergnn.folder.graph import MemoryGraph
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.update import prepare_update
 from ergnn.learning.evaluation import Record
-
-
-class MemoryGraph(StoredGraph):
-    """A stored graph that was read completely, so that no connection is needed."""
-
-    def __init__(self, stored: StoredGraph) -> None:
-        vars(self).update(vars(stored))
-        nodes = stored.nodes()
-        self._nodes, self._ids = nodes, stored.names(nodes)
-        self._numbers = dict(zip(self._ids, nodes.tolist(), strict=True))
-        self._row = np.full(stored.next_node, -1, np.int64)
-        self._row[nodes] = np.arange(len(nodes))
-        place, self._sources = stored.neighbors(nodes)
-        self._ends = np.cumsum(np.bincount(place, minlength=len(nodes)))
-        self._x, self._labels_of = stored.features(nodes), stored.labels(nodes)
-
-    def find(self, ids: Sequence[str]) -> Array:
-        return np.fromiter((self._numbers.get(name, -1) for name in ids), np.int64, len(ids))
-
-    def names(self, nodes: Array) -> list[str]:
-        return [self._ids[row] for row in self._row[nodes]]
-
-    def nodes(self) -> Array:
-        return self._nodes
-
-    def neighbors(self, nodes: Array) -> tuple[Array, Array]:
-        rows = self._row[nodes]
-        starts = np.where(rows > 0, self._ends[rows - 1], 0)
-        counts = self._ends[rows] - starts
-        place = np.repeat(np.arange(len(nodes)), counts)
-        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return place, self._sources[starts[place] + within]
-
-    def features(self, nodes: Array) -> Any:
-        return self._x[self._row[nodes]]
-
-    def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
-        label, split, update = (values[self._row[nodes]] for values in self._labels_of)
-        return label, split, update
 
 
 class TableLearner:
@@ -140,7 +101,7 @@ def load_version(folder: LearnerFolder) -> ServedVersion:
         kept = [{**row, "version": row["number"], "current": row["number"] == stored.version.number} for row in rows]
         for row in kept:
             del row["state"], row["number"], row["next_node"]
-        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), tuple(kept))
+        return ServedVersion(replace(stored, graph=cast(Any, graph), learner=cast(Any, learner)), tuple(kept))
 
 
 def current_number(folder: LearnerFolder) -> int:
