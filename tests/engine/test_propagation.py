@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -83,25 +81,24 @@ def pair() -> Graph:
     return Graph(torch.randn(4, 2), torch.tensor([[0, 1], [1, 0]]), torch.zeros(4, dtype=torch.long))
 
 
-def test_changed_features_are_propagated_again() -> None:
+def test_features_and_edges_that_were_edited_in_place_are_propagated_again() -> None:
     graph = pair()
     before = propagate(graph, 2).clone()
     graph.x.mul_(2)
     torch.testing.assert_close(propagate(graph, 2), 2 * before)
-    assert len(propagation._PROPAGATED[graph]) == 1
+    matrix, x = normalized_adjacency(graph).matmul(torch.eye(4)), torch.eye(4, dtype=torch.float64)
+    graph.edge_index[1, 1] = 3
+    assert_near(normalized_adjacency(graph).matmul(x), dense(graph))
+    assert float((normalized_adjacency(graph).matmul(torch.eye(4)) - matrix).abs().max()) > 0.1
+    assert_near(propagate(graph, 2, dtype=torch.float64), expected(graph, 2))
 
 
-def test_the_oldest_results_leave_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(propagation, "_PROPAGATED", WeakKeyDictionary())
-    monkeypatch.setattr(propagation, "ALL_CACHED", 16)
-    graphs = [pair() for _ in range(3)]
-    for graph in graphs:
-        propagate(graph, 1)
-    assert list(propagation._PROPAGATED) == graphs[1:]
-    propagate(graphs[1], 2)
-    assert list(propagation._PROPAGATED) == [graphs[1]]
-    propagate(graphs[1], 3)  # too many results of one graph are kept
-    assert len(propagation._PROPAGATED[graphs[1]]) == 3
+def test_the_results_of_a_graph_are_deleted_with_it() -> None:
+    graph, cached = pair(), len(propagation._PROPAGATED)
+    propagate(graph, 1), propagate(graph, 2)
+    assert len(propagation._PROPAGATED) == cached + 2
+    del graph
+    assert len(propagation._PROPAGATED) == cached
 
 
 def test_results_that_are_valid_in_one_context_are_not_cached() -> None:

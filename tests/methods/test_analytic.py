@@ -139,6 +139,27 @@ def test_a_restored_state_continues_and_predicts_in_a_given_graph() -> None:
         Learner("sgc", "analytic", head="growing", feature_map="hops").load_state_dict(first.state_dict())
 
 
+@pytest.mark.parametrize("edited", ["x", "edge_index"])
+def test_edits_of_the_graph_in_place_are_noticed(edited: str) -> None:
+    stream = TaskStream.from_classes(random_graph(n=80, classes=6))
+    learner, graph, nodes = learned(stream[:2]), stream[0].graph, torch.arange(80)
+    before, state = learner.predict_proba(nodes), learner.state_dict()
+    if edited == "x":
+        graph.x.mul_(torch.rand(graph.x.shape, generator=torch.Generator().manual_seed(0)))
+    else:
+        graph.edge_index[0] = graph.edge_index[0].flip(0)
+    assert not torch.equal(learner.predict_proba(nodes), before)
+    other, task = Learner("sgc", "analytic", head="growing"), stream[2]
+    copied = replace(graph, x=graph.x.clone(), edge_index=graph.edge_index.clone())
+    other.load_state_dict(state, copied)
+    for each, where in ((learner, graph), (other, copied)):
+        each.set_graph(where)
+    assert torch.equal(learner.predict_proba(nodes), other.predict_proba(nodes))
+    learner.observe(task)
+    other.observe(replace(task, graph=copied))
+    torch.testing.assert_close(learner.predict_proba(nodes), other.predict_proba(nodes))
+
+
 def test_forgotten_nodes_leave_no_trace_and_new_ids_change_nothing() -> None:
     graph = random_graph(n=60, classes=2)
     task = TaskStream.from_classes(graph)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, fit_rid
 from ergnn.analytic.state import AnalyticState, choose
 from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import Graph
+from ergnn.engine.cache import Cache, version_of
 from ergnn.engine.propagation import NormalizedAdjacency
 
 Memory = Literal["nodes", "statistics"]
@@ -27,7 +28,7 @@ SKETCH_SIZE = 2048
 NO_SCORE = -1e9
 """Score of a class without a labeled node."""
 
-_SHARED: WeakKeyDictionary[Graph, WeakValueDictionary[str, Features]] = WeakKeyDictionary()
+_SHARED: Cache[WeakValueDictionary[str, Features]] = Cache()
 """φ on graphs on a GPU, by :func:`_key`: learners on the same graph share it."""
 
 
@@ -78,8 +79,9 @@ class AnalyticHead:
         self._chosen = 0
         self._sketched: int | None = None
         self._graph: Graph | None = None
-        self._features: WeakKeyDictionary[Graph, tuple[int | None, dict[str, Features]]] = WeakKeyDictionary()
-        self._scores: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+        self._version: Any = None
+        self._features: Cache[dict[str, Features]] = Cache()
+        self._scores: Cache[Tensor] = Cache()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without graphs and without anything computed from them."""
@@ -87,7 +89,7 @@ class AnalyticHead:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
+        self._features, self._scores = Cache(), Cache()
 
     @property
     def lambdas(self) -> tuple[float, ...]:
@@ -121,14 +123,14 @@ class AnalyticHead:
         known = nodes[torch.isin(nodes, self.state.nodes)]
         if known.numel():
             self.state.remove(known)
-            self.solution, self._scores = None, WeakKeyDictionary()
+            self.solution = None
         return known.numel()
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         state = AnalyticState()
         state.kept, state.statistics = self.state.kept, self.state.statistics
         state.update(mapping(self.state.nodes), self.state.labels)
-        self.state, self._graph, self._scores = state, None, WeakKeyDictionary()
+        self.state, self._graph = state, None
 
     def refresh(self, graph: Graph) -> None:
         """Solve the head in ``graph``, and recompute only the rows of φ affected by changed edges or features."""
@@ -138,12 +140,12 @@ class AnalyticHead:
         if self.state.statistics:  # they do not depend on the graph
             return
         sketched = self.sketch_size(graph.num_features, nodes.numel())
-        if self._graph is None or sketched != self._sketched:
-            self.state.forget_rows()
+        if self._graph is None or sketched != self._sketched or self._version != version_of(self._graph):
+            self.state.forget_rows()  # also if the graph was modified in place
         elif graph is not self._graph:
             self.state.move(self._graph, graph, self.maps)
-            self._features = WeakKeyDictionary()  # a stream may keep its graphs for a long time
-        self._graph, self._sketched = graph, sketched
+            self._features.clear()  # a stream may keep its graphs for a long time
+        self._graph, self._version, self._sketched = graph, version_of(graph), sketched
         self._solve(graph)
 
     def head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
@@ -152,10 +154,13 @@ class AnalyticHead:
             self.refresh(graph)
         if self.solution is None:
             return torch.full((nodes.numel(), classes.numel()), NO_SCORE, dtype=torch.float64, device=nodes.device)
-        if graph not in self._scores:
+        solution, known = self.solution, self.solution.classes
+
+        def compute() -> Tensor:
             features = self._features_of(graph, self.maps[self._chosen])
-            self._scores[graph] = features.scores(self.solution.weight).mul_(self.solution.temperature)
-        all_scores, known = self._scores[graph], self.solution.classes
+            return features.scores(solution.weight).mul_(solution.temperature)
+
+        all_scores = self._scores.get([graph, solution], compute)
         columns = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
         return torch.where(known[columns] == classes, all_scores[nodes][:, columns], NO_SCORE)
 
@@ -163,7 +168,7 @@ class AnalyticHead:
         """Solve the head for each feature map and choose the best."""
         maps = self.maps if self.state.kept else self.maps_of(graph.num_edges)
         found = self.state.solve([self._features_of(graph, each) for each in maps], self.lambdas)
-        self._scores, self.solution = WeakKeyDictionary(), None
+        self.solution = None
         if found is not None:
             self._chosen, best = self.maps.index(maps[found[0]]), found[1]
             self.solution = replace(best, loo=best.loo[:0])
@@ -178,7 +183,7 @@ class AnalyticHead:
             self._sketched = self.sketch_size(graph.num_features, nodes.numel())
             self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
         found = [self._features_of(graph, each).rows(nodes) for each in self.maps]
-        self._graph = graph
+        self._graph, self._version = graph, version_of(graph)
         if self.memory == "nodes":
             for each, rows in zip(self.maps, found, strict=True):
                 self.state.kept.add(each.name, rows, labels)
@@ -188,7 +193,7 @@ class AnalyticHead:
             best, _ = choose([fit_ridge(rows, labels) for rows in found])
             self.maps, found, self._chosen = self.maps[best : best + 1], found[best : best + 1], 0
         self.state.statistics.add(found[0], labels, self.per_class)
-        self._scores, self.solution = WeakKeyDictionary(), self.state.statistics.solve(self.lambdas[0], nodes.device)
+        self.solution = self.state.statistics.solve(self.lambdas[0], nodes.device)
 
     def sketch_size(self, num_features: int, count: int) -> int | None:
         """Return the number of columns to sketch to, or None.
@@ -202,20 +207,21 @@ class AnalyticHead:
         return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
     def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
-        """Return φ of a map on a graph, cached as long as the graph exists."""
-        sketched, cached = self._features.get(graph, (self._sketched, {}))
-        if not cached or sketched != self._sketched:
-            keys = {each.name: _key(each, self._sketched) for each in self._candidates}
-            shared = _SHARED.setdefault(graph, WeakValueDictionary())
-            cached = {name: shared[key] for name, key in keys.items() if key is not None and key in shared}
-            if len(cached) < len(keys):
-                dtype = working_dtype(graph.num_nodes, graph.num_features)
-                operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
-                cached = {each.name: Features(each, operator, inputs) for each in self._candidates}
-            if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
-                shared.update((key, cached[name]) for name, key in keys.items() if key is not None)
-            self._features[graph] = self._sketched, cached
-        return cached[feature_map.name]
+        """Return φ of a map on a graph, cached as long as the graph exists and is unchanged."""
+        return self._features.get([graph], lambda: self._make_features(graph), self._sketched)[feature_map.name]
+
+    def _make_features(self, graph: Graph) -> dict[str, Features]:
+        keys = {each.name: _key(each, self._sketched) for each in self._candidates}
+        shared = _SHARED.find([graph]) or WeakValueDictionary()
+        found = {name: shared[key] for name, key in keys.items() if key is not None and key in shared}
+        if len(found) < len(keys):
+            dtype = working_dtype(graph.num_nodes, graph.num_features)
+            operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
+            found = {each.name: Features(each, operator, inputs) for each in self._candidates}
+        if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
+            shared.update((key, found[name]) for name, key in keys.items() if key is not None)
+            _SHARED.store([graph], shared)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         solution = self.solution
@@ -259,4 +265,4 @@ class AnalyticHead:
         self.solution = None
         if solution is not None:
             self.solution = RidgeSolution(**solution, loo=solution["weight"][:0])
-        self._features, self._scores = WeakKeyDictionary(), WeakKeyDictionary()
+        self._features.clear()

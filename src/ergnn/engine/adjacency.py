@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from ergnn.data.csr import CsrEdges, is_undirected, row_chunks, targets
 from ergnn.data.graph import Graph
+from ergnn.engine.cache import Cache
 from ergnn.engine.kernels.links import Links
 
 LINKED_FROM = 1_000_000
@@ -138,23 +138,13 @@ def merge_loops(row: Tensor, count: Tensor, *values: Tensor) -> tuple[Tensor, ..
     return tuple(merged)
 
 
-_ADJACENCIES = WeakTensorKeyDictionary()
-"""Edge index → number of nodes → version and adjacency. Graphs with the same edge index share their adjacency."""
+_ADJACENCIES: Cache[Adjacency] = Cache()
 
 
 def adjacency_of(graph: Graph) -> Adjacency:
-    """Return the adjacency of a graph, cached per ``edge_index`` tensor and rebuilt if the tensor was modified."""
-    edges = graph.edge_index
-    cached, version = _ADJACENCIES.setdefault(edges, {}), version_of(edges)
-    if graph.num_nodes not in cached or cached[graph.num_nodes][0] != version:
-        cached[graph.num_nodes] = version, Adjacency(edges, graph.num_nodes)
-    adj: Adjacency = cached[graph.num_nodes][1]
-    return adj
-
-
-def version_of(value: Tensor) -> int:
-    """Return a number that changes with every in-place operation on a tensor (0 for inference tensors)."""
-    return 0 if value.is_inference() else value._version
+    """Return the adjacency of a graph, cached per ``edge_index``, which several graphs may share."""
+    edges, n = graph.edge_index, graph.num_nodes
+    return _ADJACENCIES.get([edges], lambda: Adjacency(edges, n), n)
 
 
 def pointers(index: Tensor, size: int) -> Tensor:

@@ -7,10 +7,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import version_of
+from ergnn.engine.cache import Cache
 from ergnn.engine.kernels.projection import project_dense, project_sparse
 from ergnn.engine.slots import Rows, places
 from ergnn.engine.sparse import SparsePattern, spmm
@@ -83,8 +82,7 @@ class DroppedFeatures:
         return project_dense(h.value, rows.starts(), rows.largest, weight, self.key, self.p)
 
 
-_SPARSE = WeakTensorKeyDictionary()
-"""Dense features → their version, and a sparse copy or None."""
+_SPARSE: Cache[Tensor | None] = Cache()
 
 
 def sparse_x(graph: Graph) -> Tensor | None:
@@ -93,12 +91,12 @@ def sparse_x(graph: Graph) -> Tensor | None:
         return graph.x
     if graph.x.numel() > LARGE:
         return None
-    version, found = _SPARSE.get(graph.x, (None, None))
-    if version != version_of(graph.x):
+
+    def convert() -> Tensor | None:
         share = int(torch.count_nonzero(graph.x)) / max(graph.x.numel(), 1)
-        found = graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
-        _SPARSE[graph.x] = version_of(graph.x), found
-    return found
+        return graph.x.to_sparse_csr() if share < SPARSE_BELOW else None
+
+    return _SPARSE.get([graph.x], convert)
 
 
 def features_of(

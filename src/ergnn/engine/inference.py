@@ -8,8 +8,6 @@ limited to ``Z`` and the edges of one chunk.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +15,10 @@ from torch import Tensor, nn
 from ergnn.data.graph import Graph
 from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block
+from ergnn.engine.cache import Cache
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.losses import MASKED
-from ergnn.engine.propagation import MAX_CACHED, propagate
+from ergnn.engine.propagation import ALL_CACHED, MAX_CACHED, propagate
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.layers import Params, form_of
 
@@ -74,34 +73,23 @@ def layerwise_logits(model: Backbone, graph: Graph, nodes: Tensor, heads: Tensor
         return out.flatten(1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Encoded:
-    """The encoder's output for all nodes, and the graph and parameters it was computed with."""
-
-    graph: ReferenceType[Graph]
-    params: list[Tensor]
-    lookup: Lookup
-
-
-_ENCODED: WeakKeyDictionary[nn.Module, _Encoded] = WeakKeyDictionary()
-"""The latest output of each model: after a task, the nodes of all tasks so far are scored one after another."""
+_ENCODED: Cache[Tensor] = Cache(ALL_CACHED, Tensor.numel)
+"""The encoder's output for all nodes: after a task, the nodes of all tasks so far are scored one after another."""
 
 
 def _encoder(model: Backbone, graph: Graph, nodes: Tensor) -> Lookup:
     """Return the encoder's output for ``nodes``, from the cache if possible."""
-    n = graph.num_nodes
-    params = [value.detach() for value in model.convs.parameters()]
-    cached = _ENCODED.get(model)
-    if cached is not None and cached.graph() is graph:
-        same = len(cached.params) == len(params)
-        if same and all(torch.equal(a, b) for a, b in zip(cached.params, params, strict=True)):
-            return cached.lookup
+    n, everything = graph.num_nodes, torch.arange(graph.num_nodes, device=nodes.device)
+    sources = [model, graph.x, graph.edge_index, *model.convs.parameters()]
+    cached = _ENCODED.find(sources, model.dtype)
+    if cached is not None:
+        return _lookup(everything, cached)
     reads_neighbors = model.propagated_hops or any(form_of(conv).aggregation for conv in model.learned_layers)
     needed = adjacency_of(graph).neighborhood(nodes) if reads_neighbors else nodes
     if 2 * needed.numel() < n or n * model.embedding_size > MAX_CACHED:
         return _encode(model, graph, nodes)
-    lookup = _encode(model, graph, torch.arange(n, device=nodes.device))
-    _ENCODED[model] = _Encoded(ref(graph), [value.clone() for value in params], lookup)
+    lookup = _encode(model, graph, everything)
+    _ENCODED.store(sources, lookup(everything), model.dtype)
     return lookup
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from torch.func import functional_call
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
+from ergnn.engine.cache import Cache
 from ergnn.engine.features import sparse_x
 from ergnn.engine.losses import MASKED, Objective, ParamDict, head_positions
 from ergnn.nn.backbones import Backbone
@@ -68,14 +67,12 @@ class PlainModel(nn.Module):
         return inner(x, adj)
 
 
-_DENSE: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+_DENSE: Cache[Tensor] = Cache()
 
 
 def _dense_x(graph: Graph) -> Tensor:
-    """Return the graph's features as a dense matrix, cached per graph."""
-    if graph not in _DENSE:
-        _DENSE[graph] = graph.dense_x()
-    return _DENSE[graph]
+    """Return the graph's features as a dense matrix; that of sparse features is cached."""
+    return _DENSE.get([graph.x], graph.dense_x) if graph.is_sparse else graph.x
 
 
 class PlainObjective(Objective):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers, version_of
+from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers
+from ergnn.engine.cache import Cache
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.sparse import SparsePattern, spmm
@@ -112,15 +111,13 @@ def _entries(graph: Graph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, 
     return row, col, value
 
 
-_OPERATORS: WeakKeyDictionary[Graph, NormalizedAdjacency] = WeakKeyDictionary()
-_PROPAGATED: WeakKeyDictionary[Graph, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
+_OPERATORS: Cache[NormalizedAdjacency] = Cache()
+_PROPAGATED: Cache[Tensor] = Cache(ALL_CACHED, Tensor.numel)
 
 
 def normalized_adjacency(graph: Graph) -> NormalizedAdjacency:
-    """Return ``S`` of a graph, cached per graph."""
-    if graph not in _OPERATORS:
-        _OPERATORS[graph] = NormalizedAdjacency(graph)
-    return _OPERATORS[graph]
+    """Return ``S`` of a graph without edge weights, cached per ``edge_index``, which several graphs may share."""
+    return _OPERATORS.get([graph.edge_index], lambda: NormalizedAdjacency(graph), graph.num_nodes)
 
 
 def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
@@ -143,14 +140,13 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     size, on_gpu = graph.num_nodes * graph.num_features, graph.x.is_cuda
     keep = size <= (MAX_CACHED if adj.is_large or on_gpu else SMALL_CACHED) or (adj.is_large and on_gpu)
     if hops and (keep or nodes is None):
-        key = hops, dtype, version_of(graph.x)
-        value = _PROPAGATED.get(graph, {}).get(key)
+        value = _PROPAGATED.find([graph.x, graph.edge_index], (hops, dtype))
         if value is None:
             value = graph.dense_x().to(dtype)
             for _ in range(hops):
                 value = matrix.matmul(value)
             if keep:
-                _cache(graph, key, value)
+                _PROPAGATED.store([graph.x, graph.edge_index], value, (hops, dtype))
         return value if nodes is None else value[nodes]
     if nodes is None:
         return graph.dense_x().to(dtype)
@@ -162,15 +158,3 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     while written:
         value, known = matrix.rows(written[-1], value, known), written.pop()
     return value
-
-
-def _cache(graph: Graph, key: tuple[Any, ...], value: Tensor) -> None:
-    """Cache a result instead of those of older features; if there are too many, drop those of the oldest graphs."""
-    if value.requires_grad or value.is_inference() or torch._C._functorch.is_functorch_wrapped_tensor(value):
-        return  # valid in this context only
-    own = _PROPAGATED.pop(graph, {})
-    _PROPAGATED[graph] = {each: kept for each, kept in own.items() if each[:-1] != key[:-1]} | {key: value}
-    sizes = {other: sum(kept.numel() for kept in values.values()) for other, values in _PROPAGATED.items()}
-    for other in list(sizes)[:-1]:  # the newest is last
-        if sum(sizes.values()) > ALL_CACHED:
-            del _PROPAGATED[other], sizes[other]

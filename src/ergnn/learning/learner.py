@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.adjacency import version_of
+from ergnn.engine.cache import Cache
 from ergnn.engine.inference import layerwise_logits, prefers_layers
 from ergnn.engine.objective import make_objective
 from ergnn.engine.plain import PlainModel
@@ -295,21 +294,12 @@ def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_lay
         return objective.logits(objective.parameters())
 
 
-_MOVED: WeakKeyDictionary[Graph, tuple[Any, Graph]] = WeakKeyDictionary()
-"""The last graph that was moved → its device and the versions of its tensors, and the copy."""
+_MOVED: Cache[Graph] = Cache(limit=1)
+"""The latest copy of a graph on a device, so that repeated predictions move a graph once."""
 
 
 def _on_device(graph: Graph, device: torch.device) -> Graph:
-    """Return the graph on a device; the latest copy is cached, so repeated predictions move a graph once."""
-    if graph.device == device:
-        return graph
-    tensors = (graph.x, graph.edge_index, graph.y, graph.edge_weight)
-    state = device, *(version_of(value) for value in tensors if value is not None)
-    found = _MOVED.get(graph)
-    if found is None or found[0] != state:
-        _MOVED.clear()
-        _MOVED[graph] = found = state, graph.to(device)
-    return found[1]
+    return graph if graph.device == device else _MOVED.get([graph], lambda: graph.to(device), device)
 
 
 def _device(device: torch.device | str) -> torch.device:

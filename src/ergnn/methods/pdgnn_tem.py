@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
+from ergnn.engine.cache import Cache
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
 from ergnn.methods.base import LearnerView, check_at_least
@@ -19,16 +19,17 @@ from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
 
-_EMBEDDED: WeakKeyDictionary[Graph, dict[int, Graph]] = WeakKeyDictionary()
+_EMBEDDED: Cache[Graph] = Cache()
 
 
 def embedded(graph: Graph, hops: int) -> Graph:
     """Return the nodes with features ``S^K X`` and no edges; computed once per graph."""
-    made = _EMBEDDED.setdefault(graph, {})
-    if hops not in made:
-        x, edges = propagate(graph, hops), torch.empty(2, 0, dtype=torch.long, device=graph.device)
-        made[hops] = replace(graph, x=x, edge_index=edges, public_split=None)
-    return made[hops]
+
+    def make() -> Graph:
+        edges = torch.empty(2, 0, dtype=torch.long, device=graph.device)
+        return replace(graph, x=propagate(graph, hops), edge_index=edges, public_split=None)
+
+    return _EMBEDDED.get([graph], make, hops)
 
 
 def coverage(graph: Graph, nodes: Tensor, hops: int) -> Tensor:
