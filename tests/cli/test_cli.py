@@ -276,7 +276,7 @@ def test_an_interrupted_command_says_how_to_continue(
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    for place in ("experiments.run.run", "experiments.resumable.run_resumable", "experiments.reproduce.reproduce"):
+    for place in ("lab.run.run", "lab.resumable.run_resumable", "lab.reproduce.reproduce"):
         monkeypatch.setattr(f"ergnn.{place}", interrupt)
     monkeypatch.setattr("ergnn.data.datasets.describe_datasets", interrupt)
     monkeypatch.setattr("ergnn.folder.LearnerFolder", interrupt)

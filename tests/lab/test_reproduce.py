@@ -58,7 +58,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_run_resumes_and_gives_the_same_tables(whole: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
     program = subprocess.Popen(
-        [sys.executable, "-m", "experiments.tiny", str(tmp_path), "2"],
+        [sys.executable, "-m", "lab.tiny", str(tmp_path), "2"],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,

@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     parser.add_argument("--verbose", action="store_true", help="print a line per product of influence maximization")
     stream = dataclass_options("ergnn.lab.config", "RunConfig")
-    add_options(parser.add_argument_group("stream and seeds"), stream, {"dataset", "settings"})
+    add_options(parser.add_argument_group("stream and seeds"), stream, {"dataset", "learner", "explicit"})
     learner = dataclass_options("ergnn.config.learner_config", "LearnerConfig")
     add_options(parser.add_argument_group("learner"), learner, {"seed"})
     add_method_options(parser, {*DEFAULTS, *OWN})
@@ -91,7 +91,7 @@ def run_command(args: argparse.Namespace) -> int:
     from ergnn.lab.progress import progress_bar
     from ergnn.pages.tables import accuracy_table, measure_table, run_table
 
-    refuse_unused(config.settings, config.learner)
+    refuse_unused(config.given(), config.learner)
     config = config.resolved()
     torch.set_num_threads(args.threads)
     if args.download:

@@ -106,8 +106,8 @@ def _cell(
     settings |= _members(experiment, protocol, dataset, options)
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
-    given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
     try:
+        given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
         config = given.resolved()
         if config.split not in splits:
             stream, split, notes = make_config_stream(config, 0, 0)
@@ -158,7 +158,7 @@ def command_of(config: RunConfig) -> str:
     """Return ``ergnn run …`` with all non-default options; equal configurations give the same text."""
     words = ["ergnn", "run", config.dataset]
     places = {name: place for place, name in enumerate(DEFAULTS)}
-    for name, value in sorted(config.flat().items(), key=lambda item: (places.get(item[0], len(places)), item[0])):
+    for name, value in sorted(config.given().items(), key=lambda item: (places.get(item[0], len(places)), item[0])):
         if name == "dataset" or value == DEFAULTS.get(name, ...):
             continue
         if isinstance(value, Mapping):

@@ -6,7 +6,7 @@ Torch is imported only when a configuration is resolved, so usage errors appear 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -70,7 +70,9 @@ class RunConfig:
         score: nodes to score on: test, or val to choose settings.
         dataset_options: options of the data set, e.g. tasks=10 for permuted-mnist.
         input_options: options of the random walks, e.g. walks=80.
-        settings: settings of the learner by name, as returned by :meth:`LearnerConfig.settings`.
+        learner: configuration of the learner; its seed is replaced by the seeds of the run.
+        explicit: names of the learner's settings that were given. The others follow from protocol, scenario and input,
+            also in a copy with another protocol. By default all settings of a given learner.
     """
 
     dataset: str = "cora"
@@ -90,25 +92,28 @@ class RunConfig:
     score: str = "test"
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     input_options: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
-    def __init__(self, dataset: str = "cora", *, learner: LearnerConfig | None = None, **settings: Any) -> None:
-        own = {f.name: settings.pop(f.name, default_of(f)) for f in fields(self)[1:]}
-        if learner is not None:
-            own["settings"] = {**own["settings"], **learner.settings()}
-        own["settings"] = {name: v for name, v in {**own["settings"], **settings}.items() if name != "seed"}
-        for name, value in {"dataset": dataset, **own}.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def learner(self) -> LearnerConfig:
-        """The learner's configuration: explicit settings, then those of scenario and protocol, then the defaults."""
-        given = {k: v for k, v in self.settings.items() if (k, v) != ("backbone", "auto")}
-        given = {k: v for k, v in self._scenario_settings.items() if k == "head"} | given
+    def __init__(
+        self,
+        dataset: str = "cora",
+        *,
+        learner: LearnerConfig | None = None,
+        explicit: Collection[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        run = {f.name: settings.pop(f.name, default_of(f)) for f in RUN_FIELDS if f.name != "dataset"}
+        given = {} if learner is None else _settings(learner, explicit)
+        given = {k: v for k, v in {**given, **settings}.items() if k != "seed" and (k, v) != ("backbone", "auto")}
+        set_field = object.__setattr__  # the dataclass is frozen
+        for name, value in {"dataset": dataset, **run, "explicit": frozenset(given)}.items():
+            set_field(self, name, value)
+        preset = {name: value for name, value in self._scenario_settings.items() if name == "head"}
         if self.input != "features" and str(given.get("backbone", "mlp")).lower() == "mlp":
             options = {**WALK_CLASSIFIER["backbone_options"], **(given.get("backbone_options") or {})}
-            given = {**WALK_CLASSIFIER, **given, "backbone_options": options}
-        return LearnerConfig.from_protocol(self.protocol, **given)
+            preset, given = {**preset, **WALK_CLASSIFIER}, {**given, "backbone_options": options}
+        set_field(self, "learner", LearnerConfig.from_protocol(self.protocol, **{**preset, **given}))
 
     @property
     def _scenario_settings(self) -> dict[str, Any]:
@@ -127,7 +132,7 @@ class RunConfig:
 
     def resolved(self) -> RunConfig:
         """Return the same run with full names, all defaults filled in, and all values checked."""
-        learner = self.check()
+        self.check()
         from ergnn.data.datasets import DATASETS
         from ergnn.data.presets import check_scenario
         from ergnn.data.splits import parse_sizes
@@ -135,40 +140,38 @@ class RunConfig:
         from ergnn.learning.resolve import default_options, make_method, resolve
         from ergnn.methods import METHODS
 
-        dataset = DATASETS.get(self.dataset)
+        dataset, learner = DATASETS.get(self.dataset), self.learner
         if self.scenario is None and "task" not in dataset.scenarios:
             return replace(self, scenario=dataset.scenarios[0]).resolved()
         check_scenario(dataset, self.scenario)
         options = default_options(METHODS.resolve(learner.method)) if isinstance(learner.method, str) else {}
-        preset = {k: v for k, v in self._scenario_settings.items() if k in options.keys() - self.settings.keys()}
-        full = resolve(learner.with_settings(preset))
+        unset = options.keys() - learner.method_options.keys()
+        full = resolve(learner.with_settings({k: v for k, v in self._scenario_settings.items() if k in unset}))
         method = make_method(full)  # checks its options
         parse_sizes(self.stream_settings["split"])  # checks the numbers
         if not method.trains and learner.backbone not in ("auto", method.backbone):
             raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; omit backbone")
         if self.input != "features":
             walk_settings(self.input, **self.input_options)
-        return replace(
-            self,
-            dataset=DATASETS.resolve(self.dataset),
-            **self.stream_settings,
-            settings=full.settings(),
-        )
+        name = DATASETS.resolve(self.dataset)
+        return replace(self, dataset=name, **self.stream_settings, learner=full, explicit=frozenset(full.settings()))
 
     def with_settings(self, **settings: Any) -> RunConfig:
         """Return a copy with some settings of the run or the learner replaced."""
-        return RunConfig(**{**self.flat(), **settings})
+        return replace(self, **settings)
 
     def flat(self) -> dict[str, Any]:
         """Return all settings of the run and the learner by name; ``RunConfig(**flat)`` is the same configuration."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
-        return {**own, **self.settings}
+        return {**{f.name: getattr(self, f.name) for f in RUN_FIELDS}, **_settings(self.learner, None)}
 
-    def check(self) -> LearnerConfig:
-        """Check everything that can be checked without loading data; return the learner's configuration."""
+    def given(self) -> dict[str, Any]:
+        """Return :meth:`flat` without settings of the learner that follow from protocol, scenario and input."""
+        return {**{f.name: getattr(self, f.name) for f in RUN_FIELDS}, **_settings(self.learner, self.explicit)}
+
+    def check(self) -> None:
+        """Check everything that can be checked without loading data."""
         if self.scenario is not None:
             check_choice("scenario", self.scenario, SCENARIOS)
-        learner = self.learner  # checks the protocol
         for name, least in (("seeds", 1), ("orders", 1), ("first_seed", 0), ("first_tasks", 1)):
             value = getattr(self, name)
             if value is None and name == "first_tasks":
@@ -199,7 +202,6 @@ class RunConfig:
         if self.input == "features" and self.input_options:
             raise InputError("input_options are options of random walks, but input is 'features'")
         self.parsed_class_order()
-        return learner
 
     def parsed_class_order(self) -> str | list[int]:
         """Return ``class_order`` as expected by :meth:`TaskStream.from_classes`."""
@@ -218,7 +220,15 @@ def default_of(f: Field[Any]) -> Any:
     return f.default_factory() if f.default_factory is not MISSING else f.default
 
 
-RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name != "settings")
+def _settings(learner: LearnerConfig, explicit: Collection[str] | None) -> dict[str, Any]:
+    """Return flat settings of a learner without its seed; of its fields only explicit ones, if not None."""
+    omitted = (
+        {"seed"} if explicit is None else {f.name for f in LEARNER_FIELDS} - {*explicit, "method_options"} | {"seed"}
+    )
+    return {name: value for name, value in learner.settings().items() if name not in omitted}
+
+
+RUN_FIELDS = tuple(f for f in fields(RunConfig) if f.name not in ("learner", "explicit"))
 LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
 """Settings of the learner in a run, except for the seed."""
 
