@@ -252,6 +252,13 @@ def test_methods_and_backbones_are_listed_with_their_options(
     assert "unknown" in capsys.readouterr().err
 
 
+def test_options_of_the_method_in_a_file_may_be_typed_anywhere(json_of, tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text('method = "ewc"\nfisher_samples = 5\n')
+    result = json_of("--lam", "7", "cora", "--config", str(config), *QUICK)
+    assert (result["dataset"], result["method_options"]) == ("cora", {"lam": 7.0, "fisher_samples": 5})
+
+
 def test_options_reach_every_method_that_has_them(json_of) -> None:
     for method in ("replay", "gem", "agem"):
         result = json_of("cora", *QUICK, "--method", method, "--per-class", "3")
@@ -293,17 +300,17 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_help_explains_every_option(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as stop:
-        main(["run", "--help"])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out.partition("positional arguments:")[2]
-    names = [*DEFAULTS, "config", "json", "threads", "quiet"]
-    names += [option.name for method in METHODS for option in METHODS.options(method)]
-    names.remove("dataset")
-    for name in names:
-        flag = "--" + name.replace("_", "-")
-        assert re.search(rf"^ +{flag}(?: \S+)?\s+\w[^\n]{{5,}}", text, re.MULTILINE), f"{flag} has no text"
-    assert "DATASET" in text
+    settings = {*DEFAULTS, "config", "json", "threads", "quiet"} - {"dataset"}
+    for method, words in (("replay", []), ("twp", ["--method", "twp"])):
+        with pytest.raises(SystemExit) as stop:
+            main(["run", "--help", *words])
+        assert stop.value.code == 0
+        text = capsys.readouterr().out.partition("positional arguments:")[2]
+        for name in settings | {option.name for option in METHODS.options(method)}:
+            flag = "--" + name.replace("_", "-")
+            assert re.search(rf"^ +{flag}(?: \S+)?\s+\w[^\n]{{5,}}", text, re.MULTILINE), f"{flag} has no text"
+        assert "DATASET" in text
+        assert ("--per-class" in text) == (method == "replay"), "options of other methods are not listed"
 
 
 def test_the_help_does_not_name_values_that_cannot_be_typed(capsys: pytest.CaptureFixture[str]) -> None:

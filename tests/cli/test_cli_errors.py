@@ -136,6 +136,7 @@ def test_parse_errors_are_reported(argv: str, message: str, capsys: pytest.Captu
     ("text", "message"),
     [
         ('dataset = "cora"\nselectr = "mf"', r"run\.toml: unknown key 'selectr'; choose among: .*selector, "),
+        ('dataset = "cora"\nmethod = "ewc"\nper_class = 2', "'ewc' has no option 'per_class'; its options: .*lam"),
         ('dataset = "cora"\nseeds = "ten"', r"run\.toml: seeds is 'ten'; it must be of type int"),
         ('dataset = "cora"\nseeds = 2.5', r"run\.toml: seeds is 2\.5; it must be of type int"),
         ('dataset = "cora"\nseeds = true', r"run\.toml: seeds is True; it must be of type int"),

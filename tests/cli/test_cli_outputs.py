@@ -132,7 +132,8 @@ def test_a_plug_in_file_adds_names_and_options(tmp_path: Path) -> None:
     (tmp_path / "neighbor.py").write_text('PREFER = "small"\n')
     plugin = ["--import", str(tmp_path / "plug in.py")]
     assert "replay-by-number" in ergnn("methods", *plugin)
-    assert "--vigor" in ergnn("run", "--help", *plugin)
+    for command in ("run", "init"):
+        assert "--vigor" in ergnn(command, "--help", "--method", "replay-by-number", *plugin)
     options = ["--method", "replay-by-number", "--vigor", "3", "--seeds", "1"]
     shown = json.loads(
         ergnn("run", "cora", "--backbone", "sgc", "--epochs", "1", "--json", "--quiet", *options, *plugin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ import pytest
 
 import ergnn.config.registry
 from ergnn.config.errors import InputError, UnknownNameError
-from ergnn.config.registry import REQUIRED, Option, Registry
+from ergnn.config.registry import REQUIRED, Option, Registry, field_options
 from ergnn.data import DATASETS
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
@@ -24,7 +25,8 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[type]:
     (tmp_path / "empty_shelf").mkdir()
     (tmp_path / "empty_shelf" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "empty_shelf", raising=False)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "empty_shelf"]:
+        monkeypatch.delitem(sys.modules, module)
     return Registry("gadget", "empty_shelf")
 
 
@@ -141,6 +143,32 @@ def test_every_module_of_the_package_registers_itself_on_first_use(
     assert registry.names() == ["new"]
 
 
+def test_one_name_imports_its_own_module_only(
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("new_one", "other", "both"):
+        names = ("first", "second") if module == "both" else (module.replace("_", "-"),)
+        lines = [f"REGISTRY.register({name!r}, aliases=({name + '-2'!r},))(int)" for name in names]
+        text = "\n".join(["from builtins import REGISTRY", *lines])
+        (tmp_path / "empty_shelf" / f"{module}.py").write_text(text)
+    monkeypatch.setattr("builtins.REGISTRY", registry, raising=False)
+    assert registry.resolve("New-One") == "new-one"
+    assert "new-one-2" in registry
+    assert "empty_shelf.other" not in sys.modules
+    assert registry.resolve("second-2") == "second", "its module has another name, so all are imported"
+    assert registry.names() == ["first", "new-one", "other", "second"]
+
+
+def test_a_plug_in_does_not_replace_an_entry_of_the_package(
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty_shelf" / "one.py").write_text("from builtins import REGISTRY\nREGISTRY.register('one')(int)")
+    monkeypatch.setattr("builtins.REGISTRY", registry, raising=False)
+    registry.register("one")(float)
+    with pytest.raises(InputError, match="gadget 'one' is already registered"):
+        registry.get("one")
+
+
 def test_entry_points_of_the_kind_are_loaded_and_others_are_not(
     registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +247,23 @@ def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[
     assert weight == Option("weight", "float | None", None, text, None, (float, type(None)))
     assert color == Option("color", "str", "red", "of the Thing.", ("red", "blue"), (str,))
     assert (part.type, part.kinds, part.help) == ("str | Unknown", (), "")
+
+
+def test_fields_of_settings_are_options() -> None:
+    @dataclass
+    class Settings:
+        """Settings.
+
+        Args:
+            size: how large.
+        """
+
+        size: int | None = None
+        names: dict[str, int] = field(default_factory=dict)
+
+    size, names = field_options(Settings)
+    assert size == Option("size", "int | None", None, "how large.", None, (int, type(None)))
+    assert (names.default, names.kinds) == ({}, (dict,))
 
 
 def test_a_value_that_is_not_among_the_choices_is_refused_before_the_constructor(registry: Registry[type]) -> None:

@@ -85,11 +85,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_listed_and_its_options_are_documented(site: Path) -> None:
-    methods, listed, text = commands("methods", "methods keep-outputs", "run --help", site=site)
+    methods, listed, text = commands("methods", "methods keep-outputs", "run --help --method keep-outputs", site=site)
     assert re.search(r"^ keep-outputs .*outputs of the shared head", methods.out, re.MULTILINE)
     assert re.search(r"^ --strength +│ float +0\.5 +weight of the distance", listed.out, re.MULTILINE)
-    assert re.search(r"--strength X +weight of the distance .*\(keep-outputs; default: 0\.5\)", text.out)
-    assert re.search(r"--divergence squared\|absolute\s+how the distance is measured \(keep-outputs", text.out)
+    assert re.search(r"--strength X +weight of the distance .*\(default: 0\.5\)", text.out)
+    assert re.search(r"--divergence squared\|absolute\s+how the distance is measured \(default: squared", text.out)
 
 
 def test_a_run_takes_its_options(site: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from ergnn import Learner
 from ergnn.cli.main import main
-from ergnn.config import plugins, signatures
+from ergnn.config import plugins
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
 from ergnn.lab.compare import Compared, compare, fit_memory
@@ -302,14 +302,12 @@ class Mine(Finetune):
 
 
 @pytest.fixture
-def _plugins_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _plugins_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (METHODS, DATASETS):
+        registry.names()  # imports all modules, whose entries stay
         for name in ("_entries", "_help"):
             monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     monkeypatch.setattr(plugins, "imported", [])
-    monkeypatch.setattr(signatures, "_plugins", [])
-    yield
-    signatures.method_options.cache_clear()
 
 
 @pytest.mark.usefixtures("rings", "_plugins_are_forgotten")

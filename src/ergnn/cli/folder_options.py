@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ergnn.cli.options import CommandParser
+
 if TYPE_CHECKING:
     from ergnn.data.tables import Columns, EdgeTable, Limits, NodeTable
 
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
 NAMED_COLUMNS = ("id", "label", "split", "source", "target")
 
 
-def add_command(commands: Any, name: str, command: Any, text: str) -> argparse.ArgumentParser:
+def add_command(commands: Any, name: str, command: Any, text: str) -> CommandParser:
     """Add a command whose first argument is a folder."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, allow_abbrev=False, help=text)
+    parser: CommandParser = commands.add_parser(name, allow_abbrev=False, help=text)
     parser.set_defaults(command=command)
     parser.add_argument("folder", metavar="DIR", help="the learner's folder")
     return parser

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from ergnn.cli.folder_options import add_command
-from ergnn.cli.options import add_method_options, add_options, given, method_option_names, refuse_unused
-from ergnn.config.learner_config import TASK_UNKNOWN
-from ergnn.config.signatures import dataclass_options
+from ergnn.cli.options import add_options, given, refuse_unused
+from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
+from ergnn.config.registry import field_options
+from ergnn.folder.settings import Settings
 
 FIXED = ("learner", "head")
 """Fields that are not options; the head of a folder is always ``growing``."""
@@ -18,21 +19,15 @@ FIXED = ("learner", "head")
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "init", init_command, "create a folder for a learner on a growing graph")
-    homes = {"ergnn.folder.settings": "Settings", "ergnn.config.learner_config": "LearnerConfig"}
-    own = [option for module, name in homes.items() for option in dataclass_options(module, name)]
-    own = [replace(o, default=TASK_UNKNOWN[o.name]) if o.name in TASK_UNKNOWN else o for o in own]
-    add_options(parser, own, FIXED)
-    add_method_options(parser, {option.name for option in own})
+    options = [*field_options(Settings), *field_options(LearnerConfig)]
+    add_options(parser, [replace(o, default=TASK_UNKNOWN.get(o.name, o.default)) for o in options], FIXED)
+    parser.default_method = TASK_UNKNOWN["method"]
 
 
 def init_command(args: argparse.Namespace) -> int:
-    from dataclasses import fields
+    from ergnn.folder import LearnerFolder
 
-    from ergnn.config.learner_config import LearnerConfig
-    from ergnn.folder import LearnerFolder, Settings
-
-    names = {f.name for kind in (Settings, LearnerConfig) for f in fields(kind)} | method_option_names()
-    options = given(args, sorted(names))
+    options = given(args, {"command", "folder", "plugins"})
     settings = Settings.from_settings(options)
     refuse_unused(options, settings.config)
     LearnerFolder.create(args.folder, settings)

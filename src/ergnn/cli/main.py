@@ -24,6 +24,7 @@ from ergnn.cli import (
     runs,
     serve,
 )
+from ergnn.cli.options import CommandParser
 from ergnn.config.errors import ErgnnError
 
 COMMANDS = (
@@ -35,13 +36,10 @@ COMMANDS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return 0 on success and 2 on invalid input."""
     words = sys.argv[1:] if argv is None else list(argv)
+    args = argparse.Namespace()
     try:
-        import_plugins(words)  # before the parser is built: their methods add options
-    except ErgnnError as error:
-        print(f"ergnn: {error}", file=sys.stderr)
-        return 2
-    args = make_parser().parse_args(words)
-    try:
+        import_plugins(words)  # before the command line is parsed: their methods add options
+        args = make_parser().parse_args(words)
         return int(args.command(args))
     except ErgnnError as error:
         print(f"ergnn: {error}", file=sys.stderr)
@@ -61,7 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="ergnn", allow_abbrev=False, description="Continual learning for graph neural networks."
     )
     parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=CommandParser)
     for command in COMMANDS:
         command.add(commands)
     for command_parser in commands.choices.values():

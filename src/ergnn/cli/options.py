@@ -11,7 +11,6 @@ from typing import Any
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import REQUIRED, Option
-from ergnn.config.signatures import method_options
 
 
 def key_values(text: str) -> dict[str, Any]:
@@ -48,21 +47,49 @@ def add_options(parser: Any, options: Iterable[Option], taken: Container[str] = 
             _add(parser, option, option.help.rstrip(".") + suffix)
 
 
-def add_method_options(parser: argparse.ArgumentParser, taken: Container[str]) -> None:
-    """Add one option per name that any method has, except for the names in ``taken``."""
-    group = parser.add_argument_group("options of methods", "`ergnn methods NAME` lists those of one method.")
-    by_name: dict[str, dict[str, Option]] = {}
-    for method, options in method_options().items():
-        for option in options:
-            by_name.setdefault(option.name, {})[method] = option
-    for name, found in sorted(by_name.items()):
-        if name not in taken:
-            _add(group, _common(found), _method_help(found))
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command. If the command takes a method, the options of the method are parsed in a second step.
+
+    Methods are imported, and torch with them, only for words that the first step does not know, and for the help.
+    """
+
+    default_method: str | None = None
+    """Method whose options are parsed if no other is named; None if the command takes no method."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        words = list(args or ())
+        if self.default_method is None or not {"-h", "--help"}.intersection(words):
+            parsed, unknown = super().parse_known_args(words, namespace)
+            if self.default_method is None or not unknown:
+                return parsed, unknown
+        from ergnn.methods import METHODS
+
+        method = METHODS.resolve(self._method_named(words) or self.default_method)
+        group = self.add_argument_group(f"options of method {method}", "of another: --method NAME --help")
+        add_options(group, METHODS.options(method), {action.dest for action in self._actions})
+        parsed, unknown = super().parse_known_args(words)
+        for flag in unknown:
+            name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
+            if flag.startswith("--") and name in METHODS.option_names():
+                raise METHODS.unknown_option(method, name)
+        return parsed, unknown
+
+    def _method_named(self, words: list[str]) -> str | None:
+        """Return the method after ``--method``, or else in the file after ``--config``."""
+        finder = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
+        for flag in {"--method", "--config"}.intersection(self._option_string_actions):
+            finder.add_argument(flag)
+        known = vars(finder.parse_known_args(words)[0])
+        if known["method"] is None and known.get("config"):
+            from ergnn.lab.config import read_config
+
+            return read_config(known["config"]).get("method")
+        return known["method"]
 
 
-def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Return the options given on the command line."""
-    return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+def given(args: argparse.Namespace, other: Container[str]) -> dict[str, Any]:
+    """Return the settings given on the command line: all options except the names in ``other``."""
+    return {name: value for name, value in vars(args).items() if value is not None and name not in other}
 
 
 def refuse_unused(settings: Mapping[str, Any], config: LearnerConfig) -> None:
@@ -73,10 +100,6 @@ def refuse_unused(settings: Mapping[str, Any], config: LearnerConfig) -> None:
     for name, value in settings.items():
         if name in unused and (name, value) != ("backbone", "auto"):
             raise InputError(f"{name} is {value!r}, which has no effect with method {config.method!r}; leave it out")
-
-
-def method_option_names() -> set[str]:
-    return {option.name for options in method_options().values() for option in options}
 
 
 def _add(parser: Any, option: Option, text: str) -> None:
@@ -101,24 +124,9 @@ def _conversion(option: Option) -> tuple[Any, str]:
     return (str, "N,N") if option.type.startswith("tuple[int") else (scalar, "VALUE")
 
 
-def _common(found: dict[str, Option]) -> Option:
-    """Merge the options of several methods; if their types differ, accept any value."""
-    first, *others = found.values()
-    alike = all((o.kinds, o.choices) == (first.kinds, first.choices) for o in others)
-    return first if alike else Option(first.name, "", None)
-
-
 def _shown(default: Any) -> bool:
     """Return whether the help shows a default; None and an empty mapping are not shown."""
     return default is not REQUIRED and default is not None and default != {}
-
-
-def _method_help(found: dict[str, Option]) -> str:
-    by_text: dict[tuple[str, str], list[str]] = {}
-    for method, option in found.items():
-        suffix = f"; default: {option.default}" if _shown(option.default) else ""
-        by_text.setdefault((option.help, suffix), []).append(method)
-    return "; ".join(f"{text.rstrip('.')} ({', '.join(methods)}{end})" for (text, end), methods in by_text.items())
 
 
 def store_path(text: str) -> str:

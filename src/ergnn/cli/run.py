@@ -10,17 +10,11 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.options import (
-    add_method_options,
-    add_options,
-    given,
-    method_option_names,
-    refuse_unused,
-    store_path,
-)
+from ergnn.cli.options import add_options, given, refuse_unused, store_path
 from ergnn.config.errors import InputError
-from ergnn.config.signatures import dataclass_options
-from ergnn.lab.config import DEFAULTS, RunConfig, check_settings, read_config
+from ergnn.config.learner_config import LearnerConfig
+from ergnn.config.registry import field_options
+from ergnn.lab.config import RunConfig, check_settings, read_config
 
 if TYPE_CHECKING:
     from ergnn.lab.result import RunResult
@@ -60,18 +54,16 @@ def add(commands: Any) -> None:
     parser.add_argument("--download", action="store_true", help="download missing data sets (ERGNN_DOWNLOAD=1)")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     parser.add_argument("--verbose", action="store_true", help="print a line per product of influence maximization")
-    stream = dataclass_options("ergnn.lab.config", "RunConfig")
-    add_options(parser.add_argument_group("stream and seeds"), stream, {"dataset", "learner", "explicit"})
-    learner = dataclass_options("ergnn.config.learner_config", "LearnerConfig")
-    add_options(parser.add_argument_group("learner"), learner, {"seed"})
-    add_method_options(parser, {*DEFAULTS, *OWN})
+    stream = parser.add_argument_group("stream and seeds")
+    add_options(stream, field_options(RunConfig), {"dataset", "learner", "explicit"})
+    add_options(parser.add_argument_group("learner"), field_options(LearnerConfig), {"seed"})
+    parser.default_method = LearnerConfig.method
 
 
 def config_of(args: argparse.Namespace) -> RunConfig:
     """Return the configuration of a parsed command line, including its TOML file."""
     settings = read_config(args.config) if args.config else {}
-    names = {*DEFAULTS, *method_option_names()} - OWN
-    settings.update(check_settings(given(args, names), "command line"))
+    settings.update(check_settings(given(args, OWN), "command line"))
     if "dataset" not in settings:
         raise InputError("no DATASET on the command line or in the config file; `ergnn datasets` lists them")
     if args.threads < 1:

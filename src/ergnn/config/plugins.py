@@ -7,7 +7,6 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from ergnn.config import signatures
 from ergnn.config.errors import InputError
 
 imported: list[str] = []
@@ -15,7 +14,7 @@ imported: list[str] = []
 
 
 def import_plugin(name: str) -> None:
-    """Import a plug-in once, and add the options of its methods to the command line.
+    """Import a plug-in once; what it registers is then known by name, as are the options of its methods.
 
     Args:
         name: a file that ends in ``.py``, which may import other files in its folder, or the name of a module.
@@ -25,7 +24,6 @@ def import_plugin(name: str) -> None:
             _import_file(Path(name).resolve())
         else:
             import_module(name)
-            signatures.add_source(name)
     except InputError as error:
         raise InputError(f"--import {name}: {error}") from None
     except (Exception, SystemExit) as error:  # third-party code can raise anything
@@ -53,4 +51,3 @@ def _import_file(path: Path) -> None:
     except BaseException:
         del sys.modules[module_name]
         raise
-    signatures.add_source(path)

@@ -19,11 +19,12 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
@@ -71,38 +72,42 @@ class Option:
             raise InputError(f"{owner}{self.name} is {value!r}; it must be of type {self.type}")
 
 
-def name_of(part: Any) -> str | None:
+def name_of(entry: Any) -> str | None:
     """Return the name of a backbone, method or selector; for an object, the name of its class."""
-    return part if part is None or isinstance(part, str) else type(part).__name__
+    return entry if entry is None or isinstance(entry, str) else type(entry).__name__
 
 
 @cache  # an entry may be created very often, e.g. one selector per seed and row of a table
 def options_of(factory: Any) -> tuple[Option, ...]:
     """Return the options of a class or function, from its signature and docstring."""
     parameters = inspect.signature(factory).parameters.values()
-    texts = _texts(factory)
-    kept = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in FROM_TASKS]
-    return tuple(_option(p, _evaluated(factory, p.annotation), texts.get(p.name, "")) for p in kept)
+    texts = _help_texts(factory)
+    return tuple(
+        _option(p.name, _evaluated(factory, p.annotation), p.default, texts.get(p.name, ""))
+        for p in parameters
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in FROM_TASKS
+    )
+
+
+def field_options(settings: Any) -> list[Option]:
+    """Return the fields of a dataclass of settings as options."""
+    texts = _help_texts(settings)
+    options = []
+    for field in fields(settings):
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        options.append(_option(field.name, _evaluated(settings, field.type), default, texts.get(field.name, "")))
+    return options
 
 
 def argument_texts(doc: str) -> dict[str, str]:
     """Map arguments to their texts in the ``Args:`` section of a docstring; ``a, b: text`` documents both."""
     section = re.split(r"\n(?=\S)", inspect.cleandoc(doc).partition("Args:\n")[2])[0]
-    found = re.findall(r"^ {4}([\w, ]+): (.+(?:\n {8,}.+)*)", section, flags=re.MULTILINE)
+    entries = re.findall(r"^ {4}([\w, ]+): (.+(?:\n {8,}.+)*)", section, flags=re.MULTILINE)
     return {
         name.strip(): " ".join(re.sub(r":\w+:`~?([^`]+)`", r"\1", text).replace("``", "").split())
-        for names, text in found
+        for names, text in entries
         for name in names.split(",")
     }
-
-
-def merged_texts(docs: Iterable[str]) -> dict[str, str]:
-    """Merge the texts of several docstrings, base classes first; ``see …`` does not replace an earlier text."""
-    found: dict[str, str] = {}
-    for doc in docs:
-        own = argument_texts(doc)
-        found |= {name: text for name, text in own.items() if name not in found or not text.startswith("see ")}
-    return found
 
 
 class Registry(Generic[T]):
@@ -140,12 +145,10 @@ class Registry(Generic[T]):
 
     def resolve(self, name: str) -> str:
         """Return the full name for a name or alias (case-insensitive)."""
-        self._load()
-        key = str(name).lower()
-        key = self._aliases.get(key, key)
-        if key not in self._entries:
+        if name not in self:
             raise UnknownNameError(self.kind, name, self._entries)
-        return key
+        key = str(name).lower()
+        return self._aliases.get(key, key)
 
     def get(self, name: str) -> T:
         return self._entries[self.resolve(name)]
@@ -157,8 +160,7 @@ class Registry(Generic[T]):
         allowed = {option.name: option for option in options_of(factory)}
         unknown = sorted(set(options) - set(allowed) - set(FROM_TASKS))
         if unknown and not variadic:
-            choices = ", ".join(sorted(allowed)) or "none"
-            raise InputError(f"{self.kind} {name!r} has no option {unknown[0]!r}; its options: {choices}")
+            raise self.unknown_option(name, unknown[0])
         for key in sorted(set(options) & set(allowed)):
             allowed[key].check(options[key], f"{self.kind} {name!r}: ")
         return factory(**options)
@@ -166,6 +168,11 @@ class Registry(Generic[T]):
     def options(self, name: str) -> tuple[Option, ...]:
         """Return the options of an entry, in the order of its constructor's arguments."""
         return options_of(self.get(name))
+
+    def unknown_option(self, name: str, option: str) -> InputError:
+        """Return an error that lists the options of an entry."""
+        choices = ", ".join(sorted(o.name for o in self.options(name))) or "none"
+        return InputError(f"{self.kind} {name!r} has no option {option!r}; its options: {choices}")
 
     def help(self, name: str) -> str:
         return self._help[self.resolve(name)]
@@ -175,17 +182,31 @@ class Registry(Generic[T]):
         return tuple(alias for alias, target in self._aliases.items() if target == key)
 
     def names(self) -> list[str]:
-        self._load()
+        self._import_all()
         return sorted(self._entries)
+
+    def option_names(self) -> set[str]:
+        """Return the names of the options of all entries."""
+        return {option.name for name in self for option in self.options(name)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def __contains__(self, name: object) -> bool:
-        self._load()
-        return str(name).lower() in self._entries or str(name).lower() in self._aliases
+        key = str(name).lower()
+        self._import_named(key)
+        return key in self._entries or key in self._aliases
 
-    def _load(self) -> None:
+    def _import_named(self, key: str) -> None:
+        """Import the module of the package that has the name of an entry, or all modules if there is none."""
+        module = key.replace("-", "_")
+        if not self._loaded and module.isidentifier() and find_spec(f"{self.package}.{module}"):
+            import_module(f"{self.package}.{module}")
+        if key not in self._entries and key not in self._aliases:
+            self._import_all()
+
+    def _import_all(self) -> None:
+        """Import all modules of the package, and those that other packages name as entry points."""
         if self._loaded:
             return
         self._loaded = True  # set before loading, since an entry may look up another
@@ -207,53 +228,51 @@ class Registry(Generic[T]):
                 )
 
 
-def _texts(factory: Any) -> dict[str, str]:
-    """Return the help texts of a class's arguments, from its docstring and those of its bases."""
-    parts = (
-        [part for part in reversed(inspect.getmro(factory)) if part is not object]
-        if inspect.isclass(factory)
-        else [factory]
-    )
-    docs = [
-        doc
-        for part in parts
-        for doc in (part.__dict__.get("__doc__"), getattr(part.__dict__.get("__init__"), "__doc__", None))
-    ]
-    return merged_texts(doc for doc in docs if isinstance(doc, str))
+def _help_texts(factory: Any) -> dict[str, str]:
+    """Return the help texts of arguments, from the docstrings of a class, its bases and their constructors.
+
+    A text of a base class is replaced by that of a subclass, unless that one only refers to another with ``see …``.
+    """
+    texts: dict[str, str] = {}
+    for owner in reversed(inspect.getmro(factory)) if inspect.isclass(factory) else (factory,):
+        for doc in (vars(owner).get("__doc__"), getattr(vars(owner).get("__init__"), "__doc__", None)):
+            if owner is not object and isinstance(doc, str):
+                new = argument_texts(doc).items()
+                texts |= {name: text for name, text in new if name not in texts or not text.startswith("see ")}
+    return texts
 
 
 def _evaluated(factory: Any, annotation: Any) -> Any:
-    """Evaluate the text of an annotation in the constructor's module."""
+    """Evaluate the text of an annotation in the module of the class that has the constructor."""
     if not isinstance(annotation, str):
         return annotation
-    for part in inspect.getmro(factory) if inspect.isclass(factory) else (factory,):
+    for owner in inspect.getmro(factory) if inspect.isclass(factory) else (factory,):
         try:
-            return eval(annotation, vars(sys.modules[part.__module__]))  # as typing.get_type_hints does
+            return eval(annotation, vars(sys.modules[owner.__module__]))  # as typing.get_type_hints does
         except (NameError, AttributeError, TypeError, KeyError):  # a name imported under TYPE_CHECKING only
             continue
     return annotation
 
 
-def _option(parameter: inspect.Parameter, kind: Any, text: str) -> Option:
-    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    literals = [get_args(part) for part in parts if get_origin(part) is Literal]
-    choices = tuple(str(value) for values in literals for value in values) or None
-    plain = [str if get_origin(part) is Literal else get_origin(part) or part for part in parts]
-    plain = [NoneType if part is None else part for part in plain]
-    simple = all(part in (bool, int, float, str, dict, NoneType) for part in plain)
-    written = (
-        kind
-        if isinstance(kind, str)
-        else " | ".join(
-            "str"
-            if get_origin(part) is Literal
-            else "None"
-            if part in (None, NoneType)
-            else inspect.formatannotation(part)
-            for part in parts
-        )
-    )
-    default = parameter.default
-    if kind is REQUIRED:
-        written, simple = "", False
-    return Option(parameter.name, written, default, text, choices, tuple(plain) if simple else ())
+def _option(name: str, annotation: Any, default: Any, text: str) -> Option:
+    if annotation is REQUIRED or isinstance(annotation, str):
+        return Option(name, annotation if isinstance(annotation, str) else "", default, text)
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    choices = tuple(str(value) for m in members if get_origin(m) is Literal for value in get_args(m))
+    kinds = tuple(_kind(member) for member in members)
+    simple = all(kind in (bool, int, float, str, dict, NoneType) for kind in kinds)
+    written = " | ".join(_written(member) for member in members)
+    return Option(name, written, default, text, choices or None, kinds if simple else ())
+
+
+def _kind(annotation: Any) -> Any:
+    """Return the type of the values of an annotation, e.g. ``dict`` for ``dict[str, int]``."""
+    if get_origin(annotation) is Literal:
+        return str
+    return NoneType if annotation is None else get_origin(annotation) or annotation
+
+
+def _written(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return "str"
+    return "None" if annotation in (None, NoneType) else inspect.formatannotation(annotation)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from ergnn.config.errors import FormatError
 from ergnn.config.lazy import lazy_names
-from ergnn.data.tables.columns import Columns
 from ergnn.data.tables.limits import Limits
-from ergnn.data.tables.networkx import from_networkx
-from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.data.tables.read import read_edges, read_graph, read_nodes
-from ergnn.data.tables.write import write_edges, write_nodes
 
 if TYPE_CHECKING:
     from ergnn.data.scenarios.cutting import cut
+    from ergnn.data.tables.columns import Columns
     from ergnn.data.tables.named_graph import NamedGraph, from_graph, to_graph
+    from ergnn.data.tables.networkx import from_networkx
+    from ergnn.data.tables.node_tables import EdgeTable, NodeTable
+    from ergnn.data.tables.read import read_edges, read_graph, read_nodes
+    from ergnn.data.tables.write import write_edges, write_nodes
 
 __all__ = [
     "Columns",
@@ -41,6 +41,11 @@ __getattr__ = lazy_names(
     __name__,
     {
         "ergnn.data.scenarios.cutting": ("cut",),
+        "ergnn.data.tables.columns": ("Columns",),
         "ergnn.data.tables.named_graph": ("NamedGraph", "from_graph", "to_graph"),
+        "ergnn.data.tables.networkx": ("from_networkx",),
+        "ergnn.data.tables.node_tables": ("EdgeTable", "NodeTable"),
+        "ergnn.data.tables.read": ("read_edges", "read_graph", "read_nodes"),
+        "ergnn.data.tables.write": ("write_edges", "write_nodes"),
     },
 )
