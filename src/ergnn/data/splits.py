@@ -136,8 +136,7 @@ def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
     """Draw a split adapted to the size of the graph; return it with a description.
 
     Uses Planetoid's sizes (:func:`planetoid_like`) if the graph is large enough and every class gets test nodes;
-    otherwise 60, 20 and 20 % of each class, with at least one node per part if there are enough: of two nodes, one is
-    for training and one for testing; a single node is for training.
+    otherwise 60, 20 and 20 % of each class (:func:`sixty_twenty_twenty`).
     """
     try:
         large = planetoid_like(y, seed=seed)
@@ -145,6 +144,15 @@ def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
         large = None
     if large is not None and torch.isin(torch.tensor(_classes(y, None)), y[large.test]).all():
         return large, "20 training nodes per class, 500 validation and 1,000 test nodes"
+    return sixty_twenty_twenty(y, seed=seed), "60 % of each class for training, 20 % for validation, 20 % for test"
+
+
+def sixty_twenty_twenty(y: Tensor, *, seed: int = 0) -> Split:
+    """Draw 60 % of each class for training, 20 % for validation and 20 % for testing.
+
+    Each part has at least one node if there are enough: of two nodes, one is for training and one for testing; a single
+    node is for training.
+    """
     generator = torch.Generator().manual_seed(seed)
     parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
     for c in _classes(y, None):
@@ -154,7 +162,7 @@ def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
         val = max(round(0.2 * count), 1) if count > 2 else 0
         for part, piece in zip(parts, drawn.split([count - val - test, val, test]), strict=True):
             part.append(piece)
-    return _split(*parts), "60 % of each class for training, 20 % for validation, 20 % for test"
+    return _split(*parts)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import torch
 
 from ergnn.config.errors import ErgnnError
 
-PRELOADED = ["ergnn.lab.resumable", "ergnn.lab.store", "ergnn.data.datasets.amazon"]
-"""Modules that are imported once, not by each process; the last one imports PyG."""
+PRELOADED = ["ergnn.lab.resumable", "ergnn.lab.store", "torch_geometric.datasets"]
+"""Modules that are imported once, not by each process; the last one is slow to import."""
 
 
 def free_port() -> int:

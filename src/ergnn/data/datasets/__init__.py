@@ -1,8 +1,8 @@
-"""Data sets by name. Each data set is one file in this package with one decorator; see :class:`~.base.Dataset`."""
+"""Data sets by name: rows of :mod:`~.table`, or classes with one decorator; see :class:`~.base.Dataset`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ def load_graph(
         name: a name in ``DATASETS``.
         split: ``public`` requires the public split and raises :class:`PublicSplitUnavailable` if it is unavailable;
             ``seeded`` does not need it, so a bundled graph is enough; ``auto`` uses the public split if available, and
-            otherwise sets ``note``.
+            otherwise sets ``note`` (data sets of OGB: the seeded split).
         root: folder with the raw files; by default ``ERGNN_DATA``. It is never written to.
         dataset_options: options of the data set, e.g. ``nodes=100000`` for ``reddit-like``.
     """
@@ -52,6 +52,7 @@ def load_graph(
         raise InputError(f"split is {split!r}; choose one of: {', '.join(SPLITS)}")
     dataset = DATASETS.create(name, **(dataset_options or {}))
     folder = None if root is None else Path(root)
+    split = "seeded" if split == "auto" and dataset.default_split == "seeded" else split
     if split != "auto":
         return LoadedGraph(dataset.load(split, folder), split, "")
     try:
@@ -84,21 +85,9 @@ class DatasetInfo:
 def describe_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
     """Describe every data set and its location, without loading any."""
     folder = None if root is None else Path(root)
-    return [_describe(name, DATASETS.get(name)(), folder) for name in DATASETS]
-
-
-def _describe(name: str, dataset: Dataset, root: Path | None) -> DatasetInfo:
-    return DatasetInfo(
-        name=name,
-        title=dataset.title,
-        nodes=dataset.nodes,
-        features=dataset.features,
-        classes=dataset.classes,
-        edges=dataset.edges,
-        tasks=dataset.num_tasks,
-        classes_per_task=dataset.classes_per_task,
-        metric=dataset.metric,
-        public_split=dataset.public_split,
-        scenarios=dataset.scenarios,
-        location=dataset.location(root),
-    )
+    datasets = [DATASETS.get(name)() for name in DATASETS]
+    shared = [field.name for field in fields(DatasetInfo) if field.name not in ("tasks", "location")]
+    return [
+        DatasetInfo(**{n: getattr(d, n) for n in shared}, tasks=d.num_tasks, location=d.location(folder))
+        for d in datasets
+    ]

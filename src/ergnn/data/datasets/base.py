@@ -45,6 +45,7 @@ class Dataset(ABC):
         class_names: one name per class, if known.
         bag_of_words: whether features are word counts, which are row-normalized by default.
         public_split: whether a split was published with the data.
+        default_split: the split of ``auto``: ``public`` (seeded if there is none) or ``seeded``.
         classes_per_task, metric: defaults of the preset stream.
         scenarios: the scenarios of :data:`ergnn.config.learner_config.SCENARIOS` that the data set supports; a run
             without a scenario is the first of them, unless it is ``task``.
@@ -59,6 +60,7 @@ class Dataset(ABC):
     class_names: ClassVar[tuple[str, ...] | None] = None
     bag_of_words: ClassVar[bool] = True
     public_split: ClassVar[bool] = False
+    default_split: ClassVar[str] = "public"
     classes_per_task: ClassVar[int] = 2
     metric: ClassVar[str] = "accuracy"
     scenarios: ClassVar[tuple[str, ...]] = ("task", "class", "blurred")

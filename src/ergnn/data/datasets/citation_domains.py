@@ -13,10 +13,7 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 from ergnn.data.datasets import DATASETS
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, join_graphs
-from ergnn.data.datasets.citation_full import DBLP
-from ergnn.data.datasets.citeseer import Citeseer
-from ergnn.data.datasets.coauthor import CoauthorCS
-from ergnn.data.datasets.pubmed import PubMed
+from ergnn.data.datasets.table import DBLP, Citeseer, CoauthorCS, PubMed
 from ergnn.data.graph import UNLABELED, Graph
 
 DOMAINS = (Citeseer, PubMed, CoauthorCS, DBLP)
@@ -57,8 +54,8 @@ class CitationDomains(PartedDataset):
         return _load(root, self.features)
 
     def location(self, root: Path | None = None) -> str:
-        places = [domain().location(root) for domain in DOMAINS]
-        return next((place for place in places if "missing" in place), places[-1])
+        locations = [domain().location(root) for domain in DOMAINS]
+        return next((location for location in locations if "missing" in location), locations[-1])
 
     def parts(self) -> Tensor:
         return torch.repeat_interleave(torch.arange(4), torch.tensor([domain.nodes for domain in DOMAINS]))

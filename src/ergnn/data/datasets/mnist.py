@@ -190,7 +190,7 @@ class PermutedMNIST(StreamDataset):
         return images.graph(torch.arange(images.labels.numel()))
 
     def location(self, root: Path | None = None) -> str:
-        raw = storage.find(self.folder, self.raw_files, root)
+        raw = storage.find(f"{self.folder}/raw", self.raw_files, root)
         if raw is None:
             return "missing; uses scikit-learn's digits instead"
         return storage.location(raw, root)
@@ -218,7 +218,7 @@ class PermutedMNIST(StreamDataset):
         return PermutedStream(images, seed, tasks, train, val, test), (note,)
 
     def _images(self, root: Path | None) -> Images | None:
-        raw = storage.find(self.folder, self.raw_files, root)
+        raw = storage.find(f"{self.folder}/raw", self.raw_files, root)
         return None if raw is None else read_mnist(raw)
 
     def _not_found(self, root: Path | None) -> str:

@@ -1,14 +1,13 @@
-"""Shared code of Cora, Citeseer and PubMed: Planetoid's files and split, and the bundled graphs."""
+"""Planetoid's files and split, and the bundled graphs."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-from torch_geometric.datasets import Planetoid
+from torch import Tensor
 from torch_geometric.utils import to_undirected
 
 from ergnn.data import splits
@@ -16,28 +15,21 @@ from ergnn.data.datasets.base import DataUnavailable, PublicSplitUnavailable, wi
 from ergnn.data.datasets.pyg import PygDataset
 from ergnn.data.graph import Graph, Split
 
-if TYPE_CHECKING:
-    from torch_geometric.data import InMemoryDataset
-
-PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-
-
-def planetoid_files(name: str) -> tuple[str, ...]:
-    return tuple(f"ind.{name}.{part}" for part in PARTS)
-
 
 class PlanetoidDataset(PygDataset):
     """Planetoid's raw files (Yang et al., 2016) with their public split."""
 
+    loader = "Planetoid"
     public_split = True
-    planetoid_name: ClassVar[str]
-
-    def open(self, root: Path) -> InMemoryDataset:
-        return Planetoid(str(root / "planetoid"), self.planetoid_name)
 
     def seeded_split(self, graph: Graph, seed: int) -> Split:
         """Draw a split of Planetoid's sizes: 20 training nodes per class, 500 validation and 1,000 test nodes."""
         return splits.planetoid_like(graph.y, seed=seed, nodes=self.labeled(graph))
+
+    def labeled(self, graph: Graph) -> Tensor:
+        """Return the nodes with words: 15 of Citeseer are missing from Planetoid's files and have label 0."""
+        words = graph.x.crow_indices().diff() if graph.is_sparse else (graph.x != 0).sum(dim=1)
+        return (words > 0).nonzero().flatten()
 
 
 class BundledDataset(PlanetoidDataset):
@@ -58,10 +50,9 @@ class BundledDataset(PlanetoidDataset):
         """Load the bundled graph. Its node order is that of its source, not Planetoid's."""
         path = files("ergnn.data.datasets") / "bundled" / f"{self.name}.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            y = torch.from_numpy(arrays["labels"].astype(np.int64))
-            words = torch.from_numpy(arrays["words"].astype(np.int64))
-            words_per_node = torch.from_numpy(arrays["words_per_node"].astype(np.int64))
-            edges = torch.from_numpy(arrays["edges"].astype(np.int64))
+            y, words, words_per_node, edges = (
+                torch.from_numpy(arrays[key].astype(np.int64)) for key in ("labels", "words", "words_per_node", "edges")
+            )
         n = y.numel()
         x = torch.zeros(n, self.features)
         x[torch.repeat_interleave(torch.arange(n), words_per_node), words] = 1

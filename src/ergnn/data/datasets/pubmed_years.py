@@ -12,7 +12,7 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 from ergnn.data.datasets import DATASETS, storage
 from ergnn.data.datasets.base import DataUnavailable, PartedDataset, PublicSplitUnavailable
-from ergnn.data.datasets.pubmed import PubMed
+from ergnn.data.datasets.table import PubMed
 from ergnn.data.graph import Graph
 from ergnn.data.scenarios.assignment import periods
 
@@ -53,19 +53,18 @@ class PubMedYears(PartedDataset):
         return replace(PubMed().load("seeded", root), name=self.name, public_split=None)
 
     def location(self, root: Path | None = None) -> str:
-        graph, years = PubMed().location(root), storage.find(FOLDER, (FILE,), root, below="")
+        graph, years = PubMed().location(root), storage.find(FOLDER, (FILE,), root)
         return graph if years is not None else "missing"
 
     def parts(self) -> Tensor:
         return torch.from_numpy(periods(self._years(), self.tasks))
 
     def _years(self) -> np.ndarray:
-        found = storage.find(FOLDER, (FILE,), self._root, below="")
-        if found is None:
-            where = storage.data_root(self._root) or f"{storage.DATA_VARIABLE} is not set and the cache folder"
-            raise DataUnavailable(f"{self.name}: {where} has no {FOLDER}/{FILE}")
-        with np.load(found / FILE, allow_pickle=False) as file:
+        folder = storage.find(FOLDER, (FILE,), self._root)
+        if folder is None:
+            raise DataUnavailable(storage.not_found(self.name, FOLDER, (FILE,), self._root))
+        with np.load(folder / FILE, allow_pickle=False) as file:
             years: np.ndarray = file["node_time"].astype(np.int64)
         if years.shape != (self.nodes,):
-            raise InputError(f"{found / FILE}: node_time has shape {years.shape}; expected ({self.nodes},)")
+            raise InputError(f"{folder / FILE}: node_time has shape {years.shape}; expected ({self.nodes},)")
         return years

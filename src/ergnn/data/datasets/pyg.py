@@ -3,63 +3,92 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import warnings
-from abc import abstractmethod
-from contextlib import nullcontext, redirect_stderr
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
 
 from ergnn.config.errors import InputError
+from ergnn.data.csr import CsrEdges
 from ergnn.data.datasets import storage
 from ergnn.data.datasets.base import Dataset, DataUnavailable, NotDownloaded, PublicSplitUnavailable, with_compact_x
 from ergnn.data.graph import Graph
 
 if TYPE_CHECKING:
-    from torch_geometric.data import InMemoryDataset
+    from torch_geometric.data import Data, InMemoryDataset
 
 
 class PygDataset(Dataset):
     """A data set that one of PyG's loaders reads.
 
     Attributes:
-        folder: folder of ``raw/`` below the root, e.g. ``planetoid/Cora``.
-        raw_files: the files in ``raw/`` that the loader needs.
-        url: a file of the download, used to check that its host is reachable.
+        loader: name of the loader in ``torch_geometric.datasets``.
+        folder: folder of ``raw/`` below the root. A loader of several data sets gets the last part as their name:
+            ``planetoid/Cora`` is ``Planetoid("planetoid", "Cora")``.
+        raw_files: the files in ``raw/`` that the loader needs. Files in the parent of ``folder`` are found, too.
         large_download: size of the download, as text, if it is too large to start automatically.
+        csr: whether to store edges in CSR form, which takes 4 bytes per edge instead of 16.
     """
 
+    loader: ClassVar[str]
     folder: ClassVar[str]
     raw_files: ClassVar[tuple[str, ...]]
-    url: ClassVar[str]
     large_download: ClassVar[str] = ""
+    csr: ClassVar[bool] = False
 
-    @abstractmethod
     def open(self, root: Path) -> InMemoryDataset:
         """Create PyG's loader; it reads, downloads and writes ``processed/`` in ``folder`` below the root."""
+        make, folder = self._loader(), root / self.folder
+        return make(str(folder.parent), folder.name) if "/" in self.folder else make(str(folder))
+
+    def read(self, root: Path) -> Data:
+        """Read the graph from ``folder`` below the root."""
+        return self.open(root)[0]
+
+    @property
+    def url(self) -> str:
+        """Address of the download."""
+        return str(self._loader().url)
 
     def load(self, split: str, root: Path | None = None) -> Graph:
         if split == "public" and not self.public_split:
             raise PublicSplitUnavailable(f"no split was published with {self.title}")
-        raw = storage.find(self.folder, self.raw_files, root)
+        raw = self._find(root)
         return self._read(raw) if raw is not None else self._download(root)
 
     def location(self, root: Path | None = None) -> str:
-        raw = storage.find(self.folder, self.raw_files, root)
-        if raw is None:
-            if self.large_download:
-                return f"missing ({self.large_download})"
-            return "downloaded on first use" if storage.downloads_allowed() else "missing (--download)"
-        return storage.location(raw, root)
+        raw = self._find(root)
+        if raw is not None:
+            return storage.location(raw, root)
+        if self.large_download:
+            return f"missing ({self.large_download})"
+        return "downloaded on first use" if storage.downloads_allowed() else "missing (--download)"
+
+    def _loader(self) -> Any:
+        import torch_geometric.datasets
+
+        return getattr(torch_geometric.datasets, self.loader)
+
+    def _find(self, root: Path | None) -> Path | None:
+        collection = os.path.dirname(self.folder)
+        raw = storage.find(f"{self.folder}/raw", self.raw_files, root)
+        return storage.find(collection, self.raw_files, root) if raw is None and collection else raw
 
     def _read(self, raw: Path) -> Graph:
         """Let PyG process a link to the raw files: it writes next to them, and the root may be read-only."""
         with TemporaryDirectory(prefix="ergnn-") as scratch:
             stage = Path(scratch) / self.folder
             stage.mkdir(parents=True)
-            (stage / "raw").symlink_to(raw.resolve(), target_is_directory=True)
+            beside = raw.parent.iterdir() if raw.name == "raw" else ()  # e.g. OGB's split/
+            for path in (raw, *(path for path in beside if path.name not in ("raw", "processed"))):
+                link = stage / ("raw" if path == raw else path.name)
+                link.symlink_to(path.resolve(), target_is_directory=path.is_dir())
             try:
                 return self._graph(Path(scratch))
             except InputError:
@@ -72,43 +101,70 @@ class PygDataset(Dataset):
 
     def _download(self, root: Path | None) -> Graph:
         cache = storage.cache_root()
-        target = cache / self.folder / "raw"
+        target = cache / self.folder
+        missing = storage.not_found(self.name, f"{self.folder}/raw", self.raw_files, root)
         if self.large_download:
             raise DataUnavailable(
-                f"{self._not_found(root)}; it is too large to download automatically: fetch {self.url} "
-                f"({self.large_download}) and unpack it into "
-                f"{(storage.data_root(root) or cache) / self.folder / 'raw'}"
+                f"{missing}; it is too large to download automatically: fetch {self.url} ({self.large_download}) and "
+                f"unpack it, so that {(storage.data_root(root) or cache) / self.folder / 'raw'} has these files"
             )
         if not storage.downloads_allowed():
-            raise NotDownloaded(f"{self._not_found(root)}; {storage.how_to_get()}")
+            raise NotDownloaded(f"{missing}; {storage.how_to_get()}")
         try:
             storage.probe(self.url)
             cache.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix="download-", dir=cache) as scratch:
                 graph = self._graph(Path(scratch), quiet=False)
+                shutil.rmtree(Path(scratch) / self.folder / "processed", ignore_errors=True)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if not target.exists():  # else another process was faster
-                    shutil.move(Path(scratch) / self.folder / "raw", target)
+                    shutil.move(Path(scratch) / self.folder, target)
                 return graph
         except InputError:
             raise
         except Exception as error:  # no network, disk full, no permission: the data set is unavailable
             raise DataUnavailable(
-                f"{self._not_found(root)}; the download into {target} failed ({type(error).__name__}: {error})"
+                f"{missing}; the download into {target / 'raw'} failed ({type(error).__name__}: {error})"
             ) from error
 
     def _graph(self, root: Path, quiet: bool = True) -> Graph:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()) if quiet else nullcontext():
+        silent = redirect_stderr(io.StringIO()) if quiet else nullcontext()
+        with warnings.catch_warnings(), silent, redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")  # PyG's readers change the filters of the whole process
-            data = self.open(root)[0]
+            data = self.read(root)
+        source, target = data.edge_index
+        if bool((source == target).any()):  # layers add their own self-loops
+            data.edge_index = data.edge_index[:, source != target]
         graph = replace(Graph.from_pyg(data, self.name), class_names=self.class_names)
-        return with_compact_x(graph)
+        return _with_csr_edges(graph) if self.csr else with_compact_x(graph)
 
-    def _not_found(self, root: Path | None) -> str:
-        base = storage.data_root(root)
-        if base is None:
-            where = f"{storage.DATA_VARIABLE} is not set and the cache folder has no {self.folder}/raw"
-        else:
-            where = f"neither {base} nor the cache folder has {self.folder}/raw"
-        more = f" and {len(self.raw_files) - 1} more" if len(self.raw_files) > 1 else ""
-        return f"{self.name}: {where} ({self.raw_files[0]}{more})"
+
+class SeveralSplitsDataset(PygDataset):
+    """A data set that was published with several splits.
+
+    Args:
+        fold: number of the public split, from 0.
+    """
+
+    public_split = True
+    num_folds: ClassVar[int]
+
+    def __init__(self, fold: int = 0) -> None:
+        if not 0 <= fold < self.num_folds:
+            raise InputError(f"{self.name}: fold is {fold}; it must be 0 to {self.num_folds - 1}")
+        self.fold = fold
+
+    def read(self, root: Path) -> Data:
+        data = super().read(root)
+        for key in ("train_mask", "val_mask", "test_mask"):
+            if data[key].dim() == 2:
+                data[key] = data[key][:, self.fold]
+        return data
+
+
+def _with_csr_edges(graph: Graph) -> Graph:
+    source, target = graph.edge_index
+    count = torch.bincount(target, minlength=graph.num_nodes)
+    col = source.int()[torch.argsort(target, stable=True)]
+    rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    return replace(graph, edge_index=CsrEdges(rowptr, col))

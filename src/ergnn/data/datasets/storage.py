@@ -57,20 +57,31 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
 
 
-def find(folder: str, files: tuple[str, ...], root: Path | None, below: str = "raw") -> Path | None:
-    """Search the data root, then the cache, for a ``<folder>/raw`` with all files; return that ``raw``."""
+def find(folder: str, files: tuple[str, ...], root: Path | None) -> Path | None:
+    """Search the data root, then the cache, for a folder with all files."""
     for base in (data_root(root), cache_root()):
-        if base is not None and all((base / folder / below / file).is_file() for file in files):
-            return base / folder / below
+        if base is not None and all((base / folder / file).is_file() for file in files):
+            return base / folder
     return None
 
 
-def location(found: Path | None, root: Path | None) -> str:
+def not_found(name: str, folder: str, files: tuple[str, ...], root: Path | None) -> str:
+    """Describe where the files of a data set were searched, for messages."""
+    base = data_root(root)
+    if base is None:
+        where = f"{DATA_VARIABLE} is not set and the cache folder has no {folder}"
+    else:
+        where = f"neither {base} nor the cache folder has {folder}"
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{name}: {where} ({files[0]}{more})"
+
+
+def location(folder: Path | None, root: Path | None) -> str:
     """Describe the location of files for ``ergnn datasets``."""
     base = data_root(root)
-    if found is None:
+    if folder is None:
         return "missing"
-    if base is None or not found.is_relative_to(base):
+    if base is None or not folder.is_relative_to(base):
         return "in the cache"
     return f"in {DATA_VARIABLE}" if root is None else f"in {root}"
 

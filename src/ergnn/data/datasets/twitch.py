@@ -35,14 +35,13 @@ class Twitch(PartedDataset):
     def load(self, split: str, root: Path | None = None) -> Graph:
         if split == "public":
             raise PublicSplitUnavailable(f"no split was published with {self.title}")
-        found = storage.find(self.folder, FILES, root, below="")
-        if found is None:
-            where = storage.data_root(root) or f"{storage.DATA_VARIABLE} is not set and the cache folder"
-            raise DataUnavailable(f"{self.name}: {where} has no {self.folder} with {', '.join(FILES)}")
-        return _load(found)
+        folder = storage.find(self.folder, FILES, root)
+        if folder is None:
+            raise DataUnavailable(storage.not_found(self.name, self.folder, FILES, root))
+        return _load(folder)
 
     def location(self, root: Path | None = None) -> str:
-        return storage.location(storage.find(self.folder, FILES, root, below=""), root)
+        return storage.location(storage.find(self.folder, FILES, root), root)
 
     def parts(self) -> Tensor:
         return torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(list(SIZES.values())))
