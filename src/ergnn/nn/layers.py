@@ -158,10 +158,24 @@ class Propagate(nn.Module):
         self.hops = hops
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        matrix = PlainAdjacency(edge_index, x.size(0), x.dtype)
+        for _ in range(self.hops):
+            x = matrix.matmul(x)
+        return x
+
+
+class PlainAdjacency:
+    """``S`` of an edge index in PyG's operations, for modules that run without ergnn.
+
+    Sums are ``scatter_add``, since ONNX Runtime computes what ``index_add`` becomes (ScatterND) with a data race.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> None:
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-        (source, target), weight = gcn_norm(edge_index, None, x.size(0), add_self_loops=True, dtype=x.dtype)
-        index = target.unsqueeze(1).expand(-1, x.size(1))
-        for _ in range(self.hops):
-            x = torch.zeros_like(x).scatter_add(0, index, weight.unsqueeze(1) * x.index_select(0, source))
-        return x
+        (self.source, self.target), weight = gcn_norm(edge_index, None, num_nodes, dtype=dtype)
+        self.weight = weight.unsqueeze(1)
+
+    def matmul(self, x: Tensor) -> Tensor:
+        index = self.target.unsqueeze(1).expand(-1, x.size(1))
+        return torch.zeros_like(x).scatter_add(0, index, self.weight * x.index_select(0, self.source))

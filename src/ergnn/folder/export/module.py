@@ -14,6 +14,7 @@ from ergnn.analytic.features import CONSTANT, ROUNDING
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError
 from ergnn.nn.backbones import BACKBONES, Backbone
+from ergnn.nn.layers import PlainAdjacency
 
 
 class NodeClassifier(nn.Module):
@@ -39,7 +40,8 @@ class NodeClassifier(nn.Module):
 
         Args:
             x: features, ``[nodes, num_features]``, dense.
-            edge_index: ``[2, edges]``, source and target of each edge; both directions of an undirected one.
+            edge_index: ``[2, edges]``, source and target of each edge; both directions of an undirected one. As in
+                a folder, an edge that is given twice counts once.
         """
 
 
@@ -56,6 +58,7 @@ class NetworkClassifier(NodeClassifier):
         self.model = model.eval()
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        edge_index = _distinct(edge_index, x.size(0))
         h = self.model.embed(x, edge_index)
         parts = [last(h) if isinstance(last, nn.Linear) else last(h, edge_index) for last in self.model.heads]
         return torch.cat(parts, 1)
@@ -89,7 +92,8 @@ class AnalyticClassifier(NodeClassifier):
                 sketched = sketched.scatter_add(1, column.expand(rows.size(0), -1), rows * sign)
             rows = sketched
         blocks = []
-        for z in self.feature_map.blocks(_Operator(edge_index, x.size(0)), rows):
+        operator = PlainAdjacency(_distinct(edge_index, x.size(0)), x.size(0), rows.dtype)
+        for z in self.feature_map.blocks(operator, rows):
             norm = z.norm(dim=1, keepdim=True)
             blocks.append(torch.where(norm > ROUNDING * eps, z / norm, 0.0))
         phi = torch.cat(blocks, 1) / len(blocks) ** 0.5
@@ -97,21 +101,12 @@ class AnalyticClassifier(NodeClassifier):
         return (phi @ weight[:-1] + CONSTANT * weight[-1]).float()
 
 
-class _Operator:
-    """``S = D̃^-½ (A + I) D̃^-½`` in PyG's operations.
-
-    Sums are ``scatter_add``, since ONNX Runtime computes what ``index_add`` becomes (ScatterND) with a data race.
-    """
-
-    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        from torch_geometric.nn.conv.gcn_conv import gcn_norm
-
-        (self.source, self.target), weight = gcn_norm(edge_index, None, num_nodes, dtype=torch.float64)
-        self.weight = weight.unsqueeze(1)
-
-    def matmul(self, x: Tensor) -> Tensor:
-        index = self.target.unsqueeze(1).expand(-1, x.size(1))
-        return torch.zeros_like(x).scatter_add(0, index, self.weight * x.index_select(0, self.source))
+def _distinct(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """The edges sorted by target, each once, as a folder stores them."""
+    keys, order = torch.sort(edge_index[1] * num_nodes + edge_index[0])
+    every = torch.arange(keys.size(0), device=keys.device)  # a slice would constrain the number of edges
+    previous = torch.cat([keys.new_full((1,), -1), keys]).index_select(0, every)
+    return edge_index[:, order[keys != previous]]
 
 
 def class_names(metadata: Mapping[str, Any]) -> list[str]:
