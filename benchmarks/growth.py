@@ -55,13 +55,13 @@ def make_update(number: int, size: int, distant: float = 0.1) -> Any:
 
 def measure_phases() -> dict[str, float]:
     """Add the processor time that the phases of an update take from now on; a phase contains no other one."""
-    from ergnn.folder import analytic, network, plan, row_cache
+    from ergnn.folder import network, row_cache, solved
 
     parts: dict[str, list[tuple[Any, str]]] = {
-        "read graph": [(analytic, "read_subgraph"), (network, "read_subgraph"), (row_cache, "reached")],
-        "propagate": [(analytic.Features, "rows"), (analytic.Features, "scores")],
-        "cached rows": [(row_cache.RowCache, name) for name in ("stored", "load", "load_grams", "write")],
-        "solve": [(plan, "fit_ridge"), (plan, "fit_sums")],
+        "read graph": [(solved, "read_subgraph"), (network, "read_subgraph"), (solved, "changed_within")],
+        "propagate": [(solved.Features, "rows"), (solved.Features, "scores")],
+        "cached rows": [(row_cache.MapRows, "_read"), (row_cache.MapRows, "load_grams"), (row_cache.RowCache, "write")],
+        "solve": [(row_cache, "fit_ridge"), (row_cache, "fit_sums")],
         "train": [(network.Learner, "observe")],
     }
     seconds = dict.fromkeys(parts, 0.0)

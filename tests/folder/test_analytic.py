@@ -18,7 +18,7 @@ from ergnn.data.stream import Task
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FolderError, writing
-from ergnn.folder.row_cache import RowCache
+from ergnn.folder.row_cache import MapRows
 from ergnn.learning.learner import Learner
 from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
 
@@ -168,8 +168,8 @@ def test_sums_that_are_updated_give_what_learning_at_once_gives(
 ) -> None:
     for module in ("folder.row_cache", "analytic.ridge"):
         monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 10)
-    known, load = [], RowCache.load_grams
-    monkeypatch.setattr(RowCache, "load_grams", lambda *given: known.append(load(*given)) or known[-1])
+    known, load = [], MapRows.load_grams
+    monkeypatch.setattr(MapRows, "load_grams", lambda *given: known.append(load(*given)) or known[-1])
     options = {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3, "keep": 2}
     folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
     whole, rng, count = Whole(), np.random.default_rng(seed), 60
@@ -268,7 +268,7 @@ def test_held_out_nodes_out_of_reach_are_not_read_again(tmp_path: Path, monkeypa
         read.append(len(local.nodes))
         return local
 
-    monkeypatch.setattr("ergnn.folder.analytic.read_subgraph", counted)
+    monkeypatch.setattr("ergnn.folder.solved.read_subgraph", counted)
     rng, count = np.random.default_rng(4), 0
     for size in (60, 5, 5, 5):  # a chain
         read.clear()
@@ -291,7 +291,7 @@ def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     before = probabilities(folder, list(whole.x))
     pairs = [("v0", "v7"), ("v3", "v9")]
     with monkeypatch.context() as patch:
-        patch.setattr("ergnn.folder.plan.fit_ridge", interrupt)
+        patch.setattr("ergnn.folder.row_cache.fit_ridge", interrupt)
         with pytest.raises(KeyboardInterrupt):
             folder.observe(edges=edges_of(*pairs))
     np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)

@@ -10,8 +10,6 @@
     weighted ridge regression with exact leave-one-out errors.
 ``state``
     training nodes and labels, and their rows of φ.
-``kept``
-    rows of φ that are stored without their nodes.
 ``statistics``
     mean and scatter of φ per class, and the head solved from them.
 ``head``

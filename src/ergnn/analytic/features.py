@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import torch
@@ -92,7 +92,7 @@ class Features:
                 self._sweep(nodes, z)
             if self._kept is not None:
                 z.copy_(self._kept[nodes])
-        z /= _length(z.norm(dim=2, keepdim=True)) * self.feature_map.num_blocks**0.5
+        z /= length(z.norm(dim=2, keepdim=True)) * self.feature_map.num_blocks**0.5
         out[:, -1] = CONSTANT
         return out
 
@@ -136,7 +136,7 @@ class Features:
                     z[:, k, first:last] = block[nodes]
         if ranks is not None and z is not None:
             sum_over_ranks(z, total)
-        self._norms, self._kept = _length(total.sqrt_()), kept
+        self._norms, self._kept = length(total.sqrt_()), kept
 
     def _ranges(self, ranks: Ranks | None) -> Iterator[tuple[int, int]]:
         """Yield the column range of each block; on several ranks, only those of this rank's share."""
@@ -176,6 +176,13 @@ class Features:
         return entries * self.inputs.dtype.itemsize <= most
 
 
-def _length(norm: Tensor) -> Tensor:
+def length(norm: Tensor) -> Tensor:
     """Return the divisor for rows of this norm; infinite for a zero row, which stays zero."""
     return torch.where(norm > ROUNDING * torch.finfo(norm.dtype).eps, norm, torch.inf)
+
+
+def join_blocks(blocks: Iterable[Tensor]) -> Tensor:
+    """Return φ of all nodes, given ``Z_k`` of all nodes, ``[nodes, width]``; in operations that can be exported."""
+    scaled = [z / length(z.norm(dim=1, keepdim=True)) for z in blocks]
+    phi = torch.cat(scaled, 1) / len(scaled) ** 0.5
+    return torch.nn.functional.pad(phi, (0, 1), value=CONSTANT)

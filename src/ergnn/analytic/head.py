@@ -53,6 +53,8 @@ class AnalyticHead:
         maps: the feature maps whose heads are compared.
         state: the labeled nodes, or the rows or statistics stored instead.
         solution: the head; None before the first label, and after labels were removed until the next prediction.
+        chosen: index of its feature map in ``maps``.
+        sketched: number of columns that the features are sketched to; None without a sketch.
     """
 
     def __init__(
@@ -71,13 +73,13 @@ class AnalyticHead:
             raise InputError(f"per_class is {per_class}; it must be 1 or more")
         if sketch is not None and sketch != "auto" and (isinstance(sketch, str) or sketch < 1):
             raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
-        self._map = FEATURE_MAPS.create(feature_map, **(map_options or {}))
+        self._map, self._map_options = FEATURE_MAPS.create(feature_map, **(map_options or {})), dict(map_options or {})
         self._candidates = self.maps = self._map.candidates()
         self.lam, self.memory, self.per_class, self.sketch = lam, memory, per_class, sketch
         self.state = AnalyticState()
         self.solution: RidgeSolution | None = None
-        self._chosen = 0
-        self._sketched: int | None = None
+        self.chosen = 0
+        self.sketched: int | None = None
         self._graph: Graph | None = None
         self._version: Any = None
         self._features: Cache[dict[str, Features]] = Cache()
@@ -140,12 +142,12 @@ class AnalyticHead:
         if self.state.statistics:  # they do not depend on the graph
             return
         sketched = self.sketch_size(graph.num_features, nodes.numel())
-        if self._graph is None or sketched != self._sketched or self._version != version_of(self._graph):
+        if self._graph is None or sketched != self.sketched or self._version != version_of(self._graph):
             self.state.forget_rows()  # also if the graph was modified in place
         elif graph is not self._graph:
             self.state.move(self._graph, graph, self.maps)
             self._features.clear()  # a stream may keep its graphs for a long time
-        self._graph, self._version, self._sketched = graph, version_of(graph), sketched
+        self._graph, self._version, self.sketched = graph, version_of(graph), sketched
         self._solve(graph)
 
     def head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
@@ -157,7 +159,7 @@ class AnalyticHead:
         solution, known = self.solution, self.solution.classes
 
         def compute() -> Tensor:
-            features = self._features_of(graph, self.maps[self._chosen])
+            features = self._features_of(graph, self.maps[self.chosen])
             return features.scores(solution.weight).mul_(solution.temperature)
 
         all_scores = self._scores.get([graph, solution], compute)
@@ -170,7 +172,7 @@ class AnalyticHead:
         found = self.state.solve([self._features_of(graph, each) for each in maps], self.lambdas)
         self.solution = None
         if found is not None:
-            self._chosen, best = self.maps.index(maps[found[0]]), found[1]
+            self.chosen, best = self.maps.index(maps[found[0]]), found[1]
             self.solution = replace(best, loo=best.loo[:0])
 
     def maps_of(self, num_edges: int) -> tuple[FeatureMap, ...]:
@@ -180,18 +182,18 @@ class AnalyticHead:
     def keep(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
         """Store rows of φ, or their statistics, instead of ids, and solve the head."""
         if self._graph is None and not self.state.without_nodes:
-            self._sketched = self.sketch_size(graph.num_features, nodes.numel())
+            self.sketched = self.sketch_size(graph.num_features, nodes.numel())
             self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
         found = [self._features_of(graph, each).rows(nodes) for each in self.maps]
         self._graph, self._version = graph, version_of(graph)
         if self.memory == "nodes":
             for each, rows in zip(self.maps, found, strict=True):
-                self.state.kept.add(each.name, rows, labels)
+                self.state.keep(each.name, rows, labels)
             self._solve(graph)
             return
         if len(self.maps) > 1:  # choose one map for all tasks: only its statistics are stored
             best, _ = choose([fit_ridge(rows, labels) for rows in found])
-            self.maps, found, self._chosen = self.maps[best : best + 1], found[best : best + 1], 0
+            self.maps, found, self.chosen = self.maps[best : best + 1], found[best : best + 1], 0
         self.state.statistics.add(found[0], labels, self.per_class)
         self.solution = self.state.statistics.solve(self.lambdas[0], nodes.device)
 
@@ -201,38 +203,64 @@ class AnalyticHead:
         With fewer rows than columns, the dual system is small without a sketch.
         """
         if self.state.without_nodes:
-            return self._sketched
+            return self.sketched
         if self.sketch == "auto":
             return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
         return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
     def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
         """Return φ of a map on a graph, cached as long as the graph exists and is unchanged."""
-        return self._features.get([graph], lambda: self._make_features(graph), self._sketched)[feature_map.name]
+        return self._features.get([graph], lambda: self._make_features(graph), self.sketched)[feature_map.name]
 
     def _make_features(self, graph: Graph) -> dict[str, Features]:
-        keys = {each.name: _key(each, self._sketched) for each in self._candidates}
+        keys = {each.name: _key(each, self.sketched) for each in self._candidates}
         shared = _SHARED.find([graph]) or WeakValueDictionary()
         found = {name: shared[key] for name, key in keys.items() if key is not None and key in shared}
         if len(found) < len(keys):
             dtype = working_dtype(graph.num_nodes, graph.num_features)
-            operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self._sketched, dtype)
+            operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self.sketched, dtype)
             found = {each.name: Features(each, operator, inputs) for each in self._candidates}
         if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
             shared.update((key, found[name]) for name, key in keys.items() if key is not None)
             _SHARED.store([graph], shared)
         return found
 
+    def map_options(self) -> dict[str, Any]:
+        """Return the options of the chosen map; those of a map that compares several are its own."""
+        return self._map_options if self.maps[self.chosen] is self._map else {}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the chosen map and the numbers of the solution; empty without a solution."""
+        solution = self.solution
+        if solution is None:
+            return {}
+        numbers = {name: getattr(solution, name) for name in ("lam", "temperature", "loo_error")}
+        return {"map": self.maps[self.chosen].name, "sketch": self.sketched, **numbers}
+
+    def load_solution(
+        self,
+        weight: Tensor,
+        classes: Tensor,
+        map: str,
+        sketch: int | None,
+        lam: float,
+        temperature: float,
+        loo_error: float | None,
+    ) -> None:
+        """Restore a solution from its tensors and :meth:`summary`."""
+        self.chosen, self.sketched = [each.name for each in self.maps].index(map), sketch
+        self.solution = RidgeSolution(weight, classes, float(lam), float(temperature), weight[:0], loo_error)
+
     def state_dict(self) -> dict[str, Any]:
         solution = self.solution
         return {
             "nodes": self.state.nodes.clone(),
             "labels": self.state.labels.clone(),
-            "kept": self.state.kept.state_dict(),
+            "kept": {name: [value.clone() for value in stored] for name, stored in self.state.kept.items()},
             "statistics": self.state.statistics.state_dict(),
             "maps": [each.name for each in self.maps],
-            "chosen": self._chosen,
-            "sketch": self._sketched,
+            "chosen": self.chosen,
+            "sketch": self.sketched,
             "solution": None
             if solution is None
             else {
@@ -258,9 +286,9 @@ class AnalyticHead:
         self.maps = tuple(each for each in self._candidates if each.name in names)
         self.state = AnalyticState()
         self.state.nodes, self.state.labels = state["nodes"].clone(), state["labels"].clone()
-        self.state.kept.load_state_dict(state["kept"])
+        self.state.kept = {name: (stored[0], stored[1]) for name, stored in state["kept"].items()}  # or counts, too
         self.state.statistics.load_state_dict(statistics)
-        self._chosen, self._sketched, self._graph = state["chosen"], state["sketch"], None
+        self.chosen, self.sketched, self._graph = state["chosen"], state["sketch"], None
         solution = state["solution"]
         self.solution = None
         if solution is not None:

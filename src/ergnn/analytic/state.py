@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ergnn.analytic.features import Features
-from ergnn.analytic.kept import KeptRows
 from ergnn.analytic.maps import FeatureMap
 from ergnn.analytic.ridge import LAMBDAS, Moments, RidgeSolution, fit_ridge, least
 from ergnn.analytic.statistics import ClassStatistics
@@ -28,21 +27,23 @@ class AnalyticState:
     Attributes:
         nodes: ids, ascending.
         labels: their labels.
-        kept: labeled rows of φ that are stored without their nodes.
+        kept: rows of φ and labels that are stored without their nodes, per feature map.
         statistics: statistics of rows of φ that are not stored.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.nodes = torch.empty(0, dtype=torch.long, device=device)
         self.labels = torch.empty(0, dtype=torch.long, device=device)
-        self.kept, self.statistics = KeptRows(), ClassStatistics()
+        self.kept: dict[str, tuple[Tensor, Tensor]] = {}
+        self.statistics = ClassStatistics()
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
         self._moments: dict[str, Moments] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes of ids, labels, stored rows and statistics."""
-        return (self.nodes.numel() + self.labels.numel()) * 8 + self.kept.nbytes + self.statistics.nbytes
+        kept = sum(value.numel() * value.element_size() for stored in self.kept.values() for value in stored)
+        return (self.nodes.numel() + self.labels.numel()) * 8 + kept + self.statistics.nbytes
 
     @property
     def without_nodes(self) -> bool:
@@ -62,6 +63,11 @@ class AnalyticState:
         order = torch.argsort(joined)
         self.labels = torch.cat([self.labels.to(nodes.device)[old], labels])[order]
         self.nodes = joined[order]
+
+    def keep(self, name: str, rows: Tensor, labels: Tensor) -> None:
+        """Store rows of φ under a feature map, and their labels, without their nodes."""
+        earlier = self.kept.get(name, (rows[:0], labels[:0]))
+        self.kept[name] = torch.cat([earlier[0], rows]), torch.cat([earlier[1], labels])
 
     def remove(self, nodes: Tensor) -> None:
         """Remove labels, and everything computed for their nodes."""

@@ -69,11 +69,12 @@ def offline_scores(
     folder: LearnerFolder, version: int | None, task_known: bool = False
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
-    closed = folder.settings.closed_form
-    found = folder.predict_held_out(version, task_known=task_known, offline=not closed)
+    with folder.snapshot(version) as snapshot:
+        exact = snapshot.learner.exact
+    found = folder.predict_held_out(version, task_known=task_known, offline=True)
     accuracies = {n + 1: right / of for n, right, of in found.scores()}
     mean = sum(accuracies.values()) / len(accuracies) if accuracies else None
-    total = {"mean_over_updates": mean, "over_nodes": _over_nodes(found), "same_by_construction": closed}
+    total = {"mean_over_updates": mean, "over_nodes": _over_nodes(found), "same_by_construction": exact}
     return accuracies, total
 
 

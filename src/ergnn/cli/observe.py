@@ -84,10 +84,12 @@ def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Calla
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    closed = folder.settings.closed_form  # one solve, no epochs to count
-    columns = (TextColumn("solving"), BarColumn(), TimeElapsedColumn()) if closed else Progress.get_default_columns()
+    with folder.snapshot() as snapshot:
+        epochs = snapshot.learner.epochs
+    solves = (TextColumn("solving"), BarColumn(), TimeElapsedColumn())  # one solve, no epochs to count
+    columns = solves if epochs is None else Progress.get_default_columns()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task("learning", total=None if closed else folder.settings.learner.epochs)
+        job = bar.add_task("learning", total=epochs)
         yield lambda: bar.advance(job)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.config.errors import FolderError
-from ergnn.data.partial import Array
+from ergnn.data.partial import Array, LabeledGraph
 from ergnn.data.tables.node_tables import SPLITS
-from ergnn.folder.base_snapshot import Version
 from ergnn.folder.database import VISIBLE, Row, damaged, insert, read_number, reading_values, select
 from ergnn.folder.update import Update
+from ergnn.folder.versions import Version
 
 AMONG = "IN (SELECT value FROM json_each(:nodes))"
 
@@ -118,7 +118,7 @@ class StoredGraph:
 class MemoryGraph:
     """A stored graph that was read completely and needs no connection; see :class:`ergnn.data.partial.LabeledGraph`."""
 
-    def __init__(self, stored: StoredGraph) -> None:
+    def __init__(self, stored: LabeledGraph) -> None:
         self.num_nodes, self.num_edges, self.next_node = stored.num_nodes, stored.num_edges, stored.next_node
         self.num_features, self.dense = stored.num_features, stored.dense
         nodes = stored.nodes()
@@ -164,7 +164,9 @@ class MemoryGraph:
         return nodes[update == number], label[update == number]
 
 
-def write_update(connection: sqlite3.Connection, graph: StoredGraph, update: Update, version: int, number: int) -> None:
+def write_update(
+    connection: sqlite3.Connection, graph: LabeledGraph, update: Update, version: int, number: int
+) -> None:
     """Add an update to the graph of the next version; older versions do not contain it."""
     known = read_number(connection, "SELECT count(*) FROM classes")
     insert(connection, "classes", ((known + i, name, version) for i, name in enumerate(update.classes)))
@@ -208,7 +210,9 @@ def write_adjacency(connection: sqlite3.Connection, nodes: Array, edges: Array, 
     insert(connection, "adjacency", zip(nodes.tolist(), repeat(version), lists, strict=False))
 
 
-def remove_nodes(connection: sqlite3.Connection, graph: StoredGraph, nodes: Array, version: int, directed: bool) -> int:
+def remove_nodes(
+    connection: sqlite3.Connection, graph: LabeledGraph, nodes: Array, version: int, directed: bool
+) -> int:
     """Remove nodes and their edges from a version on; returns the number of edges."""
     incoming = graph.neighbors(nodes)[1]
     targets = np.setdiff1d(incoming, nodes)

@@ -11,7 +11,7 @@ import torch
 
 from ergnn.data.partial import Array, LabeledGraph, PartialGraph, read_subgraph
 from ergnn.data.tables.node_tables import SPLITS
-from ergnn.folder.base_snapshot import Snapshot
+from ergnn.folder.snapshot import Snapshot
 from ergnn.learning.evaluation import Record, forgetting, measures
 from ergnn.learning.watch.calibration import calibration
 from ergnn.learning.watch.drift import SAMPLES, Drift, drift_test, node_aspects

@@ -16,15 +16,15 @@ from ergnn.data.partial import Array, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder import snapshot as snapshots
-from ergnn.folder.base_snapshot import CHUNK, Version
+from ergnn.folder.checkpoints import Checkpoints
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import inspect_snapshot, update_drift, watch_snapshot
-from ergnn.folder.learners import StoredCheckpoints
-from ergnn.folder.network import learn_offline
+from ergnn.folder.network import CHUNK, learn_offline
 from ergnn.folder.settings import Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
 from ergnn.folder.update import prepare_update, tables_digest
+from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record, Score
 
 
@@ -51,7 +51,9 @@ class LearnerFolder:
         empty = Version(0, versions.now(), 0, 0, 0, 0, 0, 0, 0, state)
         with database.created(root) as connection:
             insert(connection, "settings", ((name, to_json(value)) for name, value in settings.settings().items()))
-            write_snapshot(Snapshot(root, settings, empty, [], [], StoredGraph(connection, empty), learner), 0)
+            write_snapshot(
+                Snapshot(root, connection, settings, empty, [], [], StoredGraph(connection, empty), learner), 0
+            )
         return cls(root)
 
     @property
@@ -95,14 +97,14 @@ class LearnerFolder:
                 if nodes is None and edges is None:
                     raise InputError("an update needs nodes, or edges, or both")
                 staged = snapshots.stage_update(base, prepare_update(base, nodes, edges), name, digest)
-            return self._finish(base, staged, StoredCheckpoints(base.connection, checkpoint_seconds, on_epoch))
+            return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def resume(self, *, checkpoint_seconds: float = 5.0, on_epoch: Callable[[], None] | None = None) -> Record | None:
         """Continue an interrupted update; returns None if there is none."""
         with self._writing() as (base, staged):
             if staged is None:
                 return None
-            return self._finish(base, staged, StoredCheckpoints(base.connection, checkpoint_seconds, on_epoch))
+            return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def discard(self) -> str | None:
         """Discard an interrupted update; returns its name."""
@@ -112,7 +114,7 @@ class LearnerFolder:
             self._discard(base)
             return str(staged["record"]["name"])
 
-    def _finish(self, base: Snapshot, staged: dict[str, Any], checkpoints: StoredCheckpoints) -> Record:
+    def _finish(self, base: Snapshot, staged: dict[str, Any], checkpoints: Checkpoints) -> Record:
         """Learn a staged update, score it, and make it the current version."""
         start, connection, update = perf_counter(), base.connection, base.version.updates
         with reading_values("the unfinished update"):
@@ -251,7 +253,7 @@ class LearnerFolder:
     def export(
         self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None
     ) -> list[Path]:
-        """Write the model to files; see :func:`ergnn.folder.export.saving.export_files`.
+        """Write the model to files; see :func:`ergnn.folder.export.saving.export_snapshot`.
 
         Args:
             out: a folder, or a file with the suffix of the format.
@@ -259,7 +261,7 @@ class LearnerFolder:
             graph: also write the graph.
             version: a stored version; by default the current one.
         """
-        from ergnn.folder.exporting import export_snapshot
+        from ergnn.folder.export.saving import export_snapshot
 
         with self.snapshot(version) as snapshot:
             return export_snapshot(snapshot, out, graph, format)

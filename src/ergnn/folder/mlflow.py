@@ -19,7 +19,7 @@ from ergnn import __version__
 from ergnn.config.errors import InputError
 from ergnn.config.lazy import extra
 from ergnn.folder import LearnerFolder
-from ergnn.folder.exporting import load
+from ergnn.folder.export.saving import load
 
 
 def save_model(folder: str | Path, path: str | Path, *, version: int | None = None, **options: Any) -> None:

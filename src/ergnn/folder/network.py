@@ -1,27 +1,38 @@
-"""A network that learns updates of a growing graph."""
+"""A network that learns updates of a growing graph, and is stored in the database."""
 
 from __future__ import annotations
 
+import math
+import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ergnn.config.errors import ErgnnError, FolderError, InputError
 from ergnn.data.partial import Array, LocalGraph, PartialGraph, read_subgraph
 from ergnn.data.stream import Task
-from ergnn.folder.base_snapshot import CHUNK, Snapshot
+from ergnn.folder.checkpoints import Checkpoints, pack, unpack
+from ergnn.folder.database import Row, damaged, insert, select
+from ergnn.folder.graph import StoredGraph
 from ergnn.folder.settings import Settings
-from ergnn.learning.callbacks import Callback
+from ergnn.folder.versions import Version, get_tensors, put_blob
 from ergnn.learning.learner import Learner
 from ergnn.methods import Method
 from ergnn.methods.base import overrides
 from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
+
+if TYPE_CHECKING:
+    from ergnn.folder.snapshot import Snapshot
+
+CHUNK = 2048
+"""Nodes per chunk of predictions."""
 
 
 def check_method(method: Method, name: str) -> None:
@@ -40,27 +51,28 @@ def check_method(method: Method, name: str) -> None:
         raise InputError(f"method {name!r} does not work in a folder: {reason}; use e.g. analytic, replay or finetune")
 
 
-class Checkpoints(Callback):
-    """A callback that stores checkpoints of the update that is being learned; this one stores none."""
-
-    def read(self) -> dict[str, Any] | None:
-        """The newest checkpoint; None if there is none that is intact, so that learning starts anew."""
-        return None
-
-
 class NetworkLearner:
     """A graph neural network that learns one update after another, and remembers nodes if its method does.
 
-    It reads only the receptive fields of an update's own nodes and of the remembered ones.
+    It reads only the receptive fields of an update's own nodes and of the remembered ones. Nodes are numbers of the
+    whole graph.
+
+    Args:
+        settings: of the folder.
+        learner: a learner that has observed nothing.
+
+    Attributes:
+        exact: whether the model depends on the present graph only, so that nothing of a forgotten node is left in it.
+        all_at_once: whether many nodes are scored together rather than in chunks.
+        epochs: epochs per update; None if nothing is trained.
     """
 
     exact = False
     all_at_once = False
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.learner = Learner(settings.config)
-        method = self.learner.method
+    def __init__(self, settings: Settings, learner: Learner) -> None:
+        self.settings, self.learner, self.epochs = settings, learner, settings.learner.epochs
+        method = learner.method
         check_method(method, str(settings.learner.method))
         self.num_hops = self._num_hops()
         if method.buffer is not None and method.buffer.replay != "live":
@@ -93,7 +105,10 @@ class NetworkLearner:
     def learn(
         self, snapshot: Snapshot, updates: Sequence[int], checkpoints: Checkpoints | None = None
     ) -> dict[str, Any]:
-        """Learn the training nodes of some updates as one task; a selector may use their validation nodes."""
+        """Learn the training nodes of some updates as one task; a selector may use their validation nodes.
+
+        Returns ``task``, ``classes``, ``drift`` and ``touched``, for the record of the update.
+        """
         train, val = (snapshot.pooled_members(updates, split) for split in ("train", "val"))
         if not len(train[0]):
             return {"task": None, "classes": [], "drift": None, "touched": 0}
@@ -127,7 +142,7 @@ class NetworkLearner:
             ) from None
 
     def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
-        """Replace nodes in the buffer by the next best of their class and update."""
+        """Replace nodes in the buffer by the next best of their class and update; returns ``[id, class, update]``."""
         buffer, learner = self.buffer, self.learner
         gone = torch.from_numpy(nodes).to(learner.device)
         missing = {part.task: part.labels[torch.isin(part.nodes, gone)].tolist() for part in buffer.experiences}
@@ -178,6 +193,7 @@ class NetworkLearner:
     def probabilities(
         self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = CHUNK
     ) -> Iterator[tuple[Array, Array]]:
+        """Yield indices into ``nodes`` and rows ``[n, num_classes]``."""
         order = np.argsort(nodes, kind="stable")  # nodes that came together share their neighborhoods
         columns = self.learner.classes().cpu().numpy()
         for start in range(0, len(nodes), chunk):
@@ -201,6 +217,46 @@ class NetworkLearner:
             "heads": list(getattr(self.learner.model, "head_widths", [])),
             "outputs": [[int(p), classes[int(c)]] for p, c in zip(place, label, strict=True)],
         }
+
+    def state(self) -> dict[str, Any]:
+        """State that is stored as JSON; it has no times, so that the same learning gives the same state."""
+        state = self.learner.state_dict()
+        del state["model"]
+        for entry in state["history"]:
+            entry["train_seconds"] = entry["select_seconds"] = 0.0
+        packed: dict[str, Any] = pack({**state, "method": self._method({})}, {})
+        return packed
+
+    def write(self, connection: sqlite3.Connection, version: int) -> None:
+        """Store weights, tensors of the method, and remembered nodes with a version."""
+        model, tensors = self.learner.model, dict[str, Tensor]()
+        weights = {} if model is None else {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
+        put_blob(connection, version, "weights", save(weights, {"format": "pt"}))
+        self._method(tensors)
+        if tensors:
+            put_blob(connection, version, "method", save(tensors))
+        rows: list[Row] = []
+        for experience in self.buffer.experiences:
+            columns = (experience.nodes, experience.labels, experience.scores, experience.ranks + 1)
+            for node, label, score, rank in zip(*(column.tolist() for column in columns), strict=True):
+                value = None if math.isnan(score) else score + 0.0  # SQLite has neither NaN nor -0.0
+                rows.append((version, len(rows), experience.task, node, label, value, rank))
+        insert(connection, "remembered", rows)
+
+    def read(self, connection: sqlite3.Connection, graph: StoredGraph) -> None:
+        """Restore the state of the version of a graph in a new learner."""
+        version, buffer = graph.version, self.learner.method.buffer
+        state = version.state["learner"]
+        method = unpack(state["method"], get_tensors(connection, version.number, "method"))
+        if buffer is not None:
+            method["buffer"] = {**buffer.state_dict(), "experiences": _experiences(connection, version)}
+        weights = get_tensors(connection, version.number, "weights")
+        self.learner.load_state_dict({**state, "method": method, "model": weights})
+
+    def _method(self, tensors: dict[str, Tensor]) -> Any:
+        """The state of the method without its buffer, as JSON and ``tensors``."""
+        state = self.learner.method.state_dict()
+        return pack({name: value for name, value in state.items() if name != "buffer"}, tensors)
 
     def _encoder(self) -> dict[str, Tensor]:
         state = {} if self.learner.model is None else self.learner.model.state_dict()
@@ -235,6 +291,24 @@ class NetworkLearner:
             raise InputError(f"backbone {name!r} cannot be created with these options: {reason}") from None
 
 
+def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[str, Any]]:
+    """Experiences of a buffer, from rows of the table ``remembered``."""
+    rows = select(connection, "remembered", "version = :v ORDER BY place", v=version.number)
+    if len(rows) != version.remembered:
+        raise damaged("the table remembered")
+    classes = {c for task in version.state["learner"]["classes"] for c in task}
+    parts: dict[int, list[tuple[int, int, float]]] = {}
+    for _, _, task, node, label, score, _ in rows:
+        if not 0 <= node < version.next_node or label not in classes:
+            raise FolderError(f"node {node} of class {label} cannot be remembered: the database is damaged")
+        parts.setdefault(task, []).append((node, label, math.nan if score is None else score))
+    experiences = []
+    for task, part in parts.items():
+        nodes, labels, scores = map(torch.tensor, zip(*part, strict=True))
+        experiences.append({"task": task, "nodes": nodes, "labels": labels, "scores": scores.float()})
+    return experiences
+
+
 def _drift(before: dict[str, Tensor], after: dict[str, Tensor]) -> float | None:
     """``‖θ' − θ‖ / ‖θ‖`` of the layers before the heads."""
     if not before:
@@ -247,11 +321,12 @@ def learn_offline(snapshot: Snapshot) -> Snapshot:
     """The snapshot with a learner trained on the labels of all updates at once.
 
     It has the same backbone and training settings and starts from new parameters: the result of a method that keeps all
-    labels. A closed form gives the same by construction, so its snapshot is returned unchanged.
+    labels. An exact learner gives the same by construction, so its snapshot is returned unchanged.
     """
-    if snapshot.settings.closed_form:
+    if snapshot.learner.exact:
         return snapshot
-    config = replace(snapshot.settings.learner, method="finetune", method_options={})
-    learner = NetworkLearner(replace(snapshot.settings, learner=config))
+    settings = snapshot.settings
+    settings = replace(settings, learner=replace(settings.learner, method="finetune", method_options={}))
+    learner = NetworkLearner(settings, Learner(settings.config))
     learner.learn(snapshot, range(len(snapshot.records)))
     return replace(snapshot, learner=learner)

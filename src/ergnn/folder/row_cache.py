@@ -5,20 +5,21 @@ Both are those of one version. Where there are none for a version, all are compu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.analytic import FeatureMap
-from ergnn.analytic.ridge import LOO_ROWS
+from ergnn.analytic import FeatureMap, RidgeSolution, fit_ridge
+from ergnn.analytic.features import CONSTANT
+from ergnn.analytic.ridge import LOO_ROWS, fit_sums, loo_rows
 from ergnn.data.partial import Array
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder.database import VISIBLE, damaged, insert, select
 from ergnn.folder.graph import AMONG, StoredGraph, json_list
 
-WORTH = 0.5
+MIN_UNCHANGED = 0.5
 """Rows under a map are stored if an update leaves at least this share of them as they are."""
 
 GRAM_BYTES = 1 << 26
@@ -29,122 +30,193 @@ IN_PLACE = "ON CONFLICT (map, class) DO UPDATE SET data = excluded.data, checksu
 
 
 class RowCache:
-    """Rows of φ of some nodes, as they were in the version before.
+    """Rows of φ of the nodes that a solve needs, as they were in the version before.
 
     Args:
         graph: the graph of the next version.
-        nodes: those whose rows are needed, ascending.
         base: the version before.
+        changed: nodes within 0, 1, … hops of what changed since then; empty if that is unknown.
         layout: what else the rows depend on: rows of another layout are not used.
-        directed: whether edges lead one way, so that it is not known what a change reaches.
-        maps: the feature maps.
+        nodes: the nodes, ascending.
+        label: their classes, −1 for a node that is only scored.
     """
 
     def __init__(
-        self, graph: StoredGraph, nodes: Array, base: int, layout: str, directed: bool, maps: Iterable[FeatureMap]
+        self, graph: StoredGraph, base: int, changed: list[Array], layout: str, nodes: Array, label: Array
     ) -> None:
-        self.connection, self.nodes, self.layout = graph.connection, nodes, layout
+        self.connection, self.changed, self.layout = graph.connection, changed, layout
+        self.nodes, self.label, self.train = nodes, label, label >= 0
+        self.versions = {"base": base, "v": graph.version.number}
         self.valid = select(self.connection, "row_cache") == [(1, base, layout)]
-        self._versions = {"base": base, "v": graph.version.number}
-        self._reached = [] if directed else reached(graph, base, max(each.num_hops for each in maps))
-        self._stored: dict[str, Array] = {}
-        self._new: dict[str, tuple[Array, Tensor]] = {}
-        self._grams: dict[str, tuple[Array, Tensor]] = {}
+        self.maps: list[MapRows] = []
 
-    def unchanged(self, feature_map: FeatureMap) -> Array:
-        """Which nodes have the φ that they had in the version before."""
-        if feature_map.num_hops >= len(self._reached):
-            return np.zeros(len(self.nodes), bool)
-        return ~np.isin(self.nodes, self._reached[feature_map.num_hops])
+    def add_map(self, feature_map: FeatureMap, width: int, dtype: torch.dtype) -> MapRows:
+        """Decide which rows under a map, of ``width`` columns, are computed."""
+        self.maps.append(MapRows(self, feature_map, width, dtype))
+        return self.maps[-1]
 
-    def stored(self, feature_map: FeatureMap) -> Array:
-        """Nodes that had a row in the version before, ascending."""
-        if feature_map.name not in self._stored:
-            query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
-            found = self.connection.execute(query, (feature_map.name,)).fetchall() if self.valid else []
-            self._stored[feature_map.name] = np.array(found, np.int64).reshape(-1)
-        return self._stored[feature_map.name]
+    def write(self, version: int) -> None:
+        """Make the rows and sums those of a version; call it in the transaction that writes the version."""
+        stored = {rows.name: rows for rows in self.maps if rows.is_stored}
+        for (name,) in self.connection.execute("SELECT DISTINCT map FROM phi").fetchall():
+            query, values = "DELETE FROM phi WHERE map = :map", {"map": name}
+            if self.valid and name in stored:
+                query += f" AND node {AMONG}"
+                values["nodes"] = json_list(np.setdiff1d(stored[name].stored, self.nodes))
+            self.connection.execute(query, values)
+        classes = {rows.name: rows.grams[0].tolist() for rows in self.maps if rows.grams is not None}
+        query = "DELETE FROM gram WHERE map || ' ' || class NOT IN (SELECT value FROM json_each(?))"
+        self.connection.execute(query, (json_list([f"{name} {c}" for name, cs in classes.items() for c in cs]),))
+        for rows in self.maps:
+            rows.write()
+        insert(self.connection, "row_cache", [(1, version, self.layout)], "REPLACE")
 
-    def load(self, feature_map: FeatureMap, nodes: Array, width: int, dtype: torch.dtype) -> Tensor:
-        """Rows of stored nodes (ascending, none twice) as they were in the version before."""
-        where = f"map = :map AND node {AMONG} ORDER BY node"
-        found = (
-            select(self.connection, "phi", where, map=feature_map.name, nodes=json_list(nodes)) if len(nodes) else []
-        )
-        if [row[1] for row in found] != nodes.tolist() or any(len(row[2]) != width * dtype.itemsize for row in found):
-            raise damaged("a row of the table phi")
-        if not found:
-            return torch.empty(0, width, dtype=dtype)
-        return torch.frombuffer(bytearray().join([row[2] for row in found]), dtype=dtype).view(-1, width)
 
-    def put(self, feature_map: FeatureMap, new: Array, rows: Tensor) -> None:
-        """Note rows of the nodes in the mask ``new``, which were computed."""
-        if len(self.nodes) and self.unchanged(feature_map).mean() >= WORTH:
-            self._new[feature_map.name] = self.nodes[new], rows.cpu()
+class MapRows:
+    """The rows of φ under one map that a solve needs, as masks over the nodes of a cache.
 
-    def worth_sums(self, feature_map: FeatureMap, width: int, count: int, num_classes: int) -> bool:
-        """Whether sums over ``count`` training rows are stored: once they take less than the rows themselves."""
-        small = num_classes * width <= 2 * count and 4 * num_classes * width**2 <= GRAM_BYTES
-        stays = len(self.nodes) > 0 and self.unchanged(feature_map).mean() >= WORTH
-        return small and stays and count > max(width, LOO_ROWS)
+    Where sums of the version before are known, only training rows that are new or have changed are added to them (and
+    the earlier ones subtracted), and only the rows of :func:`ergnn.analytic.ridge.loo_rows` are read.
 
-    def load_grams(self, feature_map: FeatureMap, width: int) -> tuple[Array, Tensor] | None:
+    Attributes:
+        stored: nodes that had a row in the version before, ascending.
+        is_stored: whether rows are stored: if the update leaves enough of them as they are.
+        compute: rows to compute.
+        load: rows to read, which still hold.
+        add: training rows to add to the sums.
+        subtract: training rows whose earlier values are in the sums.
+        summed: whether the head is solved from sums.
+        known: classes and sums of the version before; None to sum all rows.
+        grams: classes and new sums.
+    """
+
+    def __init__(self, cache: RowCache, feature_map: FeatureMap, width: int, dtype: torch.dtype) -> None:
+        self.cache, self.name, self.width, self.dtype = cache, feature_map.name, width, dtype
+        nodes, train, hops = cache.nodes, cache.train, feature_map.num_hops
+        query = "SELECT node FROM phi WHERE map = ? ORDER BY node"  # by the index alone, without reading the rows
+        rows = cache.connection.execute(query, (self.name,)).fetchall() if cache.valid else []
+        self.stored = np.array(rows, np.int64).reshape(-1)
+        unchanged = np.zeros(len(nodes), bool)
+        if hops < len(cache.changed):
+            unchanged = ~np.isin(nodes, cache.changed[hops])
+        self.is_stored = len(nodes) > 0 and bool(unchanged.mean() >= MIN_UNCHANGED)
+        was_stored = np.isin(nodes, self.stored)
+        self.load = was_stored & unchanged
+        self.compute, self.add, self.subtract = ~self.load, train, np.zeros(len(nodes), bool)
+        self.grams: tuple[Array, Tensor] | None = None
+        classes, count = np.unique(cache.label[train]), int(train.sum())
+        small = len(classes) * width <= 2 * count and 4 * len(classes) * width**2 <= GRAM_BYTES
+        self.summed = small and self.is_stored and count > max(width, LOO_ROWS)
+        self.known = self.load_grams() if self.summed else None
+        if self.known is None:
+            return
+        new = train & np.isin(nodes, self._new_labels())
+        changed = train & ~new & ~unchanged
+        if not np.isin(self.known[0], classes).all() or (changed & ~was_stored).any():
+            self.known = None
+            return
+        needed = ~train
+        needed[np.flatnonzero(train)[loo_rows(count).numpy()]] = True
+        self.compute = new | changed | (needed & ~self.load)
+        self.load, self.add, self.subtract = needed & ~self.compute, new | changed, changed
+
+    def solve(self, new: Tensor, lambdas: Sequence[float]) -> tuple[RidgeSolution, Tensor]:
+        """Solve for the head, given the computed rows; also returns the rows of the nodes that are only scored."""
+        self._computed, train = new.cpu(), self.cache.train
+        have = self.compute | self.load
+        index = np.cumsum(have) - 1
+        rows = torch.empty(int(have.sum()), self.width, dtype=self.dtype, device=new.device)
+        for mask, values in ((self.load, self._read(self.load)), (self.compute, new)):
+            rows[torch.from_numpy(index[mask]).to(new.device)] = values.to(new.device)
+
+        def rows_of(nodes: Array) -> Tensor:
+            return rows[torch.from_numpy(index[nodes]).to(new.device)]
+
+        labels, scored = torch.from_numpy(self.cache.label[train]).to(new.device), rows_of(np.flatnonzero(~train))
+        if not self.summed:
+            return fit_ridge(rows_of(np.flatnonzero(train)), labels, lambdas=lambdas), scored
+        gram, sums = self._sums(rows_of, new.device)
+        chosen = np.flatnonzero(train)[loo_rows(len(labels)).numpy()]
+        return fit_sums(rows_of(chosen), labels, gram, sums, lambdas), scored
+
+    def _sums(self, rows_of: Callable[[Array], Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+        """``Σ n_c^-½ φφᵀ`` over all training rows, and ``Σ φ`` over those of each class."""
+        label = self.cache.label
+        classes, sizes = np.unique(label[label >= 0], return_counts=True)
+        upper = torch.triu_indices(self.width, self.width, device=device)
+        grams = torch.zeros(len(classes), upper.size(1), dtype=torch.float64, device=device)
+        if self.known is not None:
+            grams[torch.from_numpy(np.searchsorted(classes, self.known[0])).to(device)] = self.known[1].to(device)
+        before = self._read(self.subtract).to(device)
+        for gram, c in zip(grams, classes, strict=True):
+            added = rows_of(np.flatnonzero(self.add & (label == c))).double()
+            removed = before[torch.from_numpy(label[self.subtract] == c).to(device)].double()
+            gram += (added.T @ added).addmm_(removed.T, removed, alpha=-1)[upper[0], upper[1]]
+        self.grams = classes, grams.cpu()
+        whole = grams.new_zeros(self.width, self.width)
+        whole[upper[0], upper[1]] = torch.from_numpy(sizes).to(device).double().rsqrt() @ grams
+        last = torch.arange(self.width, 0, -1, device=device).cumsum(0) - 1  # where rows of the triangle end
+        return whole + whole.triu(1).T, grams[:, last] / CONSTANT
+
+    def load_grams(self) -> tuple[Array, Tensor] | None:
         """The classes in the version before, and the upper triangle of ``Σ φφᵀ`` over the training nodes of each.
 
         None without them, and if nodes or training labels were removed or corrected since: then the sums are made
         again from rows, so that nothing is left of what was removed, not even by rounding.
         """
+        connection = self.cache.connection
         gone = "removed > :base AND removed <= :v AND added <= :base"
         for where in (f"nodes WHERE {gone}", f"labels WHERE split = {SPLITS.index('train')} AND {gone}"):
-            if self.connection.execute(f"SELECT 1 FROM {where} LIMIT 1", self._versions).fetchone() is not None:
+            if connection.execute(f"SELECT 1 FROM {where} LIMIT 1", self.cache.versions).fetchone() is not None:
                 return None
-        rows = select(self.connection, "gram", "map = :map ORDER BY class", map=feature_map.name) if self.valid else []
+        rows = select(connection, "gram", "map = :map ORDER BY class", map=self.name) if self.cache.valid else []
         if not rows:
             return None
-        if any(len(row[2]) != 4 * width * (width + 1) for row in rows):
+        if any(len(data) != 4 * self.width * (self.width + 1) for _, _, data in rows):
             raise damaged("a row of the table gram")
-        grams = torch.frombuffer(bytearray().join([row[2] for row in rows]), dtype=torch.float64)
+        grams = torch.frombuffer(bytearray().join([data for _, _, data in rows]), dtype=torch.float64)
         if not bool(torch.isfinite(grams).all()):
             raise damaged("the table gram")
-        return np.array([row[1] for row in rows], np.int64), grams.view(len(rows), -1)
+        return np.array([c for _, c, _ in rows], np.int64), grams.view(len(rows), -1)
 
-    def put_grams(self, feature_map: FeatureMap, classes: Array, grams: Tensor) -> None:
-        """Note the sums of all classes."""
-        self._grams[feature_map.name] = classes, grams.cpu()
-
-    def new_labels(self) -> Array:
+    def _new_labels(self) -> Array:
         """Nodes with a training label that the version before did not have."""
         where = f"split = {SPLITS.index('train')} AND added > :base AND {VISIBLE}"
-        return np.array([row[0] for row in select(self.connection, "labels", where, **self._versions)], np.int64)
+        rows = select(self.cache.connection, "labels", where, **self.cache.versions)
+        return np.array([node for node, *_ in rows], np.int64)
 
-    def write(self, version: int) -> None:
-        """Make the rows and sums those of a version; call it in the transaction that writes the version."""
-        for name in {row[0] for row in self.connection.execute("SELECT DISTINCT map FROM phi")}:
-            query, values = "DELETE FROM phi WHERE map = :map", {"map": name}
-            if self.valid and name in self._new:
-                query += f" AND node {AMONG}"
-                values["nodes"] = json_list(np.setdiff1d(self._stored[name], self.nodes))
-            self.connection.execute(query, values)
-        for name, (nodes, rows) in self._new.items():
-            values_of = ((name, node, row.tobytes()) for node, row in zip(nodes.tolist(), rows.numpy(), strict=True))
-            insert(self.connection, "phi", values_of, "REPLACE")
-        kept = [f"{name} {c}" for name, (classes, _) in self._grams.items() for c in classes.tolist()]
-        query = "DELETE FROM gram WHERE map || ' ' || class NOT IN (SELECT value FROM json_each(?))"
-        self.connection.execute(query, (json_list(kept),))
-        for name, (classes, grams) in self._grams.items():
-            sums = ((name, c, gram.tobytes()) for c, gram in zip(classes.tolist(), grams.numpy(), strict=True))
-            insert(self.connection, "gram", sums, end=IN_PLACE)
-        insert(self.connection, "row_cache", [(1, version, self.layout)], "REPLACE")
+    def _read(self, mask: Array) -> Tensor:
+        """Rows of stored nodes as they were in the version before."""
+        nodes, where = self.cache.nodes[mask], f"map = :map AND node {AMONG} ORDER BY node"
+        if not len(nodes):
+            return torch.empty(0, self.width, dtype=self.dtype)
+        rows = select(self.cache.connection, "phi", where, map=self.name, nodes=json_list(nodes))
+        size = self.width * self.dtype.itemsize
+        if [node for _, node, _ in rows] != nodes.tolist() or any(len(data) != size for _, _, data in rows):
+            raise damaged("a row of the table phi")
+        data = bytearray().join([data for _, _, data in rows])
+        return torch.frombuffer(data, dtype=self.dtype).view(-1, self.width)
+
+    def write(self) -> None:
+        """Add the computed rows and the sums, in place of earlier ones."""
+        if self.is_stored:
+            nodes = self.cache.nodes[self.compute].tolist()
+            rows = ((self.name, node, row.tobytes()) for node, row in zip(nodes, self._computed.numpy(), strict=True))
+            insert(self.cache.connection, "phi", rows, "REPLACE")
+        if self.grams is not None:
+            classes, grams = self.grams
+            sums = ((self.name, c, gram.tobytes()) for c, gram in zip(classes.tolist(), grams.numpy(), strict=True))
+            insert(self.cache.connection, "gram", sums, end=IN_PLACE)
 
 
-def reached(graph: StoredGraph, base: int, hops: int) -> list[Array]:
+def changed_within(graph: StoredGraph, base: int, hops: int) -> list[Array]:
     """Nodes within 0, 1, … hops of what changed since a version; it ends where that is more than half of the graph."""
     query = f"SELECT node FROM adjacency WHERE added > :base AND {VISIBLE} ORDER BY node"
     rows = graph.connection.execute(query, {"base": base, "v": graph.version.number})
     nodes = frontier = np.array([row[0] for row in rows], np.int64)
-    found = [nodes]
-    while len(found) <= hops and 2 * len(nodes) <= graph.num_nodes:
+    within = [nodes]
+    while len(within) <= hops and 2 * len(nodes) <= graph.num_nodes:
         frontier = np.setdiff1d(graph.neighbors(frontier)[1], nodes)
         nodes = np.union1d(nodes, frontier)
-        found.append(nodes)
-    return found
+        within.append(nodes)
+    return within

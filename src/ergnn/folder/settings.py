@@ -81,13 +81,6 @@ class Settings:
         return replace(self.learner, method_options={**defaults, **self.learner.method_options})
 
     @property
-    def closed_form(self) -> bool:
-        """Whether the model is solved from the current graph and labels, whatever the order of updates was."""
-        from ergnn.methods import METHODS  # not above: parsing options must not import torch
-
-        return METHODS.resolve(str(self.learner.method)) == "analytic"
-
-    @property
     def seed(self) -> int:
         return self.learner.seed
 

@@ -1,38 +1,58 @@
-"""Snapshots in the database: reading a version, and writing the next one."""
+"""A version of a folder: its graph, the records of its updates, and its learner; reading it, and writing the next."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ergnn import __version__
 from ergnn.config.errors import FolderError, InputError, truncate
-from ergnn.data.tables.node_tables import SPLITS
-from ergnn.folder import base_snapshot as snapshot
+from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph, find_all
+from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import StoredGraph, write_update
-from ergnn.folder.learners import StoredAnalytic, StoredNetwork
+from ergnn.folder.network import CHUNK, NetworkLearner
 from ergnn.folder.settings import Settings
-from ergnn.folder.update import Update
-from ergnn.learning.evaluation import Record
+from ergnn.folder.solved import SolvedLearner
+from ergnn.folder.update import Update, prepare_update
+from ergnn.folder.versions import Version
+from ergnn.learning.evaluation import HeldOut, Record
+from ergnn.learning.learner import Learner
 
-FolderLearner = StoredNetwork | StoredAnalytic
+FolderLearner = NetworkLearner | SolvedLearner
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot(snapshot.Snapshot):
-    """A version of a folder, which can be read while newer ones are written; a ``with`` statement closes it."""
+class Snapshot:
+    """A version of a folder, which can be read while newer ones are written; a ``with`` statement closes it.
 
-    graph: StoredGraph
+    Args:
+        root: the folder.
+        connection: its database.
+        settings: its settings.
+        version: sizes and state of the version.
+        classes: names of the classes.
+        records: records of the updates.
+        graph: the graph.
+        learner: the model.
+    """
+
+    root: Path
+    connection: sqlite3.Connection
+    settings: Settings
+    version: Version
+    classes: list[str]
+    records: list[Record]
+    graph: LabeledGraph
     learner: FolderLearner
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        return self.graph.connection
 
     def __enter__(self) -> Snapshot:
         return self
@@ -43,11 +63,167 @@ class Snapshot(snapshot.Snapshot):
             if error is not None:
                 raise error
 
+    def extended(self, nodes: NodeTable, edges: EdgeTable | None) -> PartialGraph:
+        """The graph with nodes and edges of one prediction only; their labels are ignored."""
+        unknown = nodes.ids[self.graph.find(list(nodes.ids)) < 0]
+        if len(unknown) and not nodes.num_features and not nodes.is_sparse:
+            first, count = truncate(unknown[0]), f"{len(unknown)} such id(s)"
+            raise InputError(f"node {first} is not in the graph and has no features here ({count})")
+        if not len(unknown) and edges is None:
+            return self.graph
+        bare = NodeTable(nodes.ids, features=nodes.features, feature_names=nodes.feature_names)
+        update = prepare_update(self, bare, edges)
+        return ExtendedGraph(self.graph, update.ids, update.features, update.edges)
+
+    def predict(
+        self,
+        ids: Sequence[str] | None,
+        nodes: NodeTable | None = None,
+        edges: EdgeTable | None = None,
+        classes: Sequence[str] | None = None,
+        chunk: int = CHUNK,
+    ) -> Iterator[tuple[list[str], list[str], Array]]:
+        """Predict in chunks; see :meth:`ergnn.folder.LearnerFolder.predict`."""
+        if not self.learner.num_tasks:
+            raise InputError(f"{self.root}: nothing has been learned yet; observe labeled nodes first")
+        graph = self.graph if nodes is None else self.extended(nodes, edges)
+        wanted = [str(text) for text in (nodes.ids if ids is None and nodes is not None else ids or ())]
+        numbers = find_all(graph, wanted)
+        known = {self.classes[c]: c for c in self.learner.classes()}
+        names = list(dict.fromkeys(known if classes is None else classes))
+        for name in names:
+            if name not in known:
+                raise InputError(f"class {truncate(name)} has not been learned; these have: {', '.join(known)[:300]}")
+        columns = [known[name] for name in names]
+        step = len(wanted) if self.learner.all_at_once else chunk
+        for start in range(0, len(wanted), max(step, 1)):
+            out = self.probabilities(graph, numbers[start : start + step], chunk)[:, columns]
+            total = out.sum(1, keepdims=True)
+            out = np.divide(out, total, out=np.full_like(out, 1 / len(columns)), where=total > 0)
+            for first in range(0, len(out), chunk):
+                yield wanted[start + first : start + first + chunk], names, out[first : first + chunk]
+
+    def predict_held_out(self, samples: int | None = None, *, task_known: bool = False) -> HeldOut:
+        """Predict the held-out nodes of every update.
+
+        Args:
+            samples: maximum number of nodes; see :meth:`held_out`.
+            task_known: whether only the classes of a node's own update compete.
+        """
+        nodes, truth, updates = self.held_out(samples) if self.learner.num_tasks else np.empty((3, 0), np.int64)
+        out = self.probabilities(self.graph, nodes) if len(nodes) else np.empty((0, len(self.classes) + 1))
+        if task_known:
+            competing = np.zeros((len(self.records), out.shape[1]))
+            for record in self.records:
+                competing[record["update"], [self.classes.index(name) for name in record["classes"]]] = 1
+            out *= competing[updates]
+        return HeldOut(self.records, self.classes, updates, truth, out.argmax(1))
+
+    def probabilities(self, graph: PartialGraph, nodes: Array, chunk: int = CHUNK) -> Array:
+        """Probabilities ``[n, classes]`` of some nodes."""
+        out = np.zeros((len(nodes), len(self.classes)))
+        for rows, values in self.learner.probabilities(graph, nodes, len(self.classes), chunk):
+            out[rows] = values
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """Description of the exported weights."""
+        return {
+            "ergnn": __version__,
+            **self.learner.describe(self.classes),
+            **{name: self.version.state[name] for name in ("num_features", "feature_names")},
+            "classes": self.classes,
+            "version": self.version.number,
+            "directed": self.settings.directed,
+        }
+
+    def members(self, update: int, split: str) -> tuple[Array, Array]:
+        """Labeled nodes of a split of an update, and their classes."""
+        nodes, classes = self.graph.members(update, split)
+        if len(nodes) != self.records[update]["members"][split]:
+            raise FolderError(f"the {split} nodes of update {update + 1} are not as recorded: the database is damaged")
+        return nodes, classes
+
+    def pooled_members(self, updates: Iterable[int], split: str) -> tuple[Array, Array]:
+        """Labeled nodes of a split of several updates, and their classes."""
+        nodes, classes = zip(*(self.members(update, split) for update in updates), strict=True)
+        return np.concatenate(nodes), np.concatenate(classes)
+
+    def classes_of(self, update: int) -> list[str]:
+        """Classes that were learned in an update."""
+        if not 0 <= update < len(self.records):
+            raise InputError(f"update {update + 1} has not been observed; {len(self.records)} have, from 1")
+        classes: list[str] = self.records[update]["classes"]
+        if not classes:
+            raise InputError(f"no class was learned in update {update + 1}; it had no labeled nodes")
+        return classes
+
+    def held_out(self, samples: int | None = None) -> tuple[Array, Array, Array]:
+        """The test nodes of all updates, their classes and updates.
+
+        Args:
+            samples: maximum number of nodes; if there are more, each update contributes its share in an order drawn by
+                seed and update, so that a smaller sample is part of a larger one.
+        """
+        nodes, classes, updates = self.graph.split("test")
+        counts = np.bincount(updates, minlength=len(self.records))
+        if counts.tolist() != [record["members"]["test"] for record in self.records]:
+            raise FolderError("the test nodes are not as recorded: the database is damaged")
+        share = len(nodes) if samples is None else max(1, samples // max(1, int((counts > 0).sum())))
+        chosen = [np.empty(0, np.int64)]
+        for update in np.flatnonzero(counts):
+            rows = np.flatnonzero(updates == update)
+            if len(rows) > share:
+                rows = rows[np.random.default_rng([self.settings.seed, int(update)]).permutation(len(rows))[:share]]
+            chosen.append(rows)
+        order = np.concatenate(chosen)
+        return nodes[order], classes[order], updates[order]
+
+    def forget(
+        self, nodes: Array, graph: LabeledGraph, new: FolderLearner | None = None
+    ) -> tuple[Snapshot, dict[str, Any]]:
+        """Forget nodes; returns the snapshot without them, and a report of what was replaced and still depends on them.
+
+        Args:
+            nodes: the nodes.
+            graph: the graph without them.
+            new: a new learner that learns all updates again; by default the learner forgets the nodes.
+        """
+        label, split, update = self.graph.labels(nodes)
+        trained = (label >= 0) & (split == SPLITS.index("train"))
+        remembered = int(np.isin(self.learner.buffer.nodes.cpu().numpy(), nodes).sum())
+        records, replaced, learner = [], list[list[Any]](), new or self.learner
+        for number, record in enumerate(self.records):
+            lost = split[update == number]
+            members = {name: record["members"][name] - int((lost == i).sum()) for i, name in enumerate(SPLITS)}
+            records.append({**record, "members": members})
+        after = replace(self, graph=graph, records=records, learner=learner)
+        if new is None:
+            replaced = learner.forget(after, nodes)
+        else:
+            records[:] = [{**record, **new.learn(after, [number])} for number, record in enumerate(records)]
+        scores = after.predict_held_out(self.settings.eval_samples).scores()
+        if records:
+            records[-1] = {**records[-1], "scores": scores, "remembered": len(learner.buffer)}
+        return after, {
+            "nodes": len(nodes),
+            "trained_in": sorted({int(u) + 1 for u in update[trained]}),
+            "held_out": int(((label >= 0) & ~trained).sum()),
+            "remembered": remembered,
+            "replaced": replaced,
+            "retrained": new is not None,
+            "exact": learner.exact,
+            "parameters_depend": bool(trained.any()) and new is None and not learner.exact,
+            "scores": scores,
+        }
+
 
 def make_learner(settings: Settings) -> FolderLearner:
-    """Create a learner that has learned nothing yet."""
+    """Create a learner that has learned nothing yet: of rows if its method has a head for them, else a network."""
     try:
-        return StoredAnalytic(settings) if settings.closed_form else StoredNetwork(settings)
+        learner = Learner(settings.config)
+        head = learner.method.row_head()
+        return NetworkLearner(settings, learner) if head is None else SolvedLearner(settings, learner, head)
     except TypeError as error:
         raise InputError(f"invalid settings: {error}") from None
 
@@ -72,17 +248,18 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
     number = versions.current_version(connection)[0] if number is None else number
     with reading_values(f"version {number}"):
         version = versions.read_version(connection, number)
-        learner.read(connection, version)
+        graph = StoredGraph(connection, version)
+        learner.read(connection, graph)
         classes = _numbered(connection, "classes", "added <= :v ORDER BY class", number, version.classes)
         updates = _numbered(connection, "updates", f"{VISIBLE} ORDER BY number", number, version.updates)
         names = [row[1] for row in classes]
         if not set(learner.classes()) <= set(range(len(names))):
             raise FolderError(f"{root}: the learner has a class without a name: the database is damaged")
-        records = [{"update": row[0], "name": row[2]} for row in updates]
-        records = [
-            check_record({**own, **from_json(row[3]), **own}, names) for own, row in zip(records, updates, strict=True)
-        ]
-        return Snapshot(root, settings, version, names, records, StoredGraph(connection, version), learner)
+        records = []
+        for update, _, name, text in updates:
+            own = {"update": update, "name": name}
+            records.append(check_record({**own, **from_json(text), **own}, names))
+        return Snapshot(root, connection, settings, version, names, records, graph, learner)
 
 
 def check_record(record: Record, classes: list[str]) -> Record:
@@ -104,12 +281,29 @@ def _numbered(connection: sqlite3.Connection, table: str, where: str, version: i
 
 def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
     """Add an update to the database as part of the next version, which is not current yet."""
-    record, fields = base.grown(update, name)
-    fields["state"] = {**fields["state"], "digest": digest}
-    number, names = versions.current_version(base.connection)[1] + 1, [*base.classes, *update.classes]
+    old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
+    single = [c for c, count in Counter(update.labels[1].tolist()).items() if count == 1 and c >= len(base.classes)]
+    sizes = {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]}
+    record: Record = {
+        "update": old.updates,
+        "name": name or f"update {old.updates + 1}",
+        "counts": counts,
+        "members": {split: counts[split] for split in SPLITS},
+        "notes": [f"class {truncate(names[c])} has one labeled node and cannot be scored" for c in single],
+        "graph": sizes,
+    }
+    fields = {
+        **sizes,
+        "next_node": old.next_node + counts["nodes"],
+        "labeled": old.labeled + len(update.labels[0]),
+        "classes": len(names),
+        "updates": old.updates + 1,
+        "state": {**update.layout, "digest": digest},
+    }
+    number = versions.current_version(base.connection)[1] + 1
     staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
     with database.transaction(base.connection):
-        versions.drop_after(base.connection, base.version.number)
+        versions.drop_after(base.connection, old.number)
         write_update(base.connection, base.graph, update, number, record["update"])
         insert(base.connection, "progress", [(1, number, to_json(staged))])
     return staged
@@ -135,8 +329,7 @@ def write_snapshot(snapshot: Snapshot, number: int, records: Iterable[Record] = 
     state = {**snapshot.version.state, **values.pop("state", {}), "learner": learner.state()}
     sizes = {**values, "remembered": len(learner.buffer)}
     version = replace(snapshot.version, **sizes, number=number, time=versions.now(), state=state)
-    insert(connection, "versions", [(*list(vars(version).values())[:-1], to_json(state))])
-    versions.set_current(connection, number, number)
+    versions.write_version(connection, version)
     learner.write(connection, number)
     write_records(connection, records, number)
     versions.drop_before(connection, versions.kept_versions(connection)[-snapshot.settings.keep :][0])

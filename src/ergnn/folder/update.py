@@ -16,7 +16,7 @@ from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable, align_fe
 from ergnn.folder.settings import Settings
 
 if TYPE_CHECKING:
-    from ergnn.folder.base_snapshot import Snapshot
+    from ergnn.folder.snapshot import Snapshot
 
 DENSE_FROM = 0.1
 """Features are stored as a dense matrix if at least this share of those of the first update is nonzero."""
@@ -96,7 +96,7 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
     labeled = [i for i in np.argsort(numbers) if nodes.labels[i] is not None]
     new = [i for i in labeled if before[i] < 0]
     other = [i for i in labeled if before[i] >= 0 and classes[before[i]] != nodes.labels[i]]
-    if other and not settings.closed_form:
+    if other and not snapshot.learner.exact:
         i = other[0]
         raise InputError(
             f"node {truncate(nodes.ids[i])} already has label {truncate(classes[before[i]])}; it cannot become "

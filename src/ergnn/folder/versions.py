@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,30 @@ from safetensors.torch import load
 from torch import Tensor
 
 from ergnn.config.errors import BusyError, FolderError
-from ergnn.folder.base_snapshot import Version
 from ergnn.folder.database import FILE, damaged, from_json, insert, read_number, select, to_json
 
 VERSIONED = ("adjacency", "labels", "nodes", "updates")
 """Tables with rows that versions add and remove."""
 LOG_LINES = 10_000
+
+
+@dataclass(frozen=True)
+class Version:
+    """Sizes of a version, and its ``state``: number and names of features, and what the learner stores as JSON.
+
+    The fields are the columns of the table ``versions``.
+    """
+
+    number: int
+    time: str
+    nodes: int
+    next_node: int
+    edges: int
+    labeled: int
+    remembered: int
+    classes: int
+    updates: int
+    state: dict[str, Any]
 
 
 def current_version(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -41,8 +60,16 @@ def read_version(connection: sqlite3.Connection, number: int) -> Version:
     if not rows:
         kept = ", ".join(map(str, kept_versions(connection)))
         raise FolderError(f"version {number} is not kept; versions {kept} are")
-    values = dict(zip(Version.__annotations__, rows[0], strict=True))
+    values = {column.name: value for column, value in zip(fields(Version), rows[0], strict=True)}
     return Version(**{**values, "state": from_json(values["state"])})
+
+
+def write_version(connection: sqlite3.Connection, version: Version) -> None:
+    """Add a version, and make it the current one."""
+    v = version
+    sizes = (v.nodes, v.next_node, v.edges, v.labeled, v.remembered, v.classes, v.updates)
+    insert(connection, "versions", [(v.number, v.time, *sizes, to_json(v.state))])
+    set_current(connection, v.number, v.number)
 
 
 def now() -> str:

@@ -97,15 +97,7 @@ class Analytic(AnalyticHead, Method):
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         if not self.student:
             self._learn_task(task)
-        solution = self.solution
-        assert solution is not None
-        return {
-            "map": self.maps[self._chosen].name,
-            "lam": solution.lam,
-            "temperature": solution.temperature,
-            "loo_error": solution.loo_error,
-            "sketch": self._sketched,
-        }
+        return self.summary()
 
     def _learn_task(self, task: Task) -> None:
         labels = task.graph.y[task.train]
@@ -113,6 +105,13 @@ class Analytic(AnalyticHead, Method):
             self.learn(task.graph, task.train, labels)
         else:
             self.keep(task.graph, task.train, labels)
+
+    def row_head(self) -> AnalyticHead:
+        if self.memory != "nodes":
+            raise InputError(f"memory is {self.memory!r}; in a folder it must be 'nodes'")
+        if self.student:
+            raise InputError("student is true; a folder does not train one")
+        return self
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
         """Return the head's scores; None with a student."""

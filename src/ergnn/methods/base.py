@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from ergnn.analytic import AnalyticHead
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import HEADS
 from ergnn.data.graph import Graph
@@ -186,6 +187,10 @@ class Method(ABC):
     def model_for(self, model: nn.Module, task: int) -> nn.Module:
         """Return the model that scores nodes of a known task (given by number); by default the learner's model."""
         return model
+
+    def row_head(self) -> AnalyticHead | None:
+        """Return the head that a folder solves from rows of labeled nodes; by default None: it trains a network."""
+        return None
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of remembered nodes; by default those in the buffer."""

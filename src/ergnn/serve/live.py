@@ -9,8 +9,8 @@ import numpy as np
 
 from ergnn.data.partial import PartialGraph, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.folder.base_snapshot import Snapshot
 from ergnn.folder.inspection import LEAST, aspects, fit_unknown, rows_of, sample_nodes
+from ergnn.folder.snapshot import Snapshot
 from ergnn.learning.watch.drift import ALPHA, SAMPLES, Drift, drift_test, stack_aspects
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from ergnn.data.partial import Array, PartialGraph, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder, database, versions
-from ergnn.folder.base_snapshot import CHUNK
 from ergnn.folder.graph import MemoryGraph
+from ergnn.folder.network import CHUNK
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.update import prepare_update
 from ergnn.learning.evaluation import Record
@@ -101,7 +101,7 @@ def load_version(folder: LearnerFolder) -> ServedVersion:
         kept = [{**row, "version": row["number"], "current": row["number"] == stored.version.number} for row in rows]
         for row in kept:
             del row["state"], row["number"], row["next_node"]
-        return ServedVersion(replace(stored, graph=cast(Any, graph), learner=cast(Any, learner)), tuple(kept))
+        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), tuple(kept))
 
 
 def current_number(folder: LearnerFolder) -> int:

@@ -38,8 +38,8 @@ def receive(jobs: queue.Queue[list[str]]) -> None:
 def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
     from ergnn.serve.uploads import read_upload
 
-    settings = folder.settings
-    epochs = None if settings.closed_form else settings.learner.epochs
+    with folder.snapshot() as snapshot:
+        epochs = snapshot.learner.epochs
     epoch = 0
 
     def on_epoch() -> None:

@@ -72,10 +72,10 @@ def expected(folder: LearnerFolder, graph: Graph) -> tuple[list[str], Tensor]:
         learner: Any = snapshot.learner
         names = [snapshot.classes[c] for c in learner.classes()]
         if folder.settings.learner.method == "analytic":
-            feature_map = learner.method.maps[learner.chosen]
-            features = Features(feature_map, NormalizedAdjacency(graph), Inputs(graph, learner.sketch))
-            scores = features.rows(torch.arange(graph.num_nodes)) @ learner.solution.weight
-            return names, torch.softmax(learner.solution.temperature * scores, 1).float()
+            feature_map = learner.head.maps[learner.head.chosen]
+            features = Features(feature_map, NormalizedAdjacency(graph), Inputs(graph, learner.head.sketched))
+            scores = features.rows(torch.arange(graph.num_nodes)) @ learner.head.solution.weight
+            return names, torch.softmax(learner.head.solution.temperature * scores, 1).float()
         found = learner.learner.predict_proba(torch.arange(graph.num_nodes), graph=graph)
         return names, found[:, torch.argsort(learner.learner.classes())]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ergnn.analytic import FEATURE_MAPS
-from ergnn.analytic.features import CONSTANT, ROUNDING
+from ergnn.analytic.features import join_blocks
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError
 from ergnn.nn.backbones import BACKBONES, Backbone
@@ -83,7 +83,7 @@ class AnalyticClassifier(NodeClassifier):
             self.register_buffer("sketch_sign", sketch.sign)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        rows, eps = x.double(), torch.finfo(torch.float64).eps
+        rows = x.double()
         total = rows.abs().sum(1, keepdim=True)
         rows = rows / torch.where(total > 0, total, 1.0)
         if self.sketch_size is not None:
@@ -91,14 +91,9 @@ class AnalyticClassifier(NodeClassifier):
             for column, sign in zip(self.get_buffer("sketch_column").T, self.get_buffer("sketch_sign").T, strict=True):
                 sketched = sketched.scatter_add(1, column.expand(rows.size(0), -1), rows * sign)
             rows = sketched
-        blocks = []
         operator = PlainAdjacency(_distinct(edge_index, x.size(0)), x.size(0), rows.dtype)
-        for z in self.feature_map.blocks(operator, rows):
-            norm = z.norm(dim=1, keepdim=True)
-            blocks.append(torch.where(norm > ROUNDING * eps, z / norm, 0.0))
-        phi = torch.cat(blocks, 1) / len(blocks) ** 0.5
-        weight = self.get_buffer("weight")
-        return (phi @ weight[:-1] + CONSTANT * weight[-1]).float()
+        phi = join_blocks(self.feature_map.blocks(operator, rows))
+        return (phi @ self.get_buffer("weight")).float()
 
 
 def _distinct(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -122,7 +117,7 @@ def build_module(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         tensors: the weights by name.
     """
     try:
-        if metadata.get("method") == "analytic":
+        if "map" in metadata:
             return AnalyticClassifier(metadata, tensors["weight"]).eval()
         options = metadata["backbone_options"]
         model = BACKBONES.create(metadata["backbone"], in_channels=metadata["num_features"], **options)

@@ -1,10 +1,9 @@
-"""Files of an exported model: writing, and reading back as a module."""
+"""The model of a folder for use elsewhere: files, and reading them back as a module."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,11 @@ from torch import Tensor, nn
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.files import wrap_errors, write_file
 from ergnn.data.partial import LabeledGraph
+from ergnn.folder import database
 from ergnn.folder.export.files import EXPORTERS, METADATA
 from ergnn.folder.export.module import NodeClassifier, build_module, class_names
+from ergnn.folder.snapshot import Snapshot, open_snapshot
+from ergnn.folder.versions import get_tensors
 
 SAFETENSORS = "safetensors"
 SUFFIXES = {SAFETENSORS: f".{SAFETENSORS}", **{name: suffix for name, (suffix, _) in EXPORTERS.items()}}
@@ -35,32 +37,54 @@ def check_target(out: str | Path, format: str) -> Path:
     return path if path.suffix == suffix else path / f"model{suffix}"
 
 
-def export_files(
-    path: Path, format: str, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor], graph: bytes | None = None
-) -> list[Path]:
-    """Write a model, and ``graph.npz`` beside it.
+def export_snapshot(snapshot: Snapshot, out: str | Path, graph: bool = False, format: str = SAFETENSORS) -> list[Path]:
+    """Write the model of a version, and ``graph.npz`` beside it if wanted.
 
     ``safetensors`` are the weights with their description as JSON, in the file's metadata and in a file beside it:
     backbone and its options or feature map, class of each output, class and feature names. For ``onnx`` and ``torch``
     see :mod:`ergnn.folder.export.files`.
     """
+    path = check_target(out, format)
+    metadata, tensors = _model(snapshot)
     if format in EXPORTERS:
         contents = {path: EXPORTERS[format][1](build_module(metadata, tensors))}
     else:
         text = json.dumps(metadata, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        data = save(dict(tensors), {"format": "pt", METADATA: text})
+        data = save(tensors, {"format": "pt", METADATA: text})
         contents = {path: data, path.with_suffix(".json"): f"{text}\n".encode()}
-    if graph is not None:
-        contents[path.with_name("graph.npz")] = graph
+    if graph:
+        contents[path.with_name("graph.npz")] = graph_npz(snapshot.graph, snapshot.classes)
     for file, data in contents.items():
         write_file(file, data)
     return list(contents)
 
 
-def load_file(path: Path) -> nn.Module:
-    """The module of an exported ``.safetensors`` or ``.pt2`` file."""
-    with wrap_errors(path, "a model of ergnn export"):
-        return _load_program(path) if path.suffix == ".pt2" else _load_weights(path)
+def load(path: str | Path, version: int | None = None) -> nn.Module:
+    """The plain PyG module of a learner's folder or of an exported file: ``module(x, edge_index)`` returns logits.
+
+    Args:
+        path: a folder, or a ``.safetensors`` or ``.pt2`` file of ``ergnn export``.
+        version: stored version of a folder; by default the current one.
+
+    Returns:
+        A module with ``classes``, the name of each column of the logits, and ``metadata``: a
+        :class:`~ergnn.folder.export.NodeClassifier`, or for a ``.pt2`` file a ``torch.fx.GraphModule``.
+    """
+    path = Path(path)
+    if path.suffix == ".onnx":
+        raise InputError(f"{path}: to read an ONNX file, use onnxruntime.InferenceSession")
+    if path.is_file():
+        with wrap_errors(path, "a model of ergnn export"):
+            return _load_program(path) if path.suffix == ".pt2" else _load_weights(path)
+    with database.wrap_errors(path), open_snapshot(path, version) as snapshot:
+        return build_module(*_model(snapshot))
+
+
+def _model(snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description of the weights, and the weights."""
+    if not snapshot.learner.num_tasks:
+        raise InputError(f"{snapshot.root}: nothing has been learned yet; there is no model")
+    return snapshot.describe(), get_tensors(snapshot.connection, snapshot.version.number, "weights")
 
 
 def _load_weights(path: Path) -> NodeClassifier:

@@ -1,0 +1,180 @@
+"""A head that is solved from rows of the labeled nodes of a growing graph, and is stored in the database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.inputs import working_dtype
+from ergnn.analytic.state import choose
+from ergnn.config.errors import FolderError
+from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
+from ergnn.folder.graph import StoredGraph
+from ergnn.folder.row_cache import RowCache, changed_within
+from ergnn.folder.settings import Settings
+from ergnn.folder.versions import get_tensors, put_blob
+from ergnn.learning.learner import Learner
+from ergnn.replay.buffer import Experience, ExperienceBuffer
+
+if TYPE_CHECKING:
+    from ergnn.folder.snapshot import Snapshot
+
+
+class SolvedLearner:
+    """Ridge regression on propagated features, solved from all training labels of the graph as it is now.
+
+    After any updates, corrections and removals, the head is the one that the final graph gives at once. It has the
+    interface of :class:`ergnn.folder.network.NetworkLearner`.
+
+    Args:
+        settings: of the folder.
+        learner: a learner that has observed nothing.
+        head: the head of its method.
+    """
+
+    exact = True
+    all_at_once = True
+    epochs = None
+
+    def __init__(self, settings: Settings, learner: Learner, head: AnalyticHead) -> None:
+        self.settings, self.head, self.device = settings, head, learner.device
+        self.method_name = learner.config.method
+        self._version = 0
+        self._graph: LabeledGraph | None = None
+        self._cache: RowCache | None = None
+        self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
+
+    @property
+    def num_tasks(self) -> int:
+        """0 until something has been learned; the head knows no tasks."""
+        return int(self.head.solution is not None)
+
+    @property
+    def buffer(self) -> ExperienceBuffer:
+        """The training nodes of each update: all labels count."""
+        buffer = ExperienceBuffer()
+        if self._graph is not None:
+            nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
+            (numbers, counts), order = updates.unique(return_counts=True), torch.argsort(updates, stable=True)
+            columns = (column[order].split(counts.tolist()) for column in (nodes, labels))
+            for update, own, classes in zip(numbers.tolist(), *columns, strict=True):
+                buffer.experiences.append(Experience(update, own, classes, torch.full((own.numel(),), torch.nan)))
+        return buffer
+
+    def classes(self) -> list[int]:
+        """The classes that were learned."""
+        return [] if self.head.solution is None else self.head.solution.classes.tolist()
+
+    def learn(self, snapshot: Snapshot, updates: Sequence[int], checkpoints: object = None) -> dict[str, Any]:
+        """Solve the head in a graph that holds more updates; only their own classes go into the record."""
+        touched = self.solve(snapshot)
+        classes = [snapshot.classes[c] for c in np.unique(snapshot.pooled_members(updates, "train")[1])]
+        return {"task": updates[0] if classes else None, "classes": classes, "drift": None, "touched": touched}
+
+    def forget(self, snapshot: Snapshot, nodes: Array) -> list[list[Any]]:
+        """Solve the head in a graph that some nodes have left; no node takes their place."""
+        self.solve(snapshot)
+        return []
+
+    def solve(self, snapshot: Snapshot) -> int:
+        """Solve the head from all training labels in a graph; returns the number of nodes that were read.
+
+        Rows of φ are also computed of the held-out nodes that are scored next, so that those are cached as well.
+        """
+        graph, head = snapshot.graph, self.head
+        assert isinstance(graph, StoredGraph)
+        maps = head.maps_of(graph.num_edges)
+        train, labels, _ = graph.split("train")
+        self._graph, self._cache, head.solution = graph, None, None
+        if not len(train):
+            return 0
+        nodes = np.union1d(train, snapshot.held_out(self.settings.eval_samples)[0])
+        head.sketched = head.sketch_size(graph.num_features, len(train))
+        dtype = working_dtype(graph.num_nodes, graph.num_features)
+        label = np.full(len(nodes), -1)
+        label[np.isin(nodes, train)] = labels
+        hops = max(each.num_hops for each in maps)
+        changed = [] if self.settings.directed else changed_within(graph, self._version, hops)
+        cache = RowCache(graph, self._version, changed, f"{head.sketched} {dtype}", nodes, label)
+        width = head.sketched or graph.num_features
+        plans = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
+        roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
+        local, features = self._features(graph, roots, maps)
+        scored, solutions = [], []
+        for each, plan in zip(features, plans, strict=True):
+            new = each.rows(local.places(nodes[plan.compute]).to(self.device))
+            solution, rows = plan.solve(new, head.lambdas)
+            solutions.append(solution)
+            scored.append(rows)
+        best, head.solution = choose(solutions)
+        head.chosen = head.maps.index(maps[best])
+        self._cache, self._scored = cache, (nodes[label < 0], scored[best])
+        return len(local.nodes)
+
+    def probabilities(
+        self, graph: PartialGraph, nodes: Array, num_classes: int, chunk: int = 0
+    ) -> Iterator[tuple[Array, Array]]:
+        """Indices into ``nodes`` and rows ``[n, num_classes]``, all at once: their neighborhoods overlap."""
+        assert self.head.solution is not None
+        scores = self._scores(graph, nodes, self.head.solution.weight).double()
+        out = np.zeros((len(nodes), num_classes))
+        out[:, self.classes()] = torch.softmax(self.head.solution.temperature * scores, 1).cpu().numpy()
+        yield np.arange(len(nodes)), out
+
+    def _scores(self, graph: PartialGraph, nodes: Array, weight: Tensor) -> Tensor:
+        """``φ W``, from the rows of the solve if they are there."""
+        known, rows = self._scored
+        if graph is self._graph and np.isin(nodes, known).all():
+            return rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)].double() @ weight
+        local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
+        index = local.places(nodes).to(self.device)
+        if len(nodes) < features.inputs.width:
+            return features.rows(index).double() @ weight
+        return features.scores(weight)[index]
+
+    def _features(
+        self, graph: PartialGraph, nodes: Array, maps: Sequence[FeatureMap]
+    ) -> tuple[LocalGraph, list[Features]]:
+        """A part of the graph in which φ of some nodes is exact, and φ under each map."""
+        local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
+        part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
+        operator, inputs = NormalizedAdjacency(part), Inputs(part, self.head.sketched, dtype)
+        return local, [Features(each, operator, inputs) for each in maps]
+
+    def state(self) -> dict[str, Any]:
+        """What is not stored as tensors, as JSON."""
+        return self.head.summary()
+
+    def write(self, connection: sqlite3.Connection, version: int) -> None:
+        """Store the head with a version: W and the class of each column, as safetensors."""
+        if self._cache is not None:
+            self._cache.write(version)
+        if self.head.solution is not None:
+            solution = self.head.solution
+            tensors = {"weight": solution.weight.cpu().contiguous(), "classes": solution.classes.cpu()}
+            put_blob(connection, version, "weights", save(tensors, {k: str(v) for k, v in self.state().items()}))
+
+    def read(self, connection: sqlite3.Connection, graph: StoredGraph) -> None:
+        """Restore the state of the version of a graph in a new learner."""
+        self._version, self._graph, head = graph.version.number, graph, self.head
+        state = graph.version.state["learner"]
+        if not state:
+            return
+        tensors = get_tensors(connection, self._version, "weights")
+        weight, classes = tensors["weight"].double().to(self.device), tensors["classes"].to(self.device)
+        head.load_solution(weight, classes, **state)
+        width = head.maps[head.chosen].num_blocks * (head.sketched or graph.num_features) + 1
+        if weight.shape != (width, classes.numel()) or not bool(torch.isfinite(weight).all()):
+            raise FolderError(f"the head of version {self._version} does not fit its features: it is damaged")
+
+    def describe(self, classes: list[str]) -> dict[str, Any]:
+        """What the exported weights mean."""
+        outputs = [[i, classes[c]] for i, c in enumerate(self.classes())]
+        return {"method": self.method_name, **self.state(), "map_options": self.head.map_options(), "outputs": outputs}
