@@ -15,11 +15,10 @@ import torch
 
 from ergnn import Learner, make_stream
 from ergnn.cli.main import main
-from ergnn.lab.cells import Cell, Options, cells
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import CLASS_INCREMENTAL
 from ergnn.lab.report.reproduced import write_results
-from ergnn.lab.reproduce import experiments_named, reproduce
+from ergnn.lab.reproduce import Cell, Options, cells, experiments_named, reproduce
 from ergnn.lab.run import members_of, streams_of
 from ergnn.lab.store import RunStore
 

@@ -134,7 +134,9 @@ def test_a_finished_comparison_resumes_without_runs_and_gives_the_same_tables(fo
     with pytest.raises(InputError, match=r"contains \d+ finished runs; use --resume to continue"):
         compare(OPTIONS, folder)
     before = {path.name: path.read_bytes() for path in folder.glob("*.md")}
-    again = compare(OPTIONS, folder, resume=True, on_plan=lambda name, units: pytest.fail(f"{name} run again"))
+    again = compare(
+        OPTIONS, folder, resume=True, on_plan=lambda stage, units: units and pytest.fail(f"{stage} run again")
+    )
     write_comparison(again, folder, "ergnn compare …", quick=True)
     assert {path.name: path.read_bytes() for path in folder.glob("*.md")} == before
     assert sorted(before) == ["benchmark.md", "details.md", "search.md"]

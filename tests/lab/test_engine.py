@@ -14,29 +14,28 @@ import torch
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.lab import units
-from ergnn.lab.cells import Options
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engine import run_units
 from ergnn.lab.engines.local import LocalEngine
 from ergnn.lab.report.reproduced import write_results
-from ergnn.lab.reproduce import reproduce
+from ergnn.lab.reproduce import Options, reproduce
 from ergnn.lab.run import members_of, run_members
 from ergnn.lab.store import RunStore
-from ergnn.lab.units import Computed, Unit
+from ergnn.lab.units import Outcome, Unit
 from lab.tiny import TINY
 
 FEW = replace(TINY, rows=TINY.rows[:2], datasets=("cora",), common={"epochs": 1}, baselines=())
 OPTIONS = Options(seeds=2, class_orders=1, split="seeded")
 
 
-def twice(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+def twice(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
     """Like a cluster that loses the connection to a worker that is still running."""
     for computed in LocalEngine()(units):
         yield computed
         yield computed
 
 
-def elsewhere(units: Sequence[Unit]) -> Generator[Computed, None, None]:
+def elsewhere(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
     """Like a machine without the data set, which uses a substitute."""
     for computed in LocalEngine()(units):
         yield replace(computed, results=[replace(r, data="a substitute") for r in computed.results])
@@ -63,17 +62,17 @@ def test_units_computed_twice_are_stored_once(tmp_path: Path) -> None:
         ]
 
 
-def test_processes_can_be_kept_for_the_next_call(tmp_path: Path) -> None:
-    engine, seen = LocalEngine(2, keep=True), []
-    try:
-        for name in ("a", "b"):
-            assert reproduce([FEW], tmp_path / name, OPTIONS, engine=engine).failed == []
-            seen.append({worker.pid for worker in multiprocessing.active_children()})
-        assert len(seen[0]) == 2
-        assert seen[0] == seen[1]
-    finally:
-        for worker in multiprocessing.active_children():
-            worker.terminate()
+def test_processes_wait_for_the_next_call_and_end_with_the_engine(tmp_path: Path) -> None:
+    engine, seen = LocalEngine(2), []
+    for name in ("a", "b"):
+        assert reproduce([FEW], tmp_path / name, OPTIONS, engine=engine).failed == []
+        seen.append(set(multiprocessing.active_children()))
+    assert len(seen[0]) == 2
+    assert seen[0] == seen[1]
+    del engine
+    for worker in seen[0]:
+        worker.join(60)
+        assert worker.exitcode == 0
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,9 +111,9 @@ def test_results_on_other_data_are_rejected(tmp_path: Path) -> None:
 def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
     from lab.test_stores import CONFIG, some_result
 
-    def spoilt(units: Sequence[Unit]) -> Generator[Computed, None, None]:
-        yield Computed(units[0], 0.1, results=[replace(some_result(0), split=None)])  # type: ignore[arg-type]
-        yield Computed(units[1], 0.1, results=[some_result(1)])
+    def spoilt(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
+        yield Outcome(units[0], 0.1, results=[replace(some_result(0), split=None)])  # type: ignore[arg-type]
+        yield Outcome(units[1], 0.1, results=[some_result(1)])
 
     outcomes = run_units([Unit(CONFIG, [(0, 0)]), Unit(CONFIG, [(1, 0)])], store_path, engine=spoilt)
     assert "not a usable run store" in outcomes[0].error

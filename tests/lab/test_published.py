@@ -15,13 +15,12 @@ from ergnn.cli.main import main, make_parser
 from ergnn.cli.reproduce import CHOICES
 from ergnn.cli.run import config_of
 from ergnn.data.datasets import load_graph
-from ergnn.lab.cells import Cell, Options, cells
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
 from ergnn.lab.report.experiment_tables import fill, measure_pages
 from ergnn.lab.report.page import page_of
 from ergnn.lab.report.reproduced import write_results
-from ergnn.lab.reproduce import EXPERIMENTS, reproduce
+from ergnn.lab.reproduce import EXPERIMENTS, Cell, Options, cells, reproduce
 from ergnn.lab.result import SeedResult
 from ergnn.lab.store import RunStore
 from ergnn.learning.metrics import AccuracyMatrix

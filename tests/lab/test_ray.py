@@ -14,9 +14,9 @@ import pytest
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engine import Outcome, make_engine, run_units, units_of
+from ergnn.lab.engine import make_engine, run_units
 from ergnn.lab.store import RunStore
-from ergnn.lab.units import Unit
+from ergnn.lab.units import Outcome, Unit, units_of
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 

@@ -17,16 +17,16 @@ import pytest
 from ergnn.cli.main import main, make_parser
 from ergnn.cli.run import config_of
 from ergnn.config.errors import InputError
-from ergnn.lab.cells import Options, cells, command_of
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engine import Unit, run_units, units_of
+from ergnn.lab.engine import run_units
 from ergnn.lab.grid import FIGURE_3, TABLE_2, TABLE_4
 from ergnn.lab.keys import member_key
 from ergnn.lab.paper import paper_result
 from ergnn.lab.report.experiment_tables import Filled, fill, measure_pages, paired_tests_of, sensitivity_pages
-from ergnn.lab.reproduce import EXPERIMENTS
+from ergnn.lab.reproduce import EXPERIMENTS, Options, cells, command_of
 from ergnn.lab.run import SeedResult
 from ergnn.lab.store import RunStore
+from ergnn.lab.units import Unit, units_of
 from ergnn.learning.metrics import AccuracyMatrix
 from lab.tiny import OPTIONS, TINY, run_tiny
 
@@ -202,7 +202,7 @@ def test_units_are_fixed_batches_and_none_is_planned_twice(tmp_path: Path) -> No
     config = RunConfig(backbone="sgc", seeds=7).resolved()
     result = SeedResult(3, 0, [[0, 1]], AccuracyMatrix([[0.5]]), [], 0, [])
     with RunStore(tmp_path / "runs.sqlite") as store:
-        store.put(config, result)
+        store.put_all(config, [result])
         units = units_of(store, [config, replace(config, seeds=3), replace(config, denominator="M")], batch=3)
     assert [list(unit.members) for unit in units] == [[(0, 0), (1, 0), (2, 0)], [(4, 0), (5, 0)], [(6, 0)]]
 

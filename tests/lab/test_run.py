@@ -244,12 +244,10 @@ def test_a_cache_keeps_the_streams_of_the_last_members() -> None:
     cache, settings = StreamCache(), {"scenario": "class", "split": "seeded", "seeds": 2, "method": "finetune"}
     configs = [RunConfig("cora", epochs=epochs, **settings).resolved() for epochs in (1, 2)]
     members = members_of(configs[0])
-    kept = cache.get(configs[0], members)
-    presets, moved = cache.get(configs[1], members)
-    assert presets is kept[0]
-    for preset in presets:
-        assert moved[id(preset)][0].graph.x is kept[1][id(preset)][0].graph.x
-        assert moved[id(preset)][0].graph is not kept[1][id(preset)][0].graph  # caches per graph do not grow
+    first, second = (cache.get(config, members) for config in configs)
+    for preset, again in zip(first, second, strict=True):
+        assert again.stream[0].graph.x is preset.stream[0].graph.x
+        assert again.stream[0].graph is not preset.stream[0].graph  # caches per graph do not grow
     for changed, some in (
         ({"edges": "own"}, members),
         ({"first_tasks": 1}, members),
@@ -257,12 +255,10 @@ def test_a_cache_keeps_the_streams_of_the_last_members() -> None:
         ({}, members[:1]),
     ):
         config = configs[0].with_settings(**changed).resolved()
-        presets, moved = cache.get(config, some)
-        assert presets is not kept[0]
-        expected = streams_of(config, some)
+        presets, expected = cache.get(config, some), streams_of(config, some)
         assert [len(preset.stream) for preset in presets] == [len(preset.stream) for preset in expected]
         for preset, other in zip(presets, expected, strict=True):
-            assert torch.equal(moved[id(preset)][0].train, other.stream[0].train)
+            assert torch.equal(preset.stream[0].train, other.stream[0].train)
             assert torch.equal(preset.stream[0].graph.edge_index, other.stream[0].graph.edge_index)
     cache.clear()
-    assert cache.get(configs[0], members)[0][0].stream[0].graph.x is not presets[0].stream[0].graph.x
+    assert cache.get(configs[0], members)[0].stream[0].graph.x is not presets[0].stream[0].graph.x

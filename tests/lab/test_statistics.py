@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ergnn.config.errors import InputError
-from ergnn.lab.config import RunConfig
-from ergnn.lab.run import SeedResult
-from ergnn.lab.statistics import compare, holm, paired_tests, wilcoxon
-from ergnn.lab.store import RunStore
-from ergnn.learning.metrics import AccuracyMatrix
+from ergnn.lab.statistics import holm, paired_tests, wilcoxon
 
 P_VALUES = st.lists(st.floats(0, 1), max_size=8)
 
@@ -87,21 +83,3 @@ def test_only_common_members_are_paired() -> None:
     assert (mf.p, im.p) == (2 / 2**8, 2 / 2**10)
     assert (mf.p_holm, im.p_holm) == (2 / 2**8, 4 / 2**10)
     assert [mf.lower, mf.higher, im.lower, im.higher] == [True, False, False, True]
-
-
-def test_compare_pairs_runs_that_differ_only_in_the_selector(tmp_path) -> None:
-    with RunStore(tmp_path / "runs.sqlite") as store:
-        for selector, gain in (("random", 0.0), ("mf*", 0.02)):
-            for per_class in (1, 5):
-                config = RunConfig(selector=selector, per_class=per_class).resolved()
-                for seed in range(8):
-                    forgotten = 0.4 - gain * (seed + 1) / per_class
-                    matrix = AccuracyMatrix([[0.9, None], [0.9 - forgotten, 0.8]])
-                    store.put(config, SeedResult(seed, 0, [[0, 1], [2, 3]], matrix, [1], 8, []))
-        tests = compare(store, "random", "fm")
-        assert [test.row for test in tests] == ["mf*", "mf*"]
-        assert sorted(test.difference.mean for test in tests) == pytest.approx([-0.09, -0.018])
-        assert all(test.p == 2 / 2**8 and test.p_holm == 4 / 2**8 for test in tests)
-        assert compare(store, "random", "pm", per_class=5)[0].p == 1.0
-        with pytest.raises(InputError, match="unknown measure 'zz'"):
-            compare(store, "random", "zz")

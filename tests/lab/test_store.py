@@ -32,7 +32,7 @@ def some_result(seed: int, order: int = 0, score: float = 0.5) -> SeedResult:
 def write_rows(path: str, first: int, count: int) -> None:
     with RunStore(path) as store:
         for seed in range(first, first + count):
-            store.put(CONFIG.resolved(), some_result(seed))
+            store.put_all(CONFIG.resolved(), [some_result(seed)])
 
 
 def test_a_store_returns_the_result_of_the_run(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_batch_is_stored_atomically(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="NOT NULL"):
             store.put_all(CONFIG.resolved(), [some_result(0), replace(some_result(1), split=None)])  # type: ignore[arg-type]
         assert len(store) == 0
-        assert store.put(CONFIG.resolved(), some_result(0), seconds=2.5)
+        assert store.put_all(CONFIG.resolved(), [replace(some_result(0), seconds=2.5)]) == 1
         assert store.runs()[0].seconds == 2.5
 
 
@@ -138,7 +138,7 @@ def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.Ca
     with RunStore(path) as store:
         for selector, score in (("mf*", 0.5), ("im", 0.7)):
             for seed in range(3):
-                store.put(replace(CONFIG, selector=selector).resolved(), some_result(seed, score=score))
+                store.put_all(replace(CONFIG, selector=selector).resolved(), [some_result(seed, score=score)])
     assert main(["runs", "--store", str(path)]) == 0
     listed = capsys.readouterr().out
     assert "6 runs of 2 configurations" in listed

@@ -112,7 +112,7 @@ def test_both_databases_store_the_same_rows(tmp_path: Path, postgresql: str) -> 
             assert store.put_all(CONFIG, [some_result(0), some_result(1)], origin=ORIGIN) == 2
             assert store.put_all(CONFIG, [some_result(0), some_result(1)], origin=ORIGIN) == 0
             assert store.missing(replace(CONFIG, seeds=3)) == [(2, 0)]
-            store.put(replace(CONFIG, method="finetune"), some_result(0), memory_mb=3.5)
+            store.put_all(replace(CONFIG, method="finetune"), [some_result(0)], replace(ORIGIN, peak_memory_mb=3.5))
             rows.append([run.to_dict() for run in store.runs()])
             assert [run.seed for run in store.runs(dataset="cora", method="replay", seed=[1, 2], epochs=2)] == [1]
             assert len(store.runs(selector=[None, "im"])) == 1

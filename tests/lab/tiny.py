@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import sys
 
-from ergnn.lab.cells import Options
+from ergnn.lab.engines.local import LocalEngine
 from ergnn.lab.grid import Experiment, Row
 from ergnn.lab.report.reproduced import write_results
-from ergnn.lab.reproduce import Reproduced, reproduce
+from ergnn.lab.reproduce import Options, Reproduced, reproduce
 
 ROWS = (
     Row("GAT", {"backbone": "gat", "method": "finetune"}, ("gat", "finetune", None)),
@@ -28,7 +28,7 @@ def run_tiny(out: str, jobs: int = 1, resume: bool = False, options: Options = O
     def tell(_: object) -> None:
         print(" ".join(str(child.pid) for child in multiprocessing.active_children()), flush=True)
 
-    done = reproduce([TINY], out, options, jobs=jobs, resume=resume, on_done=tell)
+    done = reproduce([TINY], out, options, engine=LocalEngine(jobs), resume=resume, on_done=tell)
     write_results(done, [TINY], out, options, command="ergnn reproduce tiny")
     return done
 

@@ -53,7 +53,7 @@ def compare_command(args: argparse.Namespace) -> int:
     from ergnn.lab.compare import compare
     from ergnn.lab.contenders import QUICK, CompareOptions
     from ergnn.lab.report.compared import write_comparison
-    from ergnn.lab.units import BATCH
+    from ergnn.lab.run import BATCH
 
     given = {name: getattr(args, name) for name in (*NUMBERS, "backbone") if getattr(args, name) is not None}
     given |= {name: getattr(args, name).split(",") for name in NAMES if getattr(args, name) is not None}
@@ -76,13 +76,13 @@ def compare_command(args: argparse.Namespace) -> int:
     done = compare(
         options,
         args.out,
-        engine=engine_of(args, keep=True),
+        engine=engine_of(args),
         batch=batch,
         store=args.store,
         resume=args.resume,
         run=not args.no_run,
         on_planned=planned,
-        on_plan=lambda stage, units: lines.plan(len(units), stage),
+        on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
         on_done=lines.done,
     )
     pages = write_comparison(done, args.out, _command(args), args.quick)

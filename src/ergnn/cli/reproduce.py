@@ -77,9 +77,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 def reproduce_command(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
     from ergnn.config.errors import InputError
-    from ergnn.lab.cells import Options
     from ergnn.lab.report.reproduced import write_results
-    from ergnn.lab.reproduce import experiments_named, reproduce
+    from ergnn.lab.reproduce import Options, experiments_named, reproduce
 
     for name in ("seeds", "class_orders"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
@@ -118,8 +117,8 @@ def reproduce_command(args: argparse.Namespace) -> int:
     return 1 if done.failed else 0
 
 
-def engine_of(args: argparse.Namespace, keep: bool = False) -> Any:
-    """Return the engine of the options of :func:`add_engine_options`; ``keep`` its processes between calls."""
+def engine_of(args: argparse.Namespace) -> Any:
+    """Return the engine of the options of :func:`add_engine_options`."""
     import torch
 
     from ergnn.config.errors import InputError
@@ -133,7 +132,7 @@ def engine_of(args: argparse.Namespace, keep: bool = False) -> Any:
     if jobs is None and args.engine == "local":
         jobs = min(os.cpu_count() or 1, 8)
     ray = {"address": args.address, "task_cpus": args.task_cpus, "task_gpus": args.task_gpus}
-    return make_engine(args.engine, jobs=jobs, **ray, keep=keep)
+    return make_engine(args.engine, jobs=jobs, **ray)
 
 
 def _command(args: argparse.Namespace) -> str:
@@ -163,9 +162,9 @@ class Lines:
         self.enabled, self.total, self.finished = enabled, 0, 0
         self.start = time.monotonic()
 
-    def plan(self, units: int, what: str = "runs") -> None:
+    def plan(self, stage: str, units: int) -> None:
         self.total, self.finished, self.start = units, 0, time.monotonic()
-        self.say(f"{units} batches of {what} to do" if units else f"all {what} are already in the store")
+        self.say(f"{units} batches of {stage} to do" if units else f"all {stage} are already in the store")
 
     def done(self, outcome: Any) -> None:
         self.finished += 1

@@ -7,6 +7,7 @@ import json
 import logging
 import shlex
 import sys
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,26 +113,14 @@ def run_command(args: argparse.Namespace) -> int:
 
 def _result(config: RunConfig, args: argparse.Namespace, progress: Progress | None) -> RunResult | None:
     """Run everything that is not stored yet; return None on all ranks except the first."""
-    from ergnn.engine.distributed import launched, launched_first
+    from ergnn.engine.distributed import launched_first
     from ergnn.lab.resumable import run_resumable
-    from ergnn.lab.run import members_of, run, run_members
     from ergnn.lab.store import RunStore
 
-    resumable = args.checkpoint is not None or launched()
     say = partial(print, "ergnn:", file=sys.stderr)
-    if args.store is None or not launched_first():
-        return run_resumable(config, args.checkpoint, progress, say) if resumable else run(config, progress=progress)
-    with RunStore(store_path(args.store)) as store:  # opened first, since it may be rejected
-        if resumable:
-            result = run_resumable(config, args.checkpoint, progress, say)
-            store.put_all(config, result.members if result else ())
-            return result
-        missing, members = store.missing(config), len(members_of(config))
-        for done in run_members(config, missing, progress) if missing else ():
-            store.put_all(config, done)
-        if len(missing) < members:
-            say(f"note: {members - len(missing)} of {members} runs were already in {args.store}")
-        return store.result(config)
+    stored = args.store is not None and launched_first()
+    with RunStore(store_path(args.store)) if stored else nullcontext() as store:  # opened first: it may be rejected
+        return run_resumable(config, store=store, checkpoint=args.checkpoint, progress=progress, say=say)
 
 
 def _on_interrupt(args: argparse.Namespace) -> str:

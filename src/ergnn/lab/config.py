@@ -5,6 +5,8 @@ Torch is imported only when a configuration is resolved, so usage errors appear 
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -234,6 +236,21 @@ LEARNER_FIELDS = tuple(f for f in fields(LearnerConfig) if f.name != "seed")
 
 DEFAULTS = {f.name: default_of(f) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
 """Flat settings and their defaults, except for the options of methods, whose constructors define them."""
+
+
+def command_of(config: RunConfig) -> str:
+    """Return ``ergnn run …`` with all non-default options; equal configurations give the same text."""
+    words = ["ergnn", "run", config.dataset]
+    order = {name: number for number, name in enumerate(DEFAULTS)}
+    for name, value in sorted(config.given().items(), key=lambda item: (order.get(item[0], len(order)), item[0])):
+        if name == "dataset" or value == DEFAULTS.get(name, ...):
+            continue
+        if isinstance(value, Mapping):
+            value = ",".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in value.items())
+        elif isinstance(value, tuple):
+            value = ",".join(map(str, value))
+        words += ["--" + name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
+    return shlex.join(words)
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

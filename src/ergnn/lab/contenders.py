@@ -10,22 +10,22 @@ import numpy as np
 
 from ergnn.config.errors import ErgnnError, InputError, UnknownNameError, check_choice
 from ergnn.config.learner_config import EDGES, SCENARIOS
-from ergnn.data import PresetStream
+from ergnn.data import TaskStream
 from ergnn.data.datasets import DATASETS
-from ergnn.data.presets import GraphCache
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import PLANETOID
-from ergnn.lab.run import make_config_stream, make_learner
+from ergnn.lab.run import StreamCache, check_run
 from ergnn.lab.search import TRAINING
 from ergnn.lab.stored_run import StoredRun
-from ergnn.learning.evaluation import check_stream
 from ergnn.learning.resolve import default_options, make_method
-from ergnn.methods import METHODS, Method
+from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
 
 SEARCH_SEED = 1_000_000
 """The first seed (and class order) of probes and trials; reported ones are below."""
 SEARCH_SEEDS = 3
+SEARCH_MEMBER = (SEARCH_SEED, SEARCH_SEED)
+"""The member whose stream decides what is available."""
 ROWS = 10
 """The default budget has room for this many rows of features per class of every task."""
 IMPORTANCE_NODES = 256
@@ -161,9 +161,10 @@ class Entry:
         """Whether the method is part of the ranking at equal bytes."""
         return bool(self.runs) and not self.needs_graph and not self.above_budget
 
-    def with_settings(self, settings: Mapping[str, Any]) -> RunConfig:
+    def resolved(self, settings: Mapping[str, Any]) -> RunConfig:
+        """Return the configuration with other settings, resolved."""
         assert self.config is not None
-        return self.config.with_settings(**settings)
+        return self.config.with_settings(**settings).resolved()
 
 
 def contenders(names: Sequence[str] | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
@@ -185,20 +186,19 @@ def contenders(names: Sequence[str] | None) -> dict[str, tuple[str, Mapping[str,
     return wanted
 
 
-def default_budget(preset: PresetStream) -> int:
+def default_budget(stream: TaskStream) -> int:
     """Return the bytes of :data:`ROWS` dense rows of features (float32), ids and labels per class of every task."""
-    classes = sum(task.num_classes for task in preset.stream)
-    return ROWS * classes * (4 * preset.stream.num_features + ID_BYTES)
+    return ROWS * sum(task.num_classes for task in stream) * (4 * stream.num_features + ID_BYTES)
 
 
 def plan(options: CompareOptions) -> tuple[list[Entry], dict[str, str]]:
     """Return every method under every condition, and the reasons of unavailable conditions; nothing is trained."""
     options.check()
-    entries, left_out = [], {}
-    graphs: GraphCache = {}
+    entries, left_out, streams = [], {}, StreamCache()
     for condition in _conditions(options):
         try:
-            preset = make_config_stream(_base(condition, options, "finetune", {}), SEARCH_SEED, SEARCH_SEED, graphs)
+            config = _base(condition, options, "finetune", {})
+            (preset,) = streams.get(config, [SEARCH_MEMBER])
             if len(preset.stream) < 2:
                 raise InputError("its classes make only one task; a comparison needs two or more")
             if condition.scenario == "task" and min(task.num_classes for task in preset.stream) < 2:
@@ -206,7 +206,7 @@ def plan(options: CompareOptions) -> tuple[list[Entry], dict[str, str]]:
         except ErgnnError as error:
             left_out[str(condition)] = str(error)
             continue
-        entries += [_entry(condition, options, label, preset) for label in contenders(options.methods)]
+        entries += [_entry(condition, options, label, streams) for label in contenders(options.methods)]
     return entries, left_out
 
 
@@ -252,39 +252,38 @@ def _base(condition: Condition, options: CompareOptions, method: str, given: Map
     return RunConfig(condition.dataset, **names, **settings, **given)
 
 
-def _entry(condition: Condition, options: CompareOptions, label: str, preset: PresetStream) -> Entry:
+def _entry(condition: Condition, options: CompareOptions, label: str, streams: StreamCache) -> Entry:
+    """Return the entry of a method, with what its memory and its search depend on."""
     name, variant = contenders([label])[label]
-    known, stream = default_options(name), preset.stream
-    budget = default_budget(preset) if options.budget is None else options.budget
+    known = default_options(name)
     given = {**variant, **({"scarce": "keep"} if "scarce" in known else {})}
-    limit = METHODS.get(name).importance_option
-    if limit is not None and max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
-        given = {limit: IMPORTANCE_NODES, **given}
     modes: Sequence[Mapping[str, Any]] = ({},)
     if "replay" in known and "replay" not in variant:
         modes = ({"replay": "ego"}, {"replay": "isolated"})
     try:
         config = _base(condition, options, name, given)
-        learner = make_learner(config.with_settings(**modes[0]).resolved(), 0)
-        check_stream(learner, stream)
+        preset, learner = check_run(config.with_settings(**modes[0]).resolved(), streams, SEARCH_MEMBER)
     except (ErgnnError, ImportError) as error:
         return Entry(condition, label, None, str(error))
+    stream, method = preset.stream, learner.method
+    limit = method.importance_option
+    if limit is not None and limit not in given and max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
+        config = config.with_settings(**{limit: IMPORTANCE_NODES})
     counts = [int(n) for task in stream for n in task.graph.y[task.train].unique(return_counts=True)[1]]
-    method: Method = learner.method
     size, unused = method.size_option, method.unused_settings
     largest = known.get(size) if size != "per_class" else max(counts) if "scarce" in known else min(counts)
     scaled = size in known and size not in unused and not method.needs_earlier_graph
     space = {key: values for key, values in {**method.search, **TRAINING}.items() if key not in {*variant, *unused}}
-    memory = {"per_class": min(ROWS, max(counts))} if method.needs_earlier_graph and "per_class" not in unused else {}
+    fixed_memory = method.needs_earlier_graph and "per_class" in known and "per_class" not in unused
     return Entry(
         condition,
         label,
         config,
-        budget=budget,
+        budget=default_budget(stream) if options.budget is None else options.budget,
         sizes=(size, int(largest or 1)) if scaled else None,
         limits_itself="budget_bytes" in known,
         modes=modes,
         needs_graph=method.needs_earlier_graph and not stream[0].own_graph,
         space=space,
-        memory=memory if "per_class" in known else {},
+        memory={"per_class": min(ROWS, max(counts))} if fixed_memory else {},
     )

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 
 from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.lab.config import RunConfig
 from ergnn.lab.engines.local import LocalEngine
 from ergnn.lab.engines.ray_cluster import RayEngine
+from ergnn.lab.run import BATCH
 from ergnn.lab.store import RunStore
-from ergnn.lab.units import Computed, Unit, units_of
+from ergnn.lab.stored_run import StoredRun
+from ergnn.lab.units import Outcome, Unit, units_of
 
-__all__ = ["ENGINES", "Engine", "Outcome", "Unit", "make_engine", "run_units", "units_of"]
-
-Engine = Callable[[Sequence[Unit]], Generator[Computed, None, None]]
+Engine = Callable[[Sequence[Unit]], Generator[Outcome, None, None]]
 ENGINES = ("local", "ray")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a unit; ``error`` is empty on success."""
-
-    unit: Unit
-    seconds: float
-    error: str = ""
+STORE = "runs.sqlite"
+"""File of the run store in an output folder."""
 
 
 def make_engine(
@@ -38,7 +33,6 @@ def make_engine(
     address: str | None = None,
     task_cpus: float | None = None,
     task_gpus: float | None = None,
-    keep: bool = False,
 ) -> Engine:
     """Create an engine by name (see :class:`LocalEngine`, :class:`RayEngine`); options of the other are an error."""
     if name not in ENGINES:
@@ -48,37 +42,104 @@ def make_engine(
     for option, value in (("address", address), ("task_cpus", task_cpus), ("task_gpus", task_gpus)):
         if value is not None:
             raise InputError(f"{option} is {value!r}; it is an option of the engine ray; this engine is local")
-    return LocalEngine(1 if jobs is None else jobs, keep)
+    return LocalEngine(1 if jobs is None else jobs)
 
 
 def run_units(
     units: Sequence[Unit],
     store_path: str,
-    jobs: int = 1,
     on_done: Callable[[Outcome], None] | None = None,
     *,
     engine: Engine | None = None,
-    accept: Callable[[Computed], str] | None = None,
+    accept: Callable[[Outcome], str] | None = None,
 ) -> list[Outcome]:
     """Run units and store their results; a unit that fails does not stop the others.
 
     Args:
         store_path: file or URL of the store.
-        jobs: number of units at a time, in processes of this machine.
         on_done: called with each finished unit.
-        engine: used instead of those processes.
+        engine: computes the units; by default this process.
         accept: returns the reason why results must not be stored, or an empty string.
     """
     outcomes = []
-    with RunStore(store_path) as store, closing((engine or LocalEngine(jobs))(units)) as stream:
-        for computed in stream:
-            error = computed.error or ("" if accept is None else accept(computed))
+    with RunStore(store_path) as store, closing((engine or LocalEngine())(units)) as computed:
+        for outcome in computed:
+            error = outcome.error or ("" if accept is None else accept(outcome))
             if not error:
                 try:
-                    store.put_all(computed.unit.config, computed.results, origin=computed.origin)
+                    store.put_all(outcome.unit.config, outcome.results, outcome.origin)
                 except ErgnnError as failure:
                     error = str(failure)
-            outcomes.append(Outcome(computed.unit, computed.seconds, error))
+            outcomes.append(replace(outcome, error=error, results=()))
             if on_done is not None:
                 on_done(outcomes[-1])
     return outcomes
+
+
+def open_grid(out: str | Path, store: str | None, resume: bool) -> str:
+    """Create an output folder and return the path of its store; an error if that has runs and should not be resumed.
+
+    Args:
+        out: folder for ``runs.sqlite``.
+        store: another file, or the URL of a server, instead of ``runs.sqlite``.
+        resume: continue with an existing store.
+    """
+    Path(out).mkdir(parents=True, exist_ok=True)
+    path = str(Path(out) / STORE) if store is None else store
+    with RunStore(path) as opened:
+        if len(opened) and not resume:
+            raise InputError(
+                f"{opened.path} contains {len(opened)} finished runs; use --resume to continue, or another "
+                f"{'--out' if store is None else '--store'} to start again"
+            )
+    return path
+
+
+class GridRunner:
+    """Runs configurations into a store, as far as they are missing there.
+
+    Args:
+        store: file or URL.
+        engine, accept, on_done: see :func:`run_units`.
+        batch: number of members that are trained together.
+        run: False to use stored runs only.
+        on_plan: called with the name of a stage and the number of units to run.
+
+    Attributes:
+        outcomes: of all units that were run.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        engine: Engine | None = None,
+        *,
+        batch: int = BATCH,
+        run: bool = True,
+        accept: Callable[[Outcome], str] | None = None,
+        on_plan: Callable[[str, int], None] | None = None,
+        on_done: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.store, self.engine, self.batch, self.run = store, engine, batch, run
+        self.accept, self.on_plan, self.on_done = accept, on_plan, on_done
+        self.outcomes: list[Outcome] = []
+
+    @property
+    def failed(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.error]
+
+    def __call__(self, stage: str, configs: Sequence[RunConfig]) -> list[list[StoredRun] | str]:
+        """Return the runs of each resolved configuration, or the reason why they are unavailable."""
+        with RunStore(self.store) as store:
+            units = units_of(store, configs, self.batch) if self.run else []
+        if self.on_plan is not None:
+            self.on_plan(stage, len(units))
+        if units:
+            self.outcomes += run_units(units, self.store, self.on_done, engine=self.engine, accept=self.accept)
+        results: list[list[StoredRun] | str] = []
+        with RunStore(self.store) as store:
+            for config in configs:
+                missing = len(store.missing(config))
+                error = next((outcome.error for outcome in self.failed if outcome.unit.config == config), "")
+                results.append((error or f"{missing} runs are not finished") if missing else store.members(config))
+        return results

@@ -1,7 +1,7 @@
 """The paper's tables and figures as data: the configurations of each (other papers': :mod:`.published`).
 
 A :class:`Row` overrides fields of :class:`RunConfig`; an :class:`Experiment` is a list of rows, the data sets they run
-on and their common settings. :func:`ergnn.lab.cells.cells` turns one into configurations.
+on and their common settings. :func:`ergnn.lab.reproduce.cells` turns one into configurations.
 """
 
 from __future__ import annotations

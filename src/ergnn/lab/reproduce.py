@@ -1,22 +1,88 @@
-"""Run the experiments of the paper's tables and figures; :mod:`ergnn.lab.report.reproduced` writes the results."""
+"""Run the experiments of the paper's tables and figures, one configuration per row, data set and protocol.
+
+:mod:`ergnn.lab.report.reproduced` writes the results.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ergnn.config.errors import InputError, UnknownNameError
-from ergnn.lab.cells import Cell, Options, cells
-from ergnn.lab.engine import Engine, Outcome, run_units, units_of
-from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, Experiment
+from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.config.learner_config import PROTOCOLS
+from ergnn.data.datasets import DATASETS
+from ergnn.lab.config import RunConfig, command_of
+from ergnn.lab.engine import Engine, GridRunner, open_grid
+from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, Row
 from ergnn.lab.published import PUBLISHED
+from ergnn.lab.run import StreamCache, check_run
 from ergnn.lab.store import RunStore
-from ergnn.lab.units import Computed
+from ergnn.lab.units import Outcome
 
-STORE = "runs.sqlite"
 EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, CLASS_INCREMENTAL, *PUBLISHED)}
+QUICK_SEEDS = 3
+QUICK_OMITS = (2, 10)
+"""Values of e that a quick figure 3 omits."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``ergnn reproduce``.
+
+    Args:
+        seeds: number of seeds; by default 10, or 3 in a quick run.
+        class_orders: number of class orders; more than one are shuffled and crossed with the seeds, on seeded splits.
+            By default 1 (the natural order) with the paper protocol and 10 with the clean one, or 1 in a quick run;
+            an experiment may have its own.
+        first_seed: the first seed.
+        datasets: by default those of the experiment.
+        protocol: ``paper`` or ``clean``; by default that of the experiment.
+        split: ``auto``, ``public`` or ``seeded``; by default ``seeded`` with several class orders.
+        quick: few seeds and epochs, as a smoke test; do not quote its numbers.
+        device: device to compute on.
+    """
+
+    seeds: int | None = None
+    class_orders: int | None = None
+    first_seed: int = 0
+    datasets: Sequence[str] | None = None
+    protocol: str | None = None
+    split: str | None = None
+    quick: bool = False
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row on one data set with one protocol: a configuration, or the reason why it is unavailable.
+
+    Attributes:
+        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
+    """
+
+    experiment: str
+    row: Row
+    dataset: str
+    protocol: str
+    given: RunConfig | None = None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    data: str = ""
+
+    @property
+    def config(self) -> RunConfig:
+        """The resolved configuration of an available cell."""
+        if self.given is None:
+            raise InputError(f"{self.row.label} on {self.dataset} is unavailable: {self.reason}")
+        return self.given.resolved()
+
+    @property
+    def command(self) -> str:
+        """The command that computes this cell alone."""
+        return "" if self.given is None else command_of(self.given)
 
 
 @dataclass(frozen=True)
@@ -55,58 +121,99 @@ def experiments_named(name: str) -> list[Experiment]:
     return [EXPERIMENTS[name]]
 
 
+def cells(experiment: Experiment, options: Options) -> list[Cell]:
+    """Return every row on every data set and protocol, available or not."""
+    streams = StreamCache()
+    protocols = (options.protocol,) if options.protocol else experiment.protocols
+    for protocol in protocols:
+        if protocol not in PROTOCOLS:
+            raise UnknownNameError("protocol", protocol, PROTOCOLS)
+    rows = [row for row in experiment.rows if not (options.quick and row.settings.get("per_class") in QUICK_OMITS)]
+    return [
+        _cell(experiment, row, dataset, protocol, options, streams)
+        for protocol in protocols
+        for dataset in datasets_of(experiment, options)
+        for row in rows
+    ]
+
+
+def _cell(
+    experiment: Experiment, row: Row, dataset: str, protocol: str, options: Options, streams: StreamCache
+) -> Cell:
+    if not row.settings:
+        return Cell(experiment.name, row, dataset, protocol, reason="not implemented")
+    settings = {**experiment.settings(row, dataset), **_members(experiment, protocol, dataset, options)}
+    if options.quick:
+        settings = {**settings, **experiment.quick, **row.quick}
+    try:
+        given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
+        preset, _ = check_run(given.resolved(), streams)
+    except (ErgnnError, ImportError) as error:
+        return Cell(experiment.name, row, dataset, protocol, reason=str(error))
+    # the split actually used: stored runs on a public and on a seeded split must not be confused
+    given = replace(given, split=preset.split)
+    return Cell(experiment.name, row, dataset, protocol, given, notes=preset.notes, data=preset.stream.name)
+
+
+def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
+    """Return the requested data sets that belong to the experiment; a third-party data set counts as a graph."""
+    if options.datasets is None:
+        return experiment.quick_datasets if options.quick and experiment.quick_datasets else experiment.datasets
+    named = [DATASETS.resolve(name) for name in options.datasets]
+    images = experiment is not TABLE_4
+    return [name for name in named if (name in TABLE_4.datasets) != images]
+
+
+def _members(experiment: Experiment, protocol: str, dataset: str, options: Options) -> dict[str, Any]:
+    orders = options.class_orders
+    if orders is None:
+        many = protocol == "clean" and not options.quick and "class_order" not in experiment.common
+        orders = 10 if many else 1
+    if dataset in TABLE_4.datasets:  # its tasks are permutations, which depend on the seed
+        orders = 1
+    seeds = options.seeds if options.seeds is not None else (QUICK_SEEDS if options.quick else 10)
+    members: dict[str, Any] = {"seeds": seeds, "first_seed": options.first_seed}
+    if orders > 1:
+        members.update(class_order="shuffled", orders=orders, split="seeded")
+    if options.split is not None:
+        members["split"] = options.split
+    return members
+
+
 def reproduce(
     experiments: Sequence[Experiment],
     out: str | Path,
     options: Options,
     *,
-    jobs: int = 1,
     engine: Engine | None = None,
     store: str | None = None,
     resume: bool = False,
-    on_plan: Callable[[int], None] | None = None,
+    on_plan: Callable[[str, int], None] | None = None,
     on_done: Callable[[Outcome], None] | None = None,
 ) -> Reproduced:
     """Run the units that are not finished yet.
 
     Args:
         experiments: see :func:`experiments_named`.
-        out: folder for ``runs.sqlite``.
+        out, store, resume: see :func:`ergnn.lab.engine.open_grid`.
         options: see :class:`Options`.
-        jobs: number of processes.
-        engine: engine to use instead of local processes, see :func:`ergnn.lab.engine.make_engine`.
-        store: another file, or the URL of a server, instead of ``runs.sqlite``.
-        resume: continue with an existing store; otherwise a store that contains runs is an error.
-        on_plan: called with the number of units to run.
-        on_done: called with each finished unit.
+        engine, on_plan, on_done: see :class:`ergnn.lab.engine.GridRunner`.
     """
-    if jobs < 1:
-        raise InputError(f"jobs is {jobs}; it must be 1 or more")
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = str(folder / STORE) if store is None else store
+    path = open_grid(out, store, resume)
+    planned = {experiment.name: cells(experiment, options) for experiment in experiments}
+    available = [cell for grid in planned.values() for cell in grid if cell.given is not None]
+    data = {cell.dataset: cell.data for cell in available}
     with RunStore(path) as opened:
-        if len(opened) and not resume:
-            raise InputError(
-                f"{opened.path} contains {len(opened)} finished runs; use --resume to continue, or another "
-                f"{'--out' if store is None else '--store'} to start again"
-            )
-        planned = {experiment.name: cells(experiment, options) for experiment in experiments}
-        data = {cell.dataset: cell.data for each in planned.values() for cell in each if cell.given is not None}
         _check_same_data(opened, data)
-        wanted = [cell.config for each in planned.values() for cell in each if cell.given is not None]
-        units = units_of(opened, wanted)
-    if on_plan is not None:
-        on_plan(len(units))
-    outcomes = run_units(units, path, jobs, on_done, engine=engine, accept=partial(_other_data, data))
-    failed = [outcome for outcome in outcomes if outcome.error]
-    return Reproduced(planned, path, failed, len(outcomes) - len(failed))
+    runner = GridRunner(path, engine, accept=partial(_other_data, data), on_plan=on_plan, on_done=on_done)
+    runner("runs", [cell.config for cell in available])
+    return Reproduced(planned, path, runner.failed, len(runner.outcomes) - len(runner.failed))
 
 
-def _other_data(data: Mapping[str, str], computed: Computed) -> str:
+def _other_data(data: Mapping[str, str], outcome: Outcome) -> str:
     """Explain why results must not be stored: machines of a cluster may have different data for the same name."""
-    dataset, origin = computed.unit.config.dataset, computed.origin
-    for result in computed.results:
+    dataset, origin = outcome.unit.config.dataset, outcome.origin
+    for result in outcome.results:
         if result.data not in (None, data[dataset]):
             host = "a worker" if origin is None else origin.machine.get("host", "a worker")
             return (

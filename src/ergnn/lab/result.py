@@ -15,6 +15,9 @@ from ergnn.learning.resolve import options_in_effect
 if TYPE_CHECKING:
     from ergnn.lab.paper import PaperResult
 
+Member = tuple[int, int]
+"""Seed and number of the class order."""
+
 
 @dataclass(frozen=True)
 class SeedResult:

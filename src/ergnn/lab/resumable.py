@@ -1,4 +1,4 @@
-"""Runs with a checkpoint after each task, optionally on several ranks (``torchrun … -m ergnn run …``)."""
+"""Runs with a store, with a checkpoint after each task, or on several ranks (``torchrun … -m ergnn run …``)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ergnn.data import TaskStream
 from ergnn.engine.distributed import Ranks, RanksError, broadcast, check_agreement, joined
 from ergnn.lab.config import RunConfig
 from ergnn.lab.keys import member_key
-from ergnn.lab.result import RunResult
-from ergnn.lab.run import Progress, peak_memory_mb, run_members, run_result
+from ergnn.lab.result import Member, RunResult, SeedResult
+from ergnn.lab.run import BATCH, Progress, members_of, peak_memory_mb, run_members, run_result
+from ergnn.lab.store import RunStore
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import scores_so_far
 from ergnn.learning.learner import Learner
@@ -27,13 +28,18 @@ SCHEMA = 1
 
 def run_resumable(
     config: RunConfig,
+    *,
+    store: RunStore | None = None,
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> RunResult | None:
-    """Like :func:`ergnn.lab.run.run`, but one member at a time, resumable and on all launched ranks.
+    """Like :func:`ergnn.lab.run.run`, but on all launched ranks and without repeating stored runs.
+
+    With checkpoints or on several ranks, seeds are trained one at a time.
 
     Args:
+        store: has finished runs, and receives the others as they finish; used on the first rank only.
         checkpoint: folder with one file per member, written after each task; finished tasks are not repeated.
         progress: as for ``run``; only the first rank reports.
         say: called with messages about resumed work.
@@ -46,14 +52,19 @@ def run_resumable(
     try:
         with joined(str(config.learner.device)) as ranks:
             first = ranks is None or ranks.is_first
-            own = config if ranks is None else config.with_settings(device=str(ranks.device))
-            checkpointer = Checkpointer(own, folder, ranks, say)
-            parts = run_members(own, None, progress if first else None, batch=1, learn=checkpointer.learn)
-            results = [result for part in parts for result in part]
-            if not first:
-                return None
-            memory = peak_memory_mb(str(own.learner.device))
-            return run_result(own, results, time.perf_counter() - start, memory)
+            config = config if ranks is None else config.with_settings(device=str(ranks.device))
+            members = members_of(config)
+            missing = members if store is None else store.missing(config)
+            learn, batch = None, BATCH
+            if ranks is not None:
+                missing = broadcast(missing)
+            if ranks is not None or folder is not None:
+                learn, batch = Checkpointer(config, folder, ranks, say).learn, 1
+            results: list[SeedResult] = []
+            for finished in run_members(config, missing, progress if first else None, batch, learn) if missing else ():
+                results += finished
+                if store is not None:
+                    store.put_all(config, finished)
     except RanksError as error:
         again = (
             "use --checkpoint DIR to make a run resumable"
@@ -61,6 +72,13 @@ def run_resumable(
             else f"the same command continues from {folder}"
         )
         raise RanksError(f"{error}; {again}") from error
+    if not first:
+        return None
+    if store is None:
+        return run_result(config, results, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
+    if len(missing) < len(members):
+        say(f"note: {len(members) - len(missing)} of {len(members)} runs were already in {store.path}")
+    return store.result(config)
 
 
 class Checkpointer:
@@ -71,7 +89,7 @@ class Checkpointer:
 
     def learn(
         self,
-        members: Sequence[tuple[int, int]],
+        members: Sequence[Member],
         learners: Sequence[Learner],
         streams: Sequence[TaskStream],
         progress: Progress | None,
@@ -82,9 +100,7 @@ class Checkpointer:
             for member, learner, stream in zip(members, learners, streams, strict=True)
         ]
 
-    def _learn(
-        self, member: tuple[int, int], learner: Learner, stream: TaskStream, progress: Progress | None
-    ) -> AccuracyMatrix:
+    def _learn(self, member: Member, learner: Learner, stream: TaskStream, progress: Progress | None) -> AccuracyMatrix:
         path = None if self.folder is None else self.folder / f"{member_key(self.config, *member)}.pt"
         rows = self._resume(path, member, learner, stream)
         if progress is not None:
@@ -102,25 +118,23 @@ class Checkpointer:
         if self.ranks is None:
             return scores
         state = learner.state_dict()
-        own: list[Any] = [{k: v for k, v in state.items() if k != "model"}, scores]
-        shared, scores = broadcast(own)
+        sent: list[Any] = [{k: v for k, v in state.items() if k != "model"}, scores]
+        shared, scores = broadcast(sent)
         if not self.ranks.is_first:
             learner.load_state_dict({**shared, "model": state["model"]}, learner.graph)
         check_agreement(self.ranks, f"what was learned in {name}", [learner.state_dict(), scores])
         return scores
 
-    def _resume(
-        self, path: Path | None, member: tuple[int, int], learner: Learner, stream: TaskStream
-    ) -> list[list[float]]:
+    def _resume(self, path: Path | None, member: Member, learner: Learner, stream: TaskStream) -> list[list[float]]:
         """Restore the learner from its checkpoint; return the scores of finished tasks."""
         first = self.ranks is None or self.ranks.is_first
-        kept = _read(path) if first and path is not None else None
+        saved = _read(path) if first and path is not None else None
         if self.ranks is not None:
-            kept = broadcast(kept)
-        if kept is None:
+            saved = broadcast(saved)
+        if saved is None:
             return []
-        rows: list[list[float]] = kept["rows"]
-        learner.load_state_dict(kept["learner"], stream[len(rows) - 1].graph)
+        rows: list[list[float]] = saved["rows"]
+        learner.load_state_dict(saved["learner"], stream[len(rows) - 1].graph)
         if first:
             self.say(f"seed {member[0]}, class order {member[1]}: {len(rows)} of {len(stream)} tasks are already done")
         return rows
@@ -131,16 +145,16 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
+        saved = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything
         raise InputError(f"{path}: cannot be read ({error}); remove it to start this run again") from None
-    if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
+    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
         raise InputError(f"{path}: not a checkpoint that this version can read; remove it to start this run again")
-    return kept
+    return saved
 
 
-def _write(path: Path, kept: dict[str, Any]) -> None:
+def _write(path: Path, saved: dict[str, Any]) -> None:
     with replacing(path) as new:
         path.parent.mkdir(parents=True, exist_ok=True)
         with new.open("wb") as file:  # given a path, torch.save raises other errors than OSError
-            torch.save(kept, file)
+            torch.save(saved, file)

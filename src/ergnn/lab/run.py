@@ -21,8 +21,9 @@ from ergnn.data.presets import GraphCache
 from ergnn.data.stream import move_streams, share_graphs
 from ergnn.lab.config import DENOMINATORS, RunConfig
 from ergnn.lab.paper import paper_result
-from ergnn.lab.result import RunResult, SeedResult
+from ergnn.lab.result import Member, RunResult, SeedResult
 from ergnn.lab.walks import walk_stream
+from ergnn.lab.walks.skipgram import SkipGram
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import check_stream, evaluate_streams
 from ergnn.learning.learner import Learner
@@ -31,9 +32,11 @@ from ergnn.learning.resolve import options_in_effect, resolve
 
 Progress = Callable[[int], None]
 """Called with the number of training epochs since the last call."""
+BATCH = 10
+"""Number of members that are trained and stored together."""
 
 
-def members_of(config: RunConfig) -> list[tuple[int, int]]:
+def members_of(config: RunConfig) -> list[Member]:
     """Return the seed and class order of every member of a run."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
     if config.stream_settings["class_order"] == "seeded":
@@ -41,9 +44,7 @@ def members_of(config: RunConfig) -> list[tuple[int, int]]:
     return [(seed, order) for order in range(config.orders) for seed in seeds]
 
 
-def streams_of(
-    config: RunConfig, members: Sequence[tuple[int, int]], graphs: GraphCache | None = None
-) -> list[PresetStream]:
+def streams_of(config: RunConfig, members: Sequence[Member], graphs: GraphCache | None = None) -> list[PresetStream]:
     """Return the stream of each member; equal streams are the same object, and equal graphs too.
 
     Args:
@@ -98,37 +99,47 @@ class StreamCache:
         self._graphs: GraphCache = {}
         self._key = ""
         self._presets: list[PresetStream] = []
-        self._streams: dict[int, TaskStream] = {}
 
-    def get(
-        self, config: RunConfig, members: Sequence[tuple[int, int]]
-    ) -> tuple[list[PresetStream], dict[int, TaskStream]]:
-        """Return the stream of each member, and on the device the stream of each of them by ``id``."""
+    def get(self, config: RunConfig, members: Sequence[Member], device: str = "cpu") -> list[PresetStream]:
+        """Return the stream of each member, on a device."""
         of_data = (config.dataset, config.dataset_options, config.classes_per_task, config.first_tasks, config.scenario)
-        device = str(config.learner.device)
         source = storage.data_root(None), storage.downloads_allowed()
         key = repr((of_data, source, config.stream_settings, config.parsed_class_order(), device, list(members)))
         if key != self._key:
-            self._key, self._presets, self._streams = "", [], {}  # free the memory before more is used
-            self._presets = streams_of(config, members, self._graphs)
-            self._streams, self._key = _moved(self._presets, device), key
-        fresh = move_streams(list(self._streams.values()), device)  # new graphs: what is cached per graph is freed
-        return self._presets, dict(zip(self._streams, fresh, strict=True))
+            self._key, self._presets = "", []  # free the memory before more is used
+            self._presets, self._key = _moved(streams_of(config, members, self._graphs), device), key
+        return _moved(self._presets, device)  # new graphs: what is cached per graph is freed
+
+
+def _moved(presets: Sequence[PresetStream], device: str) -> list[PresetStream]:
+    """Move streams to a device; equal streams remain the same object."""
+    unique = {id(preset): preset for preset in presets}
+    streams = move_streams([preset.stream for preset in unique.values()], device)
+    moved = {key: unique[key]._replace(stream=stream) for key, stream in zip(unique, streams, strict=True)}
+    return [moved[id(preset)] for preset in presets]
 
 
 def make_learner(config: RunConfig, seed: int) -> Learner:
     """Create the learner of one seed of a configuration."""
-    return Learner(replace(config.learner, seed=seed))
+    return Learner(replace(config.learner, seed=seed, method=deepcopy(config.learner.method)))
 
 
-Learn = Callable[
-    [Sequence[tuple[int, int]], Sequence[Learner], Sequence[TaskStream], Progress | None], list[AccuracyMatrix]
-]
+def check_run(config: RunConfig, streams: StreamCache, member: Member = (0, 0)) -> tuple[PresetStream, Learner]:
+    """Return the stream and the learner of a member of a resolved configuration; an error says why it cannot run."""
+    (preset,) = streams.get(config, [member])
+    learner = make_learner(config, member[0])
+    check_stream(learner, preset.stream)
+    if config.input != "features":
+        SkipGram()  # raises an error if gensim is missing
+    return preset, learner
+
+
+Learn = Callable[[Sequence[Member], Sequence[Learner], Sequence[TaskStream], Progress | None], list[AccuracyMatrix]]
 """Lets the learners of the given members learn their streams, and scores them."""
 
 
 def learn_streams(
-    members: Sequence[tuple[int, int]],
+    members: Sequence[Member],
     learners: Sequence[Learner],
     streams: Sequence[TaskStream],
     progress: Progress | None = None,
@@ -141,9 +152,9 @@ def learn_streams(
 
 def run_members(
     config: RunConfig,
-    members: Sequence[tuple[int, int]] | None = None,
+    members: Sequence[Member] | None = None,
     progress: Progress | None = None,
-    batch: int = 10,
+    batch: int = BATCH,
     learn: Learn | None = None,
     cache: StreamCache | None = None,
 ) -> Iterator[list[SeedResult]]:
@@ -153,49 +164,42 @@ def run_members(
     learn = learn or partial(learn_streams, split=config.score)
     Learner(config.learner)  # refuses an unavailable device before any work
 
-    if config.input != "features":
-        presets = streams_of(config, members)
+    def walked(stream: TaskStream, seed: int) -> TaskStream:
+        return walk_stream(stream, config.input, seed, **config.input_options).to(device)
 
-        def walked(preset: PresetStream, seed: int) -> TaskStream:
-            return walk_stream(preset.stream, config.input, seed, **config.input_options).to(device)
-
-        return _run_members(config.learner, members, presets, walked, progress, batch, learn)
-    presets, streams = (StreamCache() if cache is None else cache).get(config, members)
-    return _run_members(config.learner, members, presets, lambda preset, _: streams[id(preset)], progress, batch, learn)
-
-
-def _moved(presets: Sequence[PresetStream], device: str) -> dict[int, TaskStream]:
-    """Return the stream of each preset on a device, by the ``id`` of the preset."""
-    unique = {id(preset): preset.stream for preset in presets}
-    return dict(zip(unique, move_streams(list(unique.values()), device), strict=True))
+    walks = config.input != "features"
+    presets = (StreamCache() if cache is None else cache).get(config, members, "cpu" if walks else device)
+    stream_for = walked if walks else lambda stream, _: stream
+    return _run_members(config.learner, members, presets, learn, batch, progress, stream_for)
 
 
 def _run_members(
     config: LearnerConfig,
-    members: Sequence[tuple[int, int]],
+    members: Sequence[Member],
     presets: Sequence[PresetStream],
-    stream_for: Callable[[PresetStream, int], TaskStream],
-    progress: Progress | None,
-    batch: int,
     learn: Learn,
+    batch: int = BATCH,
+    progress: Progress | None = None,
+    stream_for: Callable[[TaskStream, int], TaskStream] = lambda stream, _: stream,
 ) -> Iterator[list[SeedResult]]:
+    """Yield the results of members in batches; ``stream_for`` turns a stream into that of a seed."""
     for preset in {id(preset): preset for preset in presets}.values():
         check_stream(Learner(config), preset.stream)
     for at in range(0, len(members), batch):
         start = time.perf_counter()
-        part, some = presets[at : at + batch], members[at : at + batch]
-        learners = [Learner(replace(config, seed=seed, method=deepcopy(config.method))) for seed, _ in some]
-        streams = [stream_for(preset, seed) for (seed, _), preset in zip(some, part, strict=True)]
-        matrices = learn(some, learners, streams, progress)
-        seconds = (time.perf_counter() - start) / len(part)
+        trained, theirs = members[at : at + batch], presets[at : at + batch]
+        learners = [Learner(replace(config, seed=seed, method=deepcopy(config.method))) for seed, _ in trained]
+        streams = [stream_for(preset.stream, seed) for (seed, _), preset in zip(trained, theirs, strict=True)]
+        matrices = learn(trained, learners, streams, progress)
+        seconds = (time.perf_counter() - start) / len(trained)
         yield [
             _seed_result(member, preset, learner, matrix, seconds)
-            for member, preset, learner, matrix in zip(some, part, learners, matrices, strict=True)
+            for member, preset, learner, matrix in zip(trained, theirs, learners, matrices, strict=True)
         ]
 
 
 def _seed_result(
-    member: tuple[int, int], preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, seconds: float
+    member: Member, preset: PresetStream, learner: Learner, matrix: AccuracyMatrix, seconds: float
 ) -> SeedResult:
     buffer, names = learner.method.buffer, preset.stream[0].graph.class_names
     return SeedResult(
@@ -241,8 +245,8 @@ def run(
         if (learner, seeds, denominator) != (None, None, None):
             raise InputError("a RunConfig already contains learner, seeds and denominator; set them there")
         config = what.resolved()
-        results = [result for done in run_members(config, None, progress) for result in done]
-        return run_result(config, results, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
+        found = [result for done in run_members(config, None, progress) for result in done]
+        return run_result(config, found, time.perf_counter() - start, peak_memory_mb(str(config.learner.device)))
     resolved = resolve(learner or LearnerConfig())
     chosen = range(10 if seeds is None else seeds) if seeds is None or isinstance(seeds, int) else seeds
     if not chosen:
@@ -251,12 +255,11 @@ def run(
     if denominator not in DENOMINATORS:
         raise InputError(f"denominator is {denominator!r}; choose one of: {', '.join(DENOMINATORS)}")
     members = [(seed, 0) for seed in chosen]
-    presets = [PresetStream(what, "given", what.notes)] * len(members)
-    moved = what.to(str(resolved.device))
-    parts = _run_members(resolved, members, presets, lambda *_: moved, progress, 10, learn_streams)
-    found = tuple(result for done in parts for result in done)
+    presets = [PresetStream(what.to(str(resolved.device)), "given", what.notes)] * len(members)
+    batches = _run_members(resolved, members, presets, learn_streams, progress=progress)
+    results = tuple(result for done in batches for result in done)
     seconds, memory = time.perf_counter() - start, peak_memory_mb(str(resolved.device))
-    return RunResult(what.name, resolved, found, seconds, memory, denominator)  # type: ignore[arg-type]
+    return RunResult(what.name, resolved, results, seconds, memory, denominator)  # type: ignore[arg-type]
 
 
 def run_result(config: RunConfig, results: Sequence[SeedResult], seconds: float, memory_mb: float) -> RunResult:

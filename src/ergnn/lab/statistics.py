@@ -7,7 +7,7 @@ p-values are adjusted by Holm's method, which bounds the probability of any fals
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,7 @@ import numpy as np
 from scipy import stats
 
 from ergnn.config.errors import InputError, UnknownNameError
-from ergnn.lab.keys import canonical_json
-from ergnn.lab.store import RunStore
-from ergnn.lab.stored_run import StoredRun
+from ergnn.lab.result import Member
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 
@@ -29,8 +27,6 @@ MEASURES = {
     "af": metrics.average_forgetting,
     "bwt": metrics.backward_transfer,
 }
-Member = tuple[int, int]
-"""Seed and class order."""
 
 
 def measure(name: str, matrix: AccuracyMatrix) -> float:
@@ -146,51 +142,3 @@ def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], base
         PairedTest(group, row, baseline, difference, p, adjusted)
         for (group, row, difference, p), adjusted in zip(found, corrected, strict=True)
     ]
-
-
-def compare(
-    store: RunStore, baseline: str = "mf*", metric: str = "fm", selectors: Iterable[str] | None = None, **filters: Any
-) -> list[PairedTest]:
-    """Compare replay with each selector to replay with ``baseline``, from stored runs.
-
-    Only runs that differ in nothing but the selector (and its options) are paired: data set, protocol, backbone, e,
-    epochs, … are the same. All runs that match the filters are one family.
-
-    Args:
-        store: run store.
-        baseline: name of a selector.
-        metric: ``pm``, ``fm``, ``aa`` or ``af``.
-        selectors: selectors to compare; by default all in the store.
-        filters: see :meth:`RunStore.runs`.
-    """
-    runs = store.runs(method="replay", **filters)
-    wanted = None if selectors is None else {baseline, *selectors}
-    names = _group_names(runs)
-    samples: dict[tuple[str, str], dict[Member, float]] = {}
-    for run in runs:
-        if wanted is None or run.selector in wanted:
-            values = samples.setdefault((names[_shared_settings(run)], _row(run)), {})
-            values[run.seed, run.order] = measure(metric, run.matrix)
-    return paired_tests(samples, baseline)
-
-
-def _shared_settings(run: StoredRun) -> str:
-    """Return all settings except those of the selector."""
-    return canonical_json({k: v for k, v in run.config.items() if k not in ("selector", "selector_options")})
-
-
-def _group_names(runs: Sequence[StoredRun]) -> dict[str, str]:
-    """Return short names of shared settings, with a number if they are not unique."""
-    names: dict[str, str] = {}
-    for run in runs:
-        settings = _shared_settings(run)
-        if settings not in names:
-            words = f"{run.dataset} · {run.protocol} · {run.backbone} · e = {run.per_class}"
-            again = sum(name.partition(" · setting ")[0] == words for name in names.values())
-            names[settings] = f"{words} · setting {again + 1}" if again else words
-    return names
-
-
-def _row(run: StoredRun) -> str:
-    options = run.config.get("selector_options") or {}
-    return f"{run.selector}" + "".join(f" {key}={options[key]}" for key in sorted(options))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from ergnn.lab.config import DEFAULTS, RunConfig
 from ergnn.lab.database import RunTable
 from ergnn.lab.keys import member_config, member_key
 from ergnn.lab.provenance import code_version, machine_facts
-from ergnn.lab.result import RunResult, SeedResult
+from ergnn.lab.result import Member, RunResult, SeedResult
 from ergnn.lab.run import members_of, peak_memory_mb, run_result
 from ergnn.lab.stored_run import COLUMNS, StoredRun, scalar_type
 from ergnn.learning.resolve import default_options, options_in_effect
@@ -62,39 +62,22 @@ class RunStore:
         self._table = RunTable(path, create=create)
         self.path = self._table.name
 
-    def missing(self, config: RunConfig) -> list[tuple[int, int]]:
+    def missing(self, config: RunConfig) -> list[Member]:
         """Return the seed and class order of the unfinished members of a resolved configuration."""
-        members = members_of(config)
-        done = self._finished([member_key(config, *member) for member in members])
-        return [member for member in members if member_key(config, *member) not in done]
+        finished = self._finished(config)
+        return [member for member in members_of(config) if member not in finished]
 
-    def put(
-        self, config: RunConfig, result: SeedResult, *, seconds: float | None = None, memory_mb: float | None = None
-    ) -> bool:
-        """Store a finished member; return False, and change nothing, if it is already stored."""
-        given = result if seconds is None else replace(result, seconds=seconds)
-        return self.put_all(config, [given], memory_mb=memory_mb) == 1
-
-    def put_all(
-        self,
-        config: RunConfig,
-        results: Sequence[SeedResult],
-        *,
-        memory_mb: float | None = None,
-        origin: Origin | None = None,
-    ) -> int:
-        """Store finished members in one transaction; return how many were new.
+    def put_all(self, config: RunConfig, results: Sequence[SeedResult], origin: Origin | None = None) -> int:
+        """Store finished members in one transaction, except those that are stored already; return how many were new.
 
         Members that were trained together are stored together, so an interrupted program resumes with the same batches
         and gives bitwise the same results.
 
         Args:
-            memory_mb: peak memory; by default that of this process.
             origin: where they were computed; by default in this process.
         """
-        made = Origin.here(str(config.learner.device)) if origin is None else origin
-        made = made if memory_mb is None else replace(made, peak_memory_mb=memory_mb)
-        return self._table.insert([_row(config, result, made) for result in results])
+        origin = Origin.here(str(config.learner.device)) if origin is None else origin
+        return self._table.insert([_row(config, result, origin) for result in results])
 
     def runs(self, **filters: Any) -> list[StoredRun]:
         """Return sorted runs. A filter is a column or a field of the configuration, with one value or several.
@@ -110,23 +93,20 @@ class RunStore:
 
     def members(self, config: RunConfig) -> list[StoredRun]:
         """Return the runs of a resolved configuration, all of which must be finished."""
-        members = members_of(config)
-        keys = [member_key(config, *member) for member in members]
-        rows = self._finished(keys)
-        absent = [member for key, member in zip(keys, members, strict=True) if key not in rows]
+        members, finished = members_of(config), self._finished(config)
+        absent = [member for member in members if member not in finished]
         if absent:
             seed, order = absent[0]
             raise InputError(
-                f"{self.path}: {len(absent)} of {len(keys)} runs of {config.dataset}, {config.learner.backbone}, "
+                f"{self.path}: {len(absent)} of {len(members)} runs of {config.dataset}, {config.learner.backbone}, "
                 f"{config.learner.method} are not finished, such as seed {seed}, class order {order}"
             )
-        return [rows[key] for key in keys]
+        return [finished[member] for member in members]
 
     def result(self, config: RunConfig) -> RunResult:
         """Return the result of :func:`ergnn.lab.run.run`, from finished runs; seconds are summed."""
         runs = self.members(config)
-        memory = max(run.peak_memory_mb for run in runs)
-        return run_result(config, [run.seed_result() for run in runs], sum(run.seconds for run in runs), memory)
+        return run_result(config, runs, sum(run.seconds for run in runs), max(run.peak_memory_mb for run in runs))
 
     def __len__(self) -> int:
         return self._table.count()
@@ -140,19 +120,20 @@ class RunStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _finished(self, keys: Sequence[str]) -> dict[str, StoredRun]:
-        found = {}
+    def _finished(self, config: RunConfig) -> dict[Member, StoredRun]:
+        """Return the finished runs of a resolved configuration, by seed and class order."""
+        keys, runs = [member_key(config, *member) for member in members_of(config)], []
         for start in range(0, len(keys), 500):  # databases limit the number of parameters
-            for row in self._table.select({"key": keys[start : start + 500]}):
-                run = StoredRun.from_row(row)
-                found[run.key] = run
-        return found
+            runs += [StoredRun.from_row(row) for row in self._table.select({"key": keys[start : start + 500]})]
+        return {(run.seed, run.order): run for run in runs}
 
 
 def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any]:
-    learner = config.learner
-    options = options_in_effect(learner)
+    """Return the values of all columns; those that are not scalars as JSON."""
+    learner, options = config.learner, options_in_effect(config.learner)
     row = {
+        **vars(result),
+        **vars(origin),
         "key": member_key(config, result.seed, result.order),
         "config": member_config(config),
         "dataset": config.dataset,
@@ -163,27 +144,14 @@ def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any
         "protocol": config.protocol,
         "head": learner.head,
         "edges": config.edges,
-        "seed": result.seed,
         "class_order": result.order,
-        "split": result.split,
-        "classes": result.classes,
-        "class_names": result.class_names,
         "matrix": result.matrix.to_list(),
         "metric": result.matrix.metric,
-        "buffer_ids": result.buffer_ids,
-        "buffer_bytes": result.buffer_bytes,
-        "history": result.history,
         "leaky": int(result.leaky),
-        "notes": result.notes,
-        "data": result.data,
-        "seconds": result.seconds,
-        "peak_memory_mb": origin.peak_memory_mb,
-        "code_version": origin.code_version,
-        "machine": origin.machine,
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     is_json = {name for name, kind in COLUMNS.items() if scalar_type(kind) is None and row[name] is not None}
-    return {name: json.dumps(value, default=_plain) if name in is_json else value for name, value in row.items()}
+    return {name: json.dumps(row[name], default=_plain) if name in is_json else row[name] for name in COLUMNS}
 
 
 def _values(wanted: Any) -> list[Any]:

@@ -14,25 +14,18 @@ RENAMED = {"features": "input", "features_options": "input_options"}
 """Settings that version 0.1 stored under a different name."""
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """One stored member.
+@dataclass(frozen=True, kw_only=True)
+class StoredRun(SeedResult):
+    """The result of one seed and class order, with its configuration and origin.
 
     Attributes:
         key: SHA-256 of the configuration, seed and class order.
         config: the fields of :class:`RunConfig` that determine the results, without seed and class order.
         selector, per_class: None if the method has no buffer.
-        seed, order: seed and number of the class order.
-        split: the split that was used, ``public`` or ``seeded``.
-        classes: global class ids of each task.
-        class_names: names of all classes, by id, if known.
-        matrix: scores after each task.
-        buffer_ids: nodes in the buffer at the end, in order of insertion.
         history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``,
             ``test_nodes``.
         machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
         finished_at: UTC, ISO 8601.
-        data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
     """
 
     key: str
@@ -45,23 +38,10 @@ class StoredRun:
     protocol: str
     head: str
     edges: str
-    seed: int
-    order: int
-    split: str
-    classes: list[list[int]]
-    class_names: list[str] | None
-    matrix: AccuracyMatrix
-    buffer_ids: list[int]
-    buffer_bytes: int
-    history: list[dict[str, Any]]
-    leaky: bool
-    notes: list[str]
-    seconds: float
     peak_memory_mb: float
     code_version: str
     machine: dict[str, Any]
     finished_at: str
-    data: str | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> StoredRun:
@@ -88,30 +68,20 @@ class StoredRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by column name, ready for JSON."""
-        own = {**vars(self), "matrix": self.matrix.to_list(), "metric": self.metric, "class_order": self.order}
-        return {name: own[name] for name in COLUMNS}
-
-    def seed_result(self) -> SeedResult:
-        """Return the result that :func:`ergnn.lab.run.run_members` returned."""
-        return SeedResult(
-            self.seed,
-            self.order,
-            self.classes,
-            self.matrix,
-            self.buffer_ids,
-            self.buffer_bytes,
-            self.history,
-            self.split,
-            tuple(self.notes),
-            None if self.class_names is None else tuple(self.class_names),
-            self.leaky,
-            self.seconds,
-            self.data,
-        )
+        values = {**vars(self), "matrix": self.matrix.to_list(), "metric": self.metric, "class_order": self.order}
+        return {name: values[name] for name in COLUMNS}
 
 
-COLUMNS = {{"order": "class_order"}.get(f.name, f.name): str(f.type) for f in fields(StoredRun)} | {"metric": "str"}
-"""Columns of the table and their types: those of :class:`StoredRun`; other values than scalars are stored as JSON."""
+_TYPES = {f.name: str(f.type) for f in fields(StoredRun)} | {"class_order": "int", "metric": "str"}
+COLUMNS = {
+    name: _TYPES[name]
+    for name in (
+        *("key", "config", "dataset", "backbone", "method", "selector", "per_class", "protocol", "head", "edges"),
+        *("seed", "class_order", "split", "classes", "class_names", "matrix", "buffer_ids", "buffer_bytes", "history"),
+        *("leaky", "notes", "seconds", "peak_memory_mb", "code_version", "machine", "finished_at", "data", "metric"),
+    )
+}
+"""Columns of the table and their types; values other than scalars are stored as JSON."""
 
 
 def scalar_type(kind: str) -> str | None:

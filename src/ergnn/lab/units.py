@@ -12,12 +12,9 @@ import torch
 from ergnn.config.errors import ErgnnError
 from ergnn.lab.config import RunConfig
 from ergnn.lab.keys import member_key
-from ergnn.lab.result import SeedResult
-from ergnn.lab.run import StreamCache, members_of, run_members
+from ergnn.lab.result import Member, SeedResult
+from ergnn.lab.run import BATCH, StreamCache, members_of, run_members
 from ergnn.lab.store import Origin, RunStore
-
-BATCH = 10
-"""Number of members that are trained and stored together."""
 
 STREAMS = StreamCache()
 """The streams of the last unit: many units have the same."""
@@ -28,11 +25,11 @@ class Unit:
     """Some members of a resolved configuration, computed and stored together."""
 
     config: RunConfig
-    members: Sequence[tuple[int, int]]
+    members: Sequence[Member]
 
 
 @dataclass(frozen=True)
-class Computed:
+class Outcome:
     """The results of a unit and their origin; ``error`` is empty on success."""
 
     unit: Unit
@@ -48,23 +45,21 @@ def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) 
     Batches are formed before finished members are removed, so that a resumed program uses the same batches as an
     uninterrupted one.
     """
-    units, planned = [], set()
+    units: list[Unit] = []
+    planned: set[str] = set()
     for config in configs:
         absent = set(store.missing(config))
         members = members_of(config)
         for start in range(0, len(members), batch):
-            part = []
-            for member in members[start : start + batch]:
-                key = member_key(config, *member)
-                if member in absent and key not in planned:
-                    planned.add(key)
-                    part.append(member)
-            if part:
-                units.append(Unit(config, part))
+            keys = {member_key(config, *member): member for member in members[start : start + batch]}
+            unfinished = [member for key, member in keys.items() if member in absent and key not in planned]
+            planned |= keys.keys()
+            if unfinished:
+                units.append(Unit(config, unfinished))
     return units
 
 
-def compute(unit: Unit) -> Computed:
+def compute(unit: Unit) -> Outcome:
     """Run the members of a unit together in this process; an error becomes part of the result.
 
     If the memory of a GPU does not suffice, the members are run in smaller batches.
@@ -75,22 +70,22 @@ def compute(unit: Unit) -> Computed:
         while len(results) < len(unit.members):
             left = unit.members[len(results) :]
             try:
-                for part in run_members(unit.config, left, batch=batch, cache=STREAMS):
-                    results += part
+                for finished in run_members(unit.config, left, batch=batch, cache=STREAMS):
+                    results += finished
             except torch.OutOfMemoryError:
                 if batch == 1:
                     raise
                 batch = (batch + 1) // 2
             _free_memory()  # the error, whose traceback holds tensors, is gone
     except (ErgnnError, ImportError) as error:
-        return Computed(unit, time.perf_counter() - start, str(error))
+        return Outcome(unit, time.perf_counter() - start, str(error))
     except Exception as error:  # an error of one row must not stop the others
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()  # after a fault of the GPU, this ends the process and shows both errors
-        return Computed(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
+        return Outcome(unit, time.perf_counter() - start, f"{type(error).__name__}: {error}")
     finally:
         _free_memory()
-    return Computed(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))
+    return Outcome(unit, time.perf_counter() - start, "", results, Origin.here(str(unit.config.learner.device)))
 
 
 def _free_memory() -> None:

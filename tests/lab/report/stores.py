@@ -33,5 +33,5 @@ def fill(path: Path) -> Path:
         for config in configurations():
             for batch in run_members(config):
                 for result in batch:
-                    store.put(config, result)
+                    store.put_all(config, [result])
     return path

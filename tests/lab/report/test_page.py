@@ -16,7 +16,7 @@ from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.lab.cells import command_of
+from ergnn.lab.config import command_of
 from ergnn.lab.keys import member_config
 from ergnn.lab.report.claims import claims_of
 from ergnn.lab.report.page import page_of, write_page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.process
 import os
 import threading
 from collections.abc import Generator, Sequence
@@ -13,24 +14,24 @@ import torch
 
 from ergnn.config import plugins
 from ergnn.config.errors import InputError
-from ergnn.lab.units import STREAMS, Computed, Unit, compute
+from ergnn.lab.units import STREAMS, Outcome, Unit, compute
+
+Worker = tuple[Connection, multiprocessing.process.BaseProcess]
 
 
 class LocalEngine:
     """``jobs`` units at a time, in processes with one thread each; a single job runs in this process.
 
-    Args:
-        jobs: number of units at a time.
-        keep: keep the processes for the next call, instead of ending them.
+    The processes wait for the next call, and end with the engine.
     """
 
-    def __init__(self, jobs: int = 1, keep: bool = False) -> None:
+    def __init__(self, jobs: int = 1) -> None:
         if jobs < 1:
             raise InputError(f"jobs is {jobs}; it must be 1 or more")
-        self.jobs, self.keep = jobs, keep
-        self._idle: list[tuple[Connection, Any]] = []
+        self.jobs = jobs
+        self._idle: list[Worker] = []
 
-    def __call__(self, units: Sequence[Unit]) -> Generator[Computed, None, None]:
+    def __call__(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         if self.jobs == 1:
             try:
                 for unit in units:
@@ -38,57 +39,38 @@ class LocalEngine:
             finally:
                 STREAMS.clear()
         else:
-            yield from _in_processes(units, min(self.jobs, len(units)), self._idle, self.keep)
+            yield from self._in_processes(units)
+
+    def _in_processes(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
+        waiting = list(reversed(units))
+        running: dict[Any, tuple[Worker, Unit]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.jobs:
+                    worker, unit = self._idle.pop() if self._idle else _new_worker(), waiting.pop()
+                    running[worker[0]] = worker, unit
+                    worker[0].send(unit)
+                for connection in wait(list(running)):
+                    worker, unit = running.pop(connection)
+                    try:
+                        outcome = worker[0].recv()
+                        self._idle.append(worker)
+                    except EOFError:
+                        worker[1].join()
+                        outcome = Outcome(unit, 0.0, f"its process ended with exit status {worker[1].exitcode}")
+                    yield outcome
+        finally:
+            for worker, _ in running.values():
+                worker[1].terminate()
 
 
-def _in_processes(
-    units: Sequence[Unit], jobs: int, idle: list[tuple[Connection, Any]], keep: bool
-) -> Generator[Computed, None, None]:
+def _new_worker() -> Worker:
     context = multiprocessing.get_context("spawn")
-    waiting = list(reversed(units))
-    running: dict[Connection, tuple[Any, Unit]] = {}
-
-    def start_worker() -> None:
-        if idle:
-            return assign(*idle.pop())
-        ours, theirs = context.Pipe()
-        worker = context.Process(target=_work, args=(theirs, list(plugins.imported)), daemon=True)
-        worker.start()
-        theirs.close()
-        return assign(ours, worker)
-
-    def assign(connection: Connection, worker: Any) -> None:
-        unit = waiting.pop()
-        running[connection] = (worker, unit)
-        connection.send((unit.config, list(unit.members)))
-
-    try:
-        for _ in range(jobs):
-            start_worker()
-        while running:
-            for ready in wait(list(running)):
-                connection = ready if isinstance(ready, Connection) else None
-                assert connection is not None
-                worker, unit = running.pop(connection)
-                try:
-                    computed = connection.recv()
-                except EOFError:
-                    worker.join()
-                    computed = Computed(unit, 0.0, f"its process ended with exit status {worker.exitcode}")
-                    if waiting:
-                        start_worker()
-                else:
-                    if waiting:
-                        assign(connection, worker)
-                    elif keep:
-                        idle.append((connection, worker))
-                    else:
-                        connection.close()
-                        worker.join()
-                yield computed
-    finally:
-        for worker, _ in running.values():
-            worker.terminate()
+    connection, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, list(plugins.imported)), daemon=True)
+    process.start()
+    theirs.close()
+    return connection, process
 
 
 def _work(connection: Connection, imported: Sequence[str]) -> None:
@@ -99,7 +81,7 @@ def _work(connection: Connection, imported: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
-            connection.send(compute(Unit(*connection.recv())))
+            connection.send(compute(connection.recv()))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
 

@@ -13,7 +13,7 @@ import torch
 
 from ergnn.config.errors import InputError
 from ergnn.config.lazy import extra
-from ergnn.lab.units import Computed, Unit, compute
+from ergnn.lab.units import Outcome, Unit, compute
 
 RETRIES = 3
 """Number of retries of a unit whose worker or machine was lost."""
@@ -48,7 +48,7 @@ class RayEngine:
         self.address, self.jobs, self.cpus, self.gpus = address, jobs, cpus, gpus
         self._ray: Any = extra("ray", "ray", "the engine ray")
 
-    def __call__(self, units: Sequence[Unit]) -> Generator[Computed, None, None]:
+    def __call__(self, units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         if not units:
             return
         needs = [self._gpus(unit) for unit in units]
@@ -64,11 +64,11 @@ class RayEngine:
                 (ready, *_), _ = self._ray.wait(list(running), num_returns=1)
                 unit, start = running.pop(ready)
                 try:
-                    computed = self._ray.get(ready)
+                    outcome = self._ray.get(ready)
                 except self._ray.exceptions.RayError as error:
                     reason = " ".join(str(error).split())
-                    computed = Computed(unit, time.monotonic() - start, f"its task was lost ({reason})")
-                yield computed
+                    outcome = Outcome(unit, time.monotonic() - start, f"its task was lost ({reason})")
+                yield outcome
 
     def _gpus(self, unit: Unit) -> float:
         device = torch.device(unit.config.learner.device)
@@ -117,6 +117,6 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
 
 
-def _compute(unit: Unit, cpus: float) -> Computed:
+def _compute(unit: Unit, cpus: float) -> Outcome:
     torch.set_num_threads(max(1, int(cpus)))
     return compute(unit)

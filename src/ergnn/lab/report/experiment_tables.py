@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ergnn.lab.cells import Cell
 from ergnn.lab.grid import TABLE_4, Experiment
 from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.report.result_tables import result_table, with_interval
 from ergnn.lab.report.rows import Row
+from ergnn.lab.reproduce import Cell
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
 from ergnn.lab.store import RunStore
 from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table

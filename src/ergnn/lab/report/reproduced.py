@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ergnn.lab.cells import Options, datasets_of
 from ergnn.lab.grid import FIGURE_2, FIGURE_3, TABLE_1, Experiment
 from ergnn.lab.provenance import code_version, machine_facts
 from ergnn.lab.report.data_table import data_page
@@ -22,7 +21,7 @@ from ergnn.lab.report.experiment_tables import (
     sensitivity_pages,
 )
 from ergnn.lab.report.page import write_page
-from ergnn.lab.reproduce import Reproduced
+from ergnn.lab.reproduce import Options, Reproduced, datasets_of
 from ergnn.lab.statistics import PairedTest
 from ergnn.lab.store import RunStore
 

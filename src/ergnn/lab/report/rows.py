@@ -13,8 +13,7 @@ import numpy as np
 from ergnn.config.errors import ErgnnError
 from ergnn.config.learner_config import reveals_labels
 from ergnn.data.datasets.mnist import DIGITS
-from ergnn.lab.cells import command_of
-from ergnn.lab.config import DEFAULTS, RunConfig
+from ergnn.lab.config import DEFAULTS, RunConfig, command_of
 from ergnn.lab.grid import TABLE_4
 from ergnn.lab.keys import canonical_json, member_config
 from ergnn.lab.paper import PaperResult, paper_result
