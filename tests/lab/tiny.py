@@ -6,17 +6,17 @@ import multiprocessing
 import sys
 
 from ergnn.lab.engines.local import LocalEngine
-from ergnn.lab.grid import Experiment, Row
+from ergnn.lab.grid import Experiment, GridRow
 from ergnn.lab.report.reproduced import write_results
 from ergnn.lab.reproduce import Options, Reproduced, reproduce
 
 ROWS = (
-    Row("GAT", {"backbone": "gat", "method": "finetune"}, ("gat", "finetune", None)),
-    Row("ER-GAT Random", {"backbone": "gat", "selector": "random"}, ("gat", "replay", "random")),
-    Row("ER-GAT MF", {"backbone": "gat", "selector": "mf"}, ("gat", "replay", "mf")),
-    Row("ER-GAT IM, test", {"backbone": "gat", "selector": "im", "selector_options": {"target": "test"}}),
-    Row("ER-GAT Nobody", {"backbone": "gat", "selector": "nobody"}),
-    Row("joint", {"backbone": "gat", "method": "joint"}, block="bounds"),
+    GridRow("GAT", {"backbone": "gat", "method": "finetune"}, ("gat", "finetune", None)),
+    GridRow("ER-GAT Random", {"backbone": "gat", "selector": "random"}, ("gat", "replay", "random")),
+    GridRow("ER-GAT MF", {"backbone": "gat", "selector": "mf"}, ("gat", "replay", "mf")),
+    GridRow("ER-GAT IM, test", {"backbone": "gat", "selector": "im", "selector_options": {"target": "test"}}),
+    GridRow("ER-GAT Nobody", {"backbone": "gat", "selector": "nobody"}),
+    GridRow("joint", {"backbone": "gat", "method": "joint"}, block="bounds"),
 )
 TINY = Experiment(
     "tiny", "Tiny", ROWS, datasets=("cora", "citeseer"), common={"epochs": 3}, baselines=("ER-GAT Random",)

@@ -23,6 +23,7 @@ from ergnn.config.learner_config import (
     STREAM_DEFAULTS,
     LearnerConfig,
 )
+from ergnn.config.registry import field_options
 
 WALK_CLASSIFIER: dict[str, Any] = {
     "backbone": "mlp",
@@ -191,6 +192,9 @@ class RunConfig:
             ("score", self.score, SCORES),
         ):
             check_choice(name, value, choices)
+        for name in ("dataset_options", "input_options"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be a mapping of names to values")
         if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data
             check_choice("split", stream["split"], (*SPLITS, "0.6/0.2/0.2", "20/30/rest"))
         usual = self._scenario_settings.get("leftover", STREAM_DEFAULTS["leftover"])
@@ -270,29 +274,18 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 def check_settings(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Check the names and types of flat settings; errors name the source."""
-    kinds = {f.name: str(f.type) for f in (*RUN_FIELDS, *LEARNER_FIELDS)}
+    options = {option.name: option for option in (*field_options(RunConfig), *field_options(LearnerConfig))}
     checked = {}
-    for name, value in settings.items():
-        key = name.replace("-", "_")
-        if key in kinds:
-            checked[key] = _typed(value, kinds[key], name, source)
+    for given, value in settings.items():
+        name = given.replace("-", "_")
+        if name in DEFAULTS:
+            options[name].check(value, f"{source}: ")
+            checked[name] = float(value) if float in options[name].kinds and value is not None else value
             continue
         from ergnn.methods import METHODS  # imports torch
 
-        if key in (known := METHODS.option_names()):
-            checked[key] = value  # checked when the method is built
-        else:
-            raise InputError(f"{source}: unknown key {name!r}; choose among: {', '.join(sorted({*kinds, *known}))}")
+        if name not in (known := METHODS.option_names()):
+            known = {*DEFAULTS, *known}
+            raise InputError(f"{source}: unknown key {given!r}; choose among: {', '.join(sorted(known))}")
+        checked[name] = value  # checked when the method is built
     return checked
-
-
-def _typed(value: Any, kind: str, name: str, source: str) -> Any:
-    base = kind.removesuffix(" | None").partition(" | ")[0]
-    if base == "float" and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if base.startswith("tuple"):
-        return value  # numbers or text, which LearnerConfig reads
-    right: type = {"str": str, "int": int, "float": float, "bool": bool}.get(base, dict)
-    if not isinstance(value, right) or (isinstance(value, bool) and right is not bool):
-        raise InputError(f"{source}: {name} is {value!r}; it must be of type {right.__name__}")
-    return value

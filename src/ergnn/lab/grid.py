@@ -1,7 +1,7 @@
 """The paper's tables and figures as data: the configurations of each (other papers': :mod:`.published`).
 
-A :class:`Row` overrides fields of :class:`RunConfig`; an :class:`Experiment` is a list of rows, the data sets they run
-on and their common settings. :func:`ergnn.lab.reproduce.cells` turns one into configurations.
+A :class:`GridRow` overrides fields of :class:`RunConfig`; an :class:`Experiment` is a list of rows, the data sets they
+run on and their common settings. :func:`ergnn.lab.reproduce.cells` turns one into configurations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PaperKey = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True)
-class Row:
+class GridRow:
     """One row of a table, or one line of a figure.
 
     Args:
@@ -74,7 +74,7 @@ class Experiment:
 
     name: str
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[GridRow]
     datasets: Sequence[str] = GRAPHS
     common: Mapping[str, Any] = field(default_factory=dict)
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -84,24 +84,24 @@ class Experiment:
     quick_datasets: Sequence[str] | None = None
     published: Protocol | None = None
 
-    def settings(self, row: Row, dataset: str) -> dict[str, Any]:
+    def settings(self, row: GridRow, dataset: str) -> dict[str, Any]:
         """Return the settings of a row on a data set."""
         by_dataset = {**self.by_dataset.get(dataset, {}), **row.settings, **row.by_dataset.get(dataset, {})}
         return {**self.common, **by_dataset}
 
 
-def _finetune(label: str, backbone: str) -> Row:
-    return Row(label, {"backbone": backbone, "method": "finetune"}, (backbone, "finetune", None))
+def _finetune(label: str, backbone: str) -> GridRow:
+    return GridRow(label, {"backbone": backbone, "method": "finetune"}, (backbone, "finetune", None))
 
 
-def _walks(label: str, kind: str) -> Row:
+def _walks(label: str, kind: str) -> GridRow:
     settings = {"backbone": "mlp", "method": "finetune", "input": kind}
-    return Row(label, settings, (kind, "finetune", None), quick={"input_options": {"walks": 3}})
+    return GridRow(label, settings, (kind, "finetune", None), quick={"input_options": {"walks": 3}})
 
 
-def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> Row:
+def _replay(label: str, selector: str, backbone: str = "gat", block: str = "paper", **settings: Any) -> GridRow:
     key = (backbone, "replay", selector) if block == "paper" else None
-    return Row(label, {"backbone": backbone, "method": "replay", "selector": selector, **settings}, key, block)
+    return GridRow(label, {"backbone": backbone, "method": "replay", "selector": selector, **settings}, key, block)
 
 
 RANDOM, MF_STAR = "ER-GAT Random", "ER-GAT MF*"
@@ -126,8 +126,8 @@ OURS = (
     _replay("ER-GAT MF in S²X", "mf-s2", block="ours"),
 )
 BOUNDS = (
-    Row("nearest class mean", {"method": "nearest-mean"}, block="bounds"),
-    Row("joint training", {"backbone": "gat", "method": "joint"}, block="bounds"),
+    GridRow("nearest class mean", {"method": "nearest-mean"}, block="bounds"),
+    GridRow("joint training", {"backbone": "gat", "method": "joint"}, block="bounds"),
 )
 GAT = _finetune("GAT", "gat")
 FEW_EPOCHS = {"epochs": 50}
@@ -171,11 +171,11 @@ TABLE_3 = Experiment(
 )
 
 
-def _image(label: str, method: str, **settings: Any) -> Row:
-    return Row(label, {"method": method, **settings}, ("mlp", method, settings.get("selector")))
+def _image(label: str, method: str, **settings: Any) -> GridRow:
+    return GridRow(label, {"method": method, **settings}, ("mlp", method, settings.get("selector")))
 
 
-def _image_replay(label: str, selector: str, **settings: Any) -> Row:
+def _image_replay(label: str, selector: str, **settings: Any) -> GridRow:
     return _image(label, "replay", selector=selector, loss_scale="balanced", replay="isolated", **settings)
 
 
@@ -210,7 +210,7 @@ FIGURE_3 = Experiment(
     "Figure 3. Forgetting mean against e, the number of stored nodes per class",
     (
         *(
-            Row(f"{row.label}, e = {count}", {**row.settings, "per_class": count}, None, row.block)
+            GridRow(f"{row.label}, e = {count}", {**row.settings, "per_class": count}, None, row.block)
             for row in (ER_GAT[0], ER_GAT[2], ER_GAT[5], *OURS[1:3])
             for count in COUNTS
         ),
@@ -231,21 +231,21 @@ PLANETOID = ("cora", "citeseer", "pubmed")
 LARGER = ("amazon-photo", "amazon-computers", "coauthor-cs", "cora-ml", "dblp", "citeseer-full")
 
 
-def _class_incremental() -> tuple[Row, ...]:
+def _class_incremental() -> tuple[GridRow, ...]:
     """Create the rows for edges ``all`` and ``seen``; joint training uses the L2 factor of GCN and GAT."""
     replay: dict[str, Any] = {"selector": "mf*", "backbone": "gcn", "block": "ours", "scarce": "keep"}
     rows = (
-        Row("joint GCN", {"backbone": "gcn", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
-        Row("joint GAT", {"backbone": "gat", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
-        Row("nearest class mean", {"method": "nearest-mean", "distance": "cosine"}, block="bounds"),
+        GridRow("joint GCN", {"backbone": "gcn", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
+        GridRow("joint GAT", {"backbone": "gat", "method": "joint", "weight_decay": 5e-4}, block="bounds"),
+        GridRow("nearest class mean", {"method": "nearest-mean", "distance": "cosine"}, block="bounds"),
         _replay("ER-GCN MF*, e = 5, Eq. 3 alone", **replay, per_class=5, class_balance="none"),
         *(_replay(f"ER-GCN MF*, e = {e}", **replay, per_class=e) for e in (5, 20)),
-        Row("analytic", {"method": "analytic"}, block="ours"),
-        Row("analytic, statistics", {"method": "analytic", "memory": "statistics"}, block="ours"),
-        Row("analytic, GCN student", {"method": "analytic", "backbone": "gcn", "student": True}, block="ours"),
+        GridRow("analytic", {"method": "analytic"}, block="ours"),
+        GridRow("analytic, statistics", {"method": "analytic", "memory": "statistics"}, block="ours"),
+        GridRow("analytic, GCN student", {"method": "analytic", "backbone": "gcn", "student": True}, block="ours"),
     )
     return tuple(
-        Row(f"{row.label}, edges {edges}", {**row.settings, "edges": edges}, None, row.block)
+        GridRow(f"{row.label}, edges {edges}", {**row.settings, "edges": edges}, None, row.block)
         for edges in ("all", "seen")
         for row in rows
     )

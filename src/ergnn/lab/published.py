@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ergnn.lab.config import RunConfig
-from ergnn.lab.grid import Experiment, Protocol, Row
+from ergnn.lab.grid import Experiment, GridRow, Protocol
 from ergnn.lab.keys import canonical_json, member_config
 from ergnn.lab.paper import PaperResult
 
@@ -19,11 +19,11 @@ Printed = float | tuple[float, float] | None
 """AP, or AP and AF, in percent."""
 
 
-def _row(label: str, printed: Mapping[str, Printed], block: str = "paper", **settings: Any) -> Row:
+def _row(label: str, printed: Mapping[str, Printed], block: str = "paper", **settings: Any) -> GridRow:
     """Create a row; without settings, it has printed numbers only, of a method that is not implemented here."""
     by_dataset = settings.pop("by_dataset", {})
     results = {name: _result(value) for name, value in printed.items() if value is not None}
-    return Row(label, settings, block=block, published=results, by_dataset=by_dataset)
+    return GridRow(label, settings, block=block, published=results, by_dataset=by_dataset)
 
 
 def _result(value: float | tuple[float, float]) -> PaperResult:
@@ -44,71 +44,46 @@ ER_GNN: dict[str, Any] = {"method": "replay", "selector": "cm", "selector_option
 ANALYTIC = _row("analytic", {}, "ours", method="analytic")
 
 
-_CHOSEN: dict[str, dict[str, tuple[float, float, dict[str, float]]]] = {
-    "task": {
-        "bare": (0.5, 0.0, {}),
-        "LwF": (0.0, 5e-4, {"alpha": 1.0}),
-        "EWC": (0.5, 0.0, {"lam": 100.0}),
-        "MAS": (0.5, 5e-4, {"lam": 0.1}),
-        "GEM": (0.5, 5e-4, {}),
-        "TWP": (0.5, 0.0, {"lam_loss": 10_000.0, "lam_topology": 1000.0}),
-        "ER-GNN": (0.0, 5e-4, {}),
-        "ContinualGNN": (0.5, 0.0, {}),
-        "PackNet": (0.5, 5e-4, {}),
-        "Piggyback": (0.5, 5e-4, {}),
-        "joint": (0.0, 5e-4, {}),
-    },
-    "class": {
-        "bare": (0.0, 0.0, {}),
-        "LwF": (0.0, 0.0, {"alpha": 1.0}),
-        "EWC": (0.0, 0.0, {"lam": 10_000.0}),
-        "MAS": (0.0, 0.0, {"lam": 0.1}),
-        "GEM": (0.5, 0.0, {}),
-        "TWP": (0.0, 0.0, {"lam_loss": 10_000.0, "lam_topology": 1000.0}),
-        "ER-GNN": (0.5, 0.0, {}),
-        "ContinualGNN": (0.5, 5e-4, {}),
-        "joint": (0.0, 5e-4, {}),
-    },
-}
-"""Dropout, weight decay and strength of BeGin's rows: the best of {0, 0.5} × {0, 5e-4} × two or three strengths on
-validation nodes of the first two tasks, mean over Cora and Citeseer and over seeds 100 and 101."""
-
-
-def _begin() -> tuple[Row, ...]:
+def _begin() -> tuple[GridRow, ...]:
     """Create the rows of BeGin's table: Cora and Citeseer task-incremental, then class-incremental.
 
-    Its networks have batch normalization, which masks (PackNet, Piggyback) and TWP do not support here.
+    Dropout, weight decay and strength are the best of {0, 0.5} × {0, 5e-4} × two or three strengths on validation nodes
+    of the first two tasks, mean over Cora and Citeseer and over seeds 100 and 101. Its networks have batch
+    normalization, which masks (PackNet, Piggyback) and TWP do not support here.
     """
     sizes: dict[str, Any] = {"hidden": 256, "layers": 2}
     plain: dict[str, Any] = {"backbone": "gcn", "backbone_options": sizes, "lr": 0.001}
     network: dict[str, Any] = {**plain, "backbone_options": {**sizes, "batch_norm": True}, "epochs": 100}
     er_gnn: dict[str, Any] = {**ER_GNN, "by_dataset": {"cora": {"per_class": 1}, "citeseer": {"per_class": 2}}}
-    table: tuple[tuple[str, Sequence[Printed], dict[str, Any]], ...] = (
-        ("bare", (91.0, 83.4, 53.9, 44.7), {"method": "finetune"}),
-        ("LwF", (91.5, 85.9, 55.0, 46.4), {"method": "lwf"}),
-        ("EWC", (91.2, 83.7, 56.7, 45.2), {"method": "ewc"}),
-        ("MAS", (91.8, 84.3, 74.1, 56.0), {"method": "mas"}),
-        ("GEM", (88.2, 83.3, 61.8, 48.2), {"method": "gem", "per_class": 2, "margin": 0.5}),
-        ("TWP", (91.0, 81.0, 56.4, 45.0), {"method": "twp", **plain}),
-        ("ER-GNN", (89.0, 82.9, 60.9, 45.7), er_gnn),
-        ("ContinualGNN", (91.1, 83.2, 72.3, 53.1), {"method": "continualgnn", "per_class": 2}),
-        ("PackNet", (93.3, 84.5, None, None), {"method": "packnet", **plain}),
-        ("Piggyback", (93.8, 84.6, None, None), {"method": "piggyback", **plain}),
-        ("HAT", (92.0, 83.3, None, None), {}),
-        ("joint", (92.6, 85.1, 79.4, 55.6), {"method": "joint"}),
+    gem = {"method": "gem", "per_class": 2, "margin": 0.5}
+    twp = {"method": "twp", "lam_loss": 10_000.0, "lam_topology": 1000.0}
+    continual_gnn = {"method": "continualgnn", "per_class": 2}
+    # label, printed AP, settings; dropout, weight decay and strength, task-incremental and class-incremental
+    table: tuple[tuple[str, Sequence[Printed], dict[str, Any], Sequence[Any]], ...] = (
+        ("bare", (91.0, 83.4, 53.9, 44.7), {"method": "finetune"}, ((0.5, 0.0, {}), (0.0, 0.0, {}))),
+        ("LwF", (91.5, 85.9, 55.0, 46.4), {"method": "lwf", "alpha": 1.0}, ((0.0, 5e-4, {}), (0.0, 0.0, {}))),
+        ("EWC", (91.2, 83.7, 56.7, 45.2), {"method": "ewc"}, ((0.5, 0.0, {"lam": 1e2}), (0.0, 0.0, {"lam": 1e4}))),
+        ("MAS", (91.8, 84.3, 74.1, 56.0), {"method": "mas", "lam": 0.1}, ((0.5, 5e-4, {}), (0.0, 0.0, {}))),
+        ("GEM", (88.2, 83.3, 61.8, 48.2), gem, ((0.5, 5e-4, {}), (0.5, 0.0, {}))),
+        ("TWP", (91.0, 81.0, 56.4, 45.0), {**twp, **plain}, ((0.5, 0.0, {}), (0.0, 0.0, {}))),
+        ("ER-GNN", (89.0, 82.9, 60.9, 45.7), er_gnn, ((0.0, 5e-4, {}), (0.5, 0.0, {}))),
+        ("ContinualGNN", (91.1, 83.2, 72.3, 53.1), continual_gnn, ((0.5, 0.0, {}), (0.5, 5e-4, {}))),
+        ("PackNet", (93.3, 84.5), {"method": "packnet", **plain}, ((0.5, 5e-4, {}),)),
+        ("Piggyback", (93.8, 84.6), {"method": "piggyback", **plain}, ((0.5, 5e-4, {}),)),
+        ("HAT", (92.0, 83.3), {}, ()),
+        ("joint", (92.6, 85.1, 79.4, 55.6), {"method": "joint"}, ((0.0, 5e-4, {}), (0.0, 5e-4, {}))),
     )
     rows = []
-    for scenario, columns in (("task", slice(0, 2)), ("class", slice(2, 4))):
-        for label, values, settings in table:
-            printed = _pair(*values[columns])
-            own: dict[str, Any] = {}
-            if settings and any(printed.values()):
-                dropout, weight_decay, strength = _CHOSEN[scenario][label]
-                own = {**({} if "backbone" in settings else network), **settings, **strength}
-                own |= {"backbone_options": {**own["backbone_options"], "dropout": dropout}}
-                own |= {"scenario": scenario, "weight_decay": weight_decay}
-            if any(printed.values()):
-                rows.append(_row(f"{label}, {scenario}-incremental", printed, **own))
+    for number, scenario in enumerate(("task", "class")):
+        for label, values, settings, chosen in table:
+            printed = values[2 * number : 2 * number + 2]
+            if settings and printed:
+                dropout, weight_decay, strength = chosen[number]
+                settings = {**({} if "backbone" in settings else network), **settings, **strength}
+                settings |= {"backbone_options": {**settings["backbone_options"], "dropout": dropout}}
+                settings |= {"scenario": scenario, "weight_decay": weight_decay}
+            if printed:
+                rows.append(_row(f"{label}, {scenario}-incremental", _pair(*printed), **settings))
     return tuple(rows)
 
 
@@ -130,7 +105,7 @@ BEGIN = Experiment(
 )
 
 
-def _gsip() -> tuple[Row, ...]:
+def _gsip() -> tuple[GridRow, ...]:
     """Create the rows of GSIP's table; those with a memory for two sizes, as its size is unknown."""
     remembered: tuple[tuple[str, Sequence[Printed], dict[str, Any]], ...] = (
         ("ER-GNN", ((65.5, -46.1), (47.7, -51.1)), {**ER_GNN, "scarce": "keep"}),

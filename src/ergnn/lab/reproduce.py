@@ -16,7 +16,7 @@ from ergnn.config.learner_config import PROTOCOLS
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig, command_of
 from ergnn.lab.engine import Engine, GridRunner, open_grid
-from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, Row
+from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
 from ergnn.lab.published import PUBLISHED
 from ergnn.lab.run import StreamCache, check_run
 from ergnn.lab.store import RunStore
@@ -64,7 +64,7 @@ class Cell:
     """
 
     experiment: str
-    row: Row
+    row: GridRow
     dataset: str
     protocol: str
     given: RunConfig | None = None
@@ -138,7 +138,7 @@ def cells(experiment: Experiment, options: Options) -> list[Cell]:
 
 
 def _cell(
-    experiment: Experiment, row: Row, dataset: str, protocol: str, options: Options, streams: StreamCache
+    experiment: Experiment, row: GridRow, dataset: str, protocol: str, options: Options, streams: StreamCache
 ) -> Cell:
     if not row.settings:
         return Cell(experiment.name, row, dataset, protocol, reason="not implemented")

@@ -142,6 +142,7 @@ class RunResult:
         """Return the object that ``ergnn run --json`` prints."""
         learner, first, options = self.learner, self.members[0], dict(self.options)
         history = [record for member in self.members for record in member.history]
+        of_learner = {name: getattr(learner, name) for name in ("optimizer", "lr", "weight_decay", "epochs")}
         return {
             "dataset": self.dataset,
             "input": self.input,
@@ -156,10 +157,7 @@ class RunResult:
             "split": first.split,
             "head": learner.head,
             "edges": self.edges,
-            "optimizer": learner.optimizer,
-            "lr": learner.lr,
-            "weight_decay": learner.weight_decay,
-            "epochs": learner.epochs,
+            **of_learner,
             "class_order": self.class_order,
             "orders": self.orders,
             "seeds": self.seeds,
@@ -168,16 +166,7 @@ class RunResult:
             "fm": {**self.fm.to_dict(), "denominator": self.denominator},
             "aa": self.aa.to_dict(),
             "matrix": self.matrix.to_list(),
-            "runs": [
-                {
-                    "seed": member.seed,
-                    "order": member.order,
-                    "classes": member.classes,
-                    "matrix": member.matrix.to_list(),
-                    "selection": [record["selection"] for record in member.history],
-                }
-                for member in self.members
-            ],
+            "runs": [_run(member) for member in self.members],
             "tasks": self.tasks,
             "buffer": {
                 "nodes": len(first.buffer_ids),
@@ -187,9 +176,11 @@ class RunResult:
             "seconds": self.seconds,
             "train_seconds": sum(record["train_seconds"] for record in history),
             "select_seconds": sum(record["select_seconds"] for record in history),
-            "peak_memory_mb": self.peak_memory_mb,
-            "leaky": self.leaky,
-            "reveals_labels": self.reveals_labels,
-            "notes": self.notes,
-            "paper": self.paper,
+            **{name: getattr(self, name) for name in ("peak_memory_mb", "leaky", "reveals_labels", "notes", "paper")},
         }
+
+
+def _run(member: SeedResult) -> dict[str, Any]:
+    selections = [record["selection"] for record in member.history]
+    names = {"seed": member.seed, "order": member.order, "classes": member.classes}
+    return {**names, "matrix": member.matrix.to_list(), "selection": selections}
