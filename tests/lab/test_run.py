@@ -18,7 +18,6 @@ from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.data import make_stream
 from ergnn.lab import RunConfig, RunResult
-from ergnn.lab.progress import total_epochs
 from ergnn.lab.run import (
     StreamCache,
     make_config_stream,
@@ -27,6 +26,7 @@ from ergnn.lab.run import (
     peak_memory_mb,
     run,
     streams_of,
+    total_epochs,
 )
 from ergnn.learning.evaluation import evaluate_stream
 from ergnn.learning.learner import Learner

@@ -8,9 +8,11 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ergnn.cli.folder_options import add_columns, add_command, add_threads, read_tables, use_threads
+from ergnn.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from ergnn.folder import LearnerFolder
@@ -76,21 +78,14 @@ def observe_command(args: argparse.Namespace) -> int:
 @contextmanager
 def epoch_bar(folder: LearnerFolder, args: argparse.Namespace) -> Iterator[Callable[[], None] | None]:
     """Return the function to call after each epoch; None if no progress is shown."""
-    import importlib.util
-
-    if args.quiet or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+    if args.quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     with folder.snapshot() as snapshot:
         epochs = snapshot.learner.epochs
-    solves = (TextColumn("solving"), BarColumn(), TimeElapsedColumn())  # one solve, no epochs to count
-    columns = solves if epochs is None else Progress.get_default_columns()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task("learning", total=epochs)
-        yield lambda: bar.advance(job)
+    name = "solving" if epochs is None else "learning"  # one solve, no epochs to count
+    with progress_bar(name, epochs) as advance:
+        yield None if advance is None else partial(advance, 1)
 
 
 def _say(args: argparse.Namespace, text: str) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ergnn.cli.options import add_options, given, refuse_unused, store_path
+from ergnn.cli.progress import progress_bar
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import field_options
@@ -81,7 +82,8 @@ def run_command(args: argparse.Namespace) -> int:
 
     from ergnn.data.datasets.storage import allow_downloads
     from ergnn.engine.distributed import launched_first
-    from ergnn.lab.progress import progress_bar
+    from ergnn.lab.run import total_epochs
+    from ergnn.learning.resolve import options_in_effect
     from ergnn.pages.tables import accuracy_table, measure_table, run_table
 
     refuse_unused(config.given(), config.learner)
@@ -95,7 +97,9 @@ def run_command(args: argparse.Namespace) -> int:
         from ergnn.lab.report.figure_files import check_file, write_run_figure
 
         check_file(args.plot)
-    with progress_bar(config, enabled=not args.quiet and launched_first()) as progress:
+    learner, selector = config.learner, options_in_effect(config.learner).get("selector")
+    name = f"{config.dataset} · {learner.backbone} · {learner.method}" + (f" {selector}" if selector else "")
+    with progress_bar(name, total_epochs(config), enabled=not args.quiet and launched_first()) as progress:
         result = _result(config, args, progress)
     if result is None:
         return 0

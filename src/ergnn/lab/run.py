@@ -44,6 +44,13 @@ def members_of(config: RunConfig) -> list[Member]:
     return [(seed, order) for order in range(config.orders) for seed in seeds]
 
 
+def total_epochs(config: RunConfig) -> int:
+    """Return the number of epochs of all members of a resolved configuration."""
+    dataset = DATASETS.create(config.dataset, **config.dataset_options)
+    tasks = dataset.num_tasks if not config.classes_per_task else dataset.classes // config.classes_per_task
+    return int(config.seeds * config.orders * tasks * config.learner.epochs)
+
+
 def streams_of(config: RunConfig, members: Sequence[Member], graphs: GraphCache | None = None) -> list[PresetStream]:
     """Return the stream of each member; equal streams are the same object, and equal graphs too.
 
