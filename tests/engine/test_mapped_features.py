@@ -18,7 +18,7 @@ from ergnn.data.mapped import mapped
 from ergnn.nn.backbones.gat import GAT
 from ergnn.nn.examples import Examples
 from ergnn.engine.inference import layerwise_logits
-from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.objective import make_objective
 from ergnn.engine.sampling import Sampling
 
 torch.set_num_threads(1)
@@ -54,7 +54,7 @@ except RuntimeError as error:
 model = GAT(F, 2)
 nodes = torch.arange(0, 4_000, 4)
 examples = Examples(graph, nodes, torch.zeros(1000, 1).long(), y[nodes], torch.ones(1000) / 64)
-objective = SampledObjective(model, examples, Sampling((3, 2)))
+objective = make_objective([model], [examples], sampling=Sampling((3, 2)))
 params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
 keys = torch.arange(objective.dropout_sites, dtype=torch.int32).unsqueeze(1)
 for step in range(5):

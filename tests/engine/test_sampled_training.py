@@ -12,7 +12,6 @@ from ergnn.data import TaskStream
 from ergnn.engine import inference
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import make_objective
-from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import Sampling
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import TaskProgress, Training
@@ -97,7 +96,7 @@ def test_batches_have_the_examples_of_exact_batches() -> None:
     made = learner().observe(task)
     assert made.model is not None
     examples = made.examples(task.graph, task.train, 0).weighted(torch.rand(task.train.numel()))
-    sampled = MiniBatches(SampledObjective(made.model, examples, Sampling((2, 2))), 6, 10, 5)
+    sampled = MiniBatches(make_objective([made.model], [examples], sampling=Sampling((2, 2))), 6, 10, 5)
     exact = MiniBatches(make_objective([made.model], [examples]), 6, 10, 5)
     for epoch in (0, 3):
         pairs = list(zip(sampled.of_epoch(epoch), exact.of_epoch(epoch), strict=True))
@@ -113,7 +112,7 @@ def test_neighbors_are_sampled_for_every_batch_and_epoch() -> None:
     made = learner().observe(task)
     assert made.model is not None
     examples = made.examples(task.graph, task.train[:5], 0)
-    batches = MiniBatches(SampledObjective(made.model, examples, Sampling((2, 2))), 5, 5, 5)
+    batches = MiniBatches(make_objective([made.model], [examples], sampling=Sampling((2, 2))), 5, 5, 5)
     samples = {
         tuple(sorted(batch.field.features.value[:, 0].tolist())) for e in range(6) for batch in batches.of_epoch(e)
     }
@@ -182,7 +181,7 @@ def test_memories_sample_neighbors_at_each_step(method: str, options: dict[str, 
     task, examples = begin(made, tasks[2])
     found = {}
     for fanout in ((1, 1), (1000, 1000)):
-        objective = SampledObjective(made.model, examples, Sampling(fanout))
+        objective = make_objective([made.model], [examples], sampling=Sampling(fanout))
         params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
         found[fanout] = references(method, made.method.step_hook(made, task, objective), params, 2)
         resumed = made.method.step_hook(made, task, objective)

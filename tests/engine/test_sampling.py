@@ -14,9 +14,8 @@ from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from ergnn.engine.adjacency import Adjacency, adjacency_of
 from ergnn.engine.blocks import make_block, relabel
-from ergnn.engine.objective import FieldObjective
+from ergnn.engine.objective import FieldObjective, make_objective
 from ergnn.engine.plain import PlainModel
-from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.sampling import ALL, Sampling, sample_neighbors
 from ergnn.nn.backbones import BACKBONES
 from ergnn.nn.examples import Examples
@@ -165,7 +164,7 @@ def test_a_large_fanout_gives_the_exact_losses_and_gradients(name: str, data: st
     examples = data.draw(examples_of(graph, widths, 2))
     model = model_of(name, graph.num_features, widths, dropout=0.3)
     exact = FieldObjective([model], [examples])
-    sampled = SampledObjective(model, examples, Sampling((10_000,) * model.num_hops))
+    sampled = make_objective([model], [examples], sampling=Sampling((10_000,) * model.num_hops))
     keys = torch.arange(exact.dropout_sites, dtype=torch.int32).unsqueeze(1)
     index = torch.arange(len(examples)).flip(0)
     for dropout in (None, keys):
@@ -192,7 +191,7 @@ def task_examples(graph: Graph, count: int = 16) -> Examples:
 def test_a_batch_is_determined_by_its_key() -> None:
     graph = random_graph(n=80, p_edge=0.5)
     model = model_of("sage", graph.num_features, [3], dtype=torch.float32)
-    objective = SampledObjective(model, task_examples(graph), Sampling((3, 2)))
+    objective = make_objective([model], [task_examples(graph)], sampling=Sampling((3, 2)))
     params, index = objective.parameters(), torch.arange(8)
     first = objective.batch(index, key=1).losses(params)
     assert torch.equal(objective.batch(index, key=1).losses(params), first)
@@ -204,7 +203,7 @@ def test_parameters_are_those_of_the_exact_objective() -> None:
     graph = random_graph(n=40)
     model = model_of("gat", graph.num_features, [3, 2], dtype=torch.float32)
     examples = task_examples(graph)
-    exact, sampled = FieldObjective([model], [examples]), SampledObjective(model, examples, Sampling((2, 2)))
+    exact, sampled = FieldObjective([model], [examples]), make_objective([model], [examples], sampling=Sampling((2, 2)))
     params = sampled.parameters()
     assert {k: v.shape for k, v in params.items()} == {k: v.shape for k, v in exact.parameters().items()}
     sampled.write_back({name: value + 1 for name, value in params.items()})
@@ -218,7 +217,7 @@ def test_hops_are_sampled_independently() -> None:
     exact = FieldObjective([model], [task_examples(graph)])
     params, rows = exact.parameters(), []
     for key in range(300):
-        sampled = SampledObjective(model, task_examples(graph), Sampling((4, 4)), key=key)
+        sampled = FieldObjective([model], [task_examples(graph)], sampling=Sampling((4, 4)), key=key)
         rows.append(sampled.logits(params))
     sampled = torch.stack(rows)
     error = (sampled.mean(0) - exact.logits(params)).abs() / (sampled.std(0) / 300**0.5)
@@ -256,7 +255,7 @@ def test_invalid_fanouts_are_refused(fanout: tuple[int, ...]) -> None:
 def test_unsupported_models_are_refused() -> None:
     graph = random_graph()
     with pytest.raises(InputError, match=r"fanout is \(5,\); GAT aggregates neighbors in 2 layer\(s\)"):
-        SampledObjective(model_of("gat", 8, [3]), task_examples(graph), Sampling((5,)))
+        make_objective([model_of("gat", 8, [3])], [task_examples(graph)], sampling=Sampling((5,)))
     with pytest.raises(InputError, match="MLP aggregates neighbors in 0"):
         Sampling((5,)).check(model_of("mlp", 8, [3]))
     with pytest.raises(InputError, match="PlainModel cannot be computed on sampled neighbors"):

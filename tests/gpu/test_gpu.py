@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import ergnn.engine.per_example
+import ergnn.engine.objective
 import ergnn.engine.training
 from ergnn.data import TaskStream, make_stream
 from ergnn.engine.losses import Entry
@@ -157,8 +157,8 @@ def test_learners_of_different_splits_are_scored_in_one_pass(
 def test_sums_of_gradients_are_those_on_the_cpu(
     dense: bool, dense_entries: int, entry: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ergnn.engine.per_example, "GPU_DENSE_ENTRIES", dense_entries)
-    monkeypatch.setattr(ergnn.engine.per_example, "EXAMPLES", 8)
+    monkeypatch.setattr(ergnn.engine.objective, "GPU_DENSE_ENTRIES", dense_entries)
+    monkeypatch.setattr(ergnn.engine.objective, "GRADIENT_EXAMPLES", 8)
     task = cora()[0]
     x = task.graph.dense_x()
     task = replace(task, graph=replace(task.graph, x=x + 1.0 if dense else x.to_sparse_csr()))

@@ -14,9 +14,8 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.engine.losses import Objective
-from ergnn.engine.objective import FieldObjective, make_objective
+from ergnn.engine.objective import FieldObjective, RowObjective, make_objective
 from ergnn.engine.plain import PlainModel
-from ergnn.engine.rows import RowObjective
 from ergnn.learning.learner import Learner
 from ergnn.methods.ewc import EWC, LambdaSearch, fisher_diagonal, search_lambda
 from ergnn.methods.importance import QuadraticPenalty, step_size
@@ -252,7 +251,7 @@ def test_gradient_sums_in_chunks_equal_one_backward_pass_per_example(
     params, made = objective.parameters(), []
     expected = Objective.gradient_sums(objective, params)
     size = sum(value.numel() for value in params.values())
-    monkeypatch.setattr("ergnn.engine.per_example.ENTRIES", 5 * size)
+    monkeypatch.setattr("ergnn.engine.objective.GRADIENT_ENTRIES", 5 * size)
     start = FieldObjective.__init__
     monkeypatch.setattr(
         FieldObjective,

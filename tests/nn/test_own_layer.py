@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from ergnn.data import Graph
 from ergnn.engine import adjacency
 from ergnn.engine.inference import layerwise_logits
-from ergnn.engine.objective import FieldObjective
-from ergnn.engine.sampled import SampledObjective
+from ergnn.engine.objective import FieldObjective, make_objective
 from ergnn.engine.sampling import Sampling
 from ergnn.folder import LearnerFolder
 from ergnn.folder.settings import Settings
@@ -61,7 +60,7 @@ def test_its_scores_on_fields_equal_dense_matrices() -> None:
         expected = reference_logits(model, examples)
         assert_near(objective.logits(objective.parameters()), expected)
         assert_near(layerwise_logits(model, graph, examples.nodes, examples.heads), expected)
-        sampled = SampledObjective(model, examples, Sampling((10_000,) * model.num_hops))
+        sampled = make_objective([model], [examples], sampling=Sampling((10_000,) * model.num_hops))
         assert_near(sampled.logits(sampled.parameters()), expected)
 
     check()

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import vjp
 
 from ergnn.config.errors import InputError
+from ergnn.engine.sampling import Sampling
 from ergnn.nn.examples import Examples, cross_entropy, loss_key
 
 MASKED = -1e9
@@ -30,6 +31,7 @@ class Objective(ABC):
         dropout_sites: number of dropout keys that a forward pass uses.
         recordable: whether a forward pass never synchronizes with a GPU, so that a CUDA graph can record it.
         linked: whether it uses the neighbor lists of a large graph (:mod:`ergnn.engine.linked`).
+        sampling: how neighbors are sampled for each batch, if they are.
     """
 
     examples: list[Examples]
@@ -39,6 +41,7 @@ class Objective(ABC):
     dropout_sites: int = 1
     recordable: bool = False
     linked: bool = False
+    sampling: Sampling | None = None
 
     @property
     def sizes(self) -> list[int]:

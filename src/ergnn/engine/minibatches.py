@@ -10,7 +10,6 @@ from ergnn.data.hashing import stream_key
 from ergnn.engine.distributed import SingleProcess
 from ergnn.engine.losses import Objective
 from ergnn.engine.prefetch import prefetched
-from ergnn.engine.sampled import SampledObjective
 
 
 class MiniBatches:
@@ -31,7 +30,7 @@ class MiniBatches:
     ) -> None:
         weights = objective.weights
         self.objective = objective
-        if not isinstance(objective, SampledObjective):
+        if objective.sampling is None:
             self.objective = objective.batch(torch.arange(weights.numel(), device=weights.device))
         self.size, self.own = size, own
         self.others = own + weights[own:].nonzero().flatten()
@@ -43,7 +42,7 @@ class MiniBatches:
     def of_epoch(self, epoch: int) -> Iterator[Objective]:
         """Yield the batches; with sampled neighbors, a thread prepares each batch during the previous step."""
         batches = self._batches(epoch)
-        return prefetched(batches, depth=1) if isinstance(self.objective, SampledObjective) else batches
+        return batches if self.objective.sampling is None else prefetched(batches)
 
     def _batches(self, epoch: int) -> Iterator[Objective]:
         weights, device = self.objective.weights, self.objective.weights.device

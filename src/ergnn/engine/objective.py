@@ -6,7 +6,7 @@ Training, Hessian products, influence and projected gradients all use these func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import groupby
@@ -21,16 +21,28 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import Field, join_fields, make_field
 from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
-from ergnn.engine.per_example import gradient_sums
 from ergnn.engine.plain import PlainObjective
-from ergnn.engine.rows import RowObjective, is_rowwise
+from ergnn.engine.sampling import Sampling
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.layers import Propagate, form_of
+from ergnn.nn.layers import form_of
+
+GRADIENT_ENTRIES = 1 << 23
+"""Maximum number of entries of the gradients of single examples that are computed at once."""
+GRADIENT_EXAMPLES = 64
+"""Maximum number of examples whose gradients are computed at once."""
+GPU_CHUNKS = 16
+"""On a GPU, up to this many times more gradients are computed at once."""
+GPU_DENSE_ENTRIES = 1 << 28
+"""Maximum number of dense feature entries that the additional gradients on a GPU read."""
 
 
 def make_objective(
-    models: Sequence[nn.Module], examples: Sequence[Examples], heads: list[int] | None = None, lazy: bool = False
+    models: Sequence[nn.Module],
+    examples: Sequence[Examples],
+    heads: list[int] | None = None,
+    lazy: bool = False,
+    sampling: Sampling | None = None,
 ) -> Objective:
     """Create the objective of one model, or of several models trained side by side (see :func:`can_be_stacked`).
 
@@ -38,9 +50,13 @@ def make_objective(
         heads: heads whose parameters are arguments; by default those that the examples use. Two objectives have the
             same parameters if their heads are the same.
         lazy: leave fields until they are needed; see :meth:`Objective.prepare`.
+        sampling: sample neighbors for each batch of one model; the field of all examples is not built.
     """
+    if sampling is not None:
+        sampling.check(models[0])
     if can_be_stacked(models):
-        return FieldObjective([model for model in models if isinstance(model, Backbone)], examples, heads, lazy=lazy)
+        stacked = [model for model in models if isinstance(model, Backbone)]
+        return FieldObjective(stacked, examples, heads, lazy=lazy or sampling is not None, sampling=sampling)
     if len(models) != 1:
         raise InputError(
             "these models cannot be trained side by side: their layers differ, or a layer has no registered form"
@@ -63,15 +79,15 @@ def architecture(model: nn.Module | None) -> tuple[Any, ...] | None:
 
 
 class FieldObjective(Objective):
-    """Objective on exact receptive fields, for one or more models of the same architecture.
+    """Objective on receptive fields, for one or more models of the same architecture.
 
     The stacked parameters are ``convs.{i}.{name}``, ``[models, …]``, and ``head.{name}``, ``[models · heads, …]``,
     for the heads in use only; matrices are transposed to ``[in, out]``.
 
     Args:
         heads, lazy: as for :func:`make_objective`.
-        make: function that builds the field.
         sizes: number of examples of each model, if ``examples`` is one set for all models.
+        sampling: how to sample neighbors, with ``key``; by default all neighbors are used.
     """
 
     def __init__(
@@ -79,11 +95,13 @@ class FieldObjective(Objective):
         models: Sequence[Backbone],
         examples: Sequence[Examples],
         heads: list[int] | None = None,
-        make: Callable[..., Field] = make_field,
         lazy: bool = False,
         sizes: list[int] | None = None,
+        sampling: Sampling | None = None,
+        key: int = 0,
     ) -> None:
-        self.models, self.examples, self._make, self._sizes = list(models), list(examples), make, sizes
+        self.models, self.examples, self._sizes = list(models), list(examples), sizes
+        self.sampling, self.key = sampling, key
         self.heads = torch.unique(examples[0].heads).tolist() if heads is None else heads
         self._local_heads = head_positions(self.heads, torch.cat([part.heads for part in examples]))
         self.targets = torch.cat([part.targets for part in examples])
@@ -91,7 +109,6 @@ class FieldObjective(Objective):
         # losses that are not known to be the same may synchronize with the GPU
         self.recordable = self.joins_losses
         self.dropout_sites = 2 * len(models[0].convs) + 2
-        self._encoder = Encoder(models[0])
         self._head = models[0].heads[self.heads[0]]
         widths = [models[0].head_widths[head] for head in self.heads]
         self._outputs = examples[0].heads.size(1) * max(widths)
@@ -105,18 +122,19 @@ class FieldObjective(Objective):
     @cached_property
     def fields(self) -> list[Field]:
         """One field for all models; on large graphs, one field per model."""
-        made = []
+        fields = []
         large = any(adjacency_of(part.graph).is_large for part in self.examples)
         pairs = zip(self.examples, self._local_heads.split([len(part) for part in self.examples]), strict=True)
         for _, run in groupby(pairs, lambda pair: id(pair[0].graph)):  # one set of operations per graph
-            parts = list(run)
-            made += [self._field([part]) for part in parts] if large else [self._field(parts)]
-        return made if any(field.linked for field in made) else [join_fields(made)]
+            same_graph = list(run)
+            fields += [self._field([pair]) for pair in same_graph] if large else [self._field(same_graph)]
+        return fields if any(field.linked for field in fields) else [join_fields(fields)]
 
-    def _field(self, parts: list[tuple[Examples, Tensor]]) -> Field:
-        nodes, heads = torch.cat([part.nodes for part, _ in parts]), torch.cat([heads for _, heads in parts])
-        sizes = self._sizes or [len(part) for part, _ in parts]
-        return self._make(self.models[0], parts[0][0].graph, nodes, heads, len(self.heads), sizes=sizes)
+    def _field(self, pairs: list[tuple[Examples, Tensor]]) -> Field:
+        nodes, heads = torch.cat([part.nodes for part, _ in pairs]), torch.cat([heads for _, heads in pairs])
+        sizes = self._sizes or [len(part) for part, _ in pairs]
+        graph, slots = pairs[0][0].graph, len(self.heads)
+        return make_field(self.models[0], graph, nodes, heads, slots, self.sampling, self.key, sizes)
 
     @property
     def field(self) -> Field:
@@ -136,7 +154,7 @@ class FieldObjective(Objective):
         """Return the objective of one of the models."""
         if len(self.models) == 1:
             return self
-        return FieldObjective([self.models[model]], [self.examples[model]], self.heads, self._make, lazy=True)
+        return FieldObjective([self.models[model]], [self.examples[model]], self.heads, lazy=True)
 
     def with_models(self, models: Sequence[Backbone]) -> FieldObjective:
         """Return the objective of other models of the same architecture, with the same examples and fields."""
@@ -147,80 +165,100 @@ class FieldObjective(Objective):
     def prepare(self) -> None:
         self.linked = self.field.linked
 
+    def _layers(self) -> list[tuple[str, list[tuple[str, nn.Module]]]]:
+        """Return pairs of a prefix of stacked names, and the layers stacked under it with their names in a model."""
+        names = [f"convs.{i}." for i in range(len(self.models[0].convs))]
+        encoder = [(name, [(name, model.convs[i]) for model in self.models]) for i, name in enumerate(names)]
+        heads = [(f"heads.{head}.", model.heads[head]) for model in self.models for head in self.heads]
+        return [*encoder, ("head.", heads)]
+
+    def _stacked(self) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
+        """Yield the name of each stacked parameter, and name and value of the parameters stacked under it."""
+        for prefix, layers in self._layers():
+            for name, _ in layers[0][1].named_parameters():
+                yield prefix + name, [(own + name, layer.get_parameter(name)) for own, layer in layers]
+
     def parameters(self) -> ParamDict:
-        return stack_parameters(self._layers())
+        return {name: _stack([value.detach() for _, value in values]) for name, values in self._stacked()}
 
     def write_back(self, params: ParamDict) -> None:
         with torch.no_grad():
-            for prefix, layers in self._layers():
-                for name, _ in layers[0].named_parameters():
-                    for layer, value in zip(layers, params[prefix + name], strict=True):
-                        own = _transpose(layer.get_parameter(name))
-                        own.copy_(value[tuple(slice(size) for size in own.shape)])
+            for name, values in self._stacked():
+                for (_, value), stacked in zip(values, params[name], strict=True):
+                    value.copy_(_unstack(stacked, value))
 
     def by_name(self, params: ParamDict) -> ParamDict:
-        out = {}
-        for (prefix, layers), names in zip(self._layers(), self._name_prefixes(), strict=True):
-            for name, _ in layers[0].named_parameters():
-                for layer, value, own in zip(layers, params[prefix + name], names, strict=True):
-                    shape = _transpose(layer.get_parameter(name)).shape
-                    out[own + name] = _transpose(value[tuple(slice(size) for size in shape)])
-        return out
+        self._require_one_model()
+        return {
+            own: _unstack(stacked, value)
+            for name, values in self._stacked()
+            for (own, value), stacked in zip(values, params[name], strict=True)
+        }
 
     def from_names(self, values: ParamDict) -> ParamDict:
-        stacked = {}
-        for (prefix, layers), names in zip(self._layers(), self._name_prefixes(), strict=True):
-            for name, _ in layers[0].named_parameters():
-                parts = []
-                for layer, own in zip(layers, names, strict=True):
-                    like = layer.get_parameter(name).detach()
-                    parts.append(_transpose(values[own + name] if own + name in values else torch.zeros_like(like)))
-                stacked[prefix + name] = _stack(parts)
-        return stacked
+        self._require_one_model()
+        return {
+            name: _stack([values[own] if own in values else torch.zeros_like(like.detach()) for own, like in stacked])
+            for name, stacked in self._stacked()
+        }
 
-    def _name_prefixes(self) -> list[list[str]]:
-        """Return the prefixes of parameter names in the model, for each entry of :meth:`_layers`."""
-        encoder = [[f"convs.{i}."] for i in range(len(self._single_model.convs))]
-        return [*encoder, [f"heads.{head}." for head in self.heads]]
-
-    @property
-    def _single_model(self) -> Backbone:
+    def _require_one_model(self) -> Backbone:
         if len(self.models) != 1:
             raise InputError(f"this operation requires one model; {len(self.models)} are trained side by side")
         return self.models[0]
 
-    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> Objective:
-        part = self.examples[0][index]
-        part = part if weights is None else part.weighted(weights)
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> FieldObjective:
+        model, examples = self._require_one_model(), self._select(index, weights)
         if self._is_rowwise:
-            return RowObjective(self, self._single_model, part)
-        return FieldObjective([self._single_model], [part], self.heads)
+            return RowObjective(model, examples, self.heads)
+        key = self.key if key is None else key
+        return FieldObjective([model], [examples], self.heads, sampling=self.sampling, key=key)
+
+    def _select(self, index: Tensor, weights: Tensor | None) -> Examples:
+        examples = self.examples[0][index]
+        return examples if weights is None else examples.weighted(weights)
 
     @property
     def _is_rowwise(self) -> bool:
-        """Whether :class:`RowObjective` computes the same."""
-        one_head = is_rowwise(self._single_model) and len(self.heads) == 1
-        return one_head and isinstance(self.field.features, DenseFeatures)
+        """Whether :class:`RowObjective` computes the same: all layers are linear, with one head and dense features."""
+        model = self._require_one_model()
+        linear = all(type(layer) is nn.Linear for layer in [*model.convs, *model.heads]) and self.sampling is None
+        return linear and len(self.heads) == 1 and isinstance(self.field.features, DenseFeatures)
 
     def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
         """Compute ``Σ_i (∇ℓ_i)²`` for chunks of examples, each as a stacked model with a copy of the parameters."""
+        examples = self.examples[0]
         if self._is_rowwise:
-            return RowObjective(self, self._single_model, self.examples[0]).gradient_sums(params, entry)
-        return gradient_sums(self._one_model_per_example, self.examples[0], params, entry)
+            return RowObjective(self.models[0], examples, self.heads).gradient_sums(params, entry)
+        total = {name: torch.zeros_like(value) for name, value in params.items()}
+        positions = torch.arange(len(examples), device=examples.nodes.device)
+        per_example = sum(value.numel() for value in params.values())
+        smallest = max(1, min(GRADIENT_EXAMPLES, GRADIENT_ENTRIES // per_example))
+        largest = smallest * (GPU_CHUNKS if positions.is_cuda else 1)
+        start, count = 0, largest if examples.graph.is_sparse else smallest
+        while start < len(examples):
+            chunk = self._one_model_per_example(examples[positions[start : start + count]])
+            models = len(chunk.models)
+            copies = {name: value.detach().repeat(models, *[1] * (value.dim() - 1)) for name, value in params.items()}
+            copies = {name: value.requires_grad_() for name, value in copies.items()}
+            grads = torch.autograd.grad(chunk.losses(copies).sum(), list(copies.values()), allow_unused=True)
+            for name, grad in zip(copies, grads, strict=True):
+                if grad is not None:
+                    total[name] += entry(grad.view(models, *total[name].shape)).sum(0)
+            start += models
+            if not chunk.linked:
+                dense = chunk.field.features.value.numel() if isinstance(chunk.field.features, DenseFeatures) else 0
+                count = max(smallest, min(largest, GPU_DENSE_ENTRIES * models // max(dense, 1)))
+        return total
 
     def _one_model_per_example(self, examples: Examples) -> FieldObjective:
         """Return the objective of one copy of the model per example."""
-        alone, models = [examples], [self._single_model] * len(examples)
+        alone, models = [examples], self.models * len(examples)
         large = adjacency_of(examples.graph).is_large
         if large or not (self.has_default_loss or self.joins_losses):  # a field and a loss for each example
             alone = [examples[one] for one in torch.arange(len(examples), device=examples.nodes.device).split(1)]
-        return FieldObjective(models, alone, self.heads, self._make, sizes=None if large else [1] * len(examples))
-
-    def _layers(self) -> list[tuple[str, list[nn.Module]]]:
-        """Return pairs of a prefix of stacked names and the layers stacked under it."""
-        count = len(self.models[0].convs)
-        encoder = [(f"convs.{i}.", [model.convs[i] for model in self.models]) for i in range(count)]
-        return [*encoder, ("head.", [model.heads[head] for model in self.models for head in self.heads])]
+        sizes = None if large else [1] * len(examples)
+        return FieldObjective(models, alone, self.heads, sizes=sizes, sampling=self.sampling, key=self.key)
 
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         if len(self.fields) == 1:
@@ -231,12 +269,12 @@ class FieldObjective(Objective):
             parts.append(self._logits(i, own, None if keys is None else keys[:, i : i + 1]))
         return torch.cat(parts)
 
-    def _logits(self, part: int, params: ParamDict, keys: Tensor | None) -> Tensor:
+    def _logits(self, number: int, params: ParamDict, keys: Tensor | None) -> Tensor:
         """Compute logits on one of the fields: that of all models, or of one model if the fields are not joined."""
-        field, missing = self.fields[part], self._missing[part]
+        field, missing = self.fields[number], self._missing[number]
         drop, block = DropoutStream(keys), field.head
         assert block is not None
-        h = field.head_inputs(self._encoder(params, field, drop))
+        h = field.head_inputs(encode(self.models[0], params, field, drop))
         h = drop(h, self.models[0].dropout, block.src_position, block.src_model)
         out = form_of(self._head).forward(self._head, _with_prefix("head.", params), h, block, drop)
         if missing is not None:
@@ -244,48 +282,99 @@ class FieldObjective(Objective):
         return out.view(-1, self._outputs)
 
 
-class Encoder:
-    """The layers before the heads, on a field."""
+class RowObjective(FieldObjective):
+    """Objective of a multilayer perceptron with one head in use, on rows of a feature matrix.
 
-    def __init__(self, model: Backbone) -> None:
-        self.dropout, self.activation = model.dropout, model.activation
-        self.layers = [(i, conv) for i, conv in enumerate(model.convs) if not isinstance(conv, Propagate)]
+    A batch selects rows of that matrix. The gradient of a layer for one example is the outer product of the layer's
+    input and the gradient of its output.
+    """
 
-    def __call__(self, params: ParamDict, field: Any, drop: DropoutStream) -> Tensor:
-        h = field.features
-        for (i, conv), block in zip(self.layers, field.layers, strict=True):
-            h = drop.input(h, self.dropout, block)
-            h = form_of(conv).forward(conv, _with_prefix(f"convs.{i}.", params), h, block, drop)
-            h = block.dst.apply(self.activation, h)
-        return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
+    def __init__(self, model: Backbone, examples: Examples, heads: list[int]) -> None:
+        super().__init__([model], [examples], heads, lazy=True)
+        self.x = examples.graph.rows(examples.nodes).to(model.dtype)
+        self.recordable = False
+        self._names = [*(f"convs.{i}" for i in range(len(model.convs))), "head"]
+
+    def prepare(self) -> None:
+        return None
+
+    def batch(self, index: Tensor, weights: Tensor | None = None, key: int | None = None) -> RowObjective:
+        other, examples = copy(self), self._select(index, weights)
+        vars(other).pop("joint_extras", None)
+        other.x, other.examples = self.x[index], [examples]
+        other.targets, other.weights = examples.targets, examples.weights
+        return other
+
+    def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
+        return self._forward(params, keys)[0]
+
+    def _forward(
+        self, params: ParamDict, keys: Tensor | None = None, offsets: list[Tensor] | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the scores and the input of each layer; ``offsets`` are added to the output of each layer."""
+        drop, p, activation = DropoutStream(keys), self.models[0].dropout, self.models[0].activation
+        rows = torch.arange(self.x.size(0), dtype=torch.int32, device=self.x.device) if p and keys is not None else None
+        h, inputs = self.x, []
+        for i, name in enumerate(self._names):
+            h = activation(h) if i else h
+            h = h if rows is None else drop(h, p, rows, torch.zeros_like(rows))
+            inputs.append(h)
+            h = torch.addmm(params[f"{name}.bias"], h, params[f"{name}.weight"].squeeze(0))
+            h = h if offsets is None else h + offsets[i]
+        return h, inputs
+
+    def gradient_sums(self, params: ParamDict, entry: Entry = torch.square) -> ParamDict:
+        """Compute ``Σ_i (∇ℓ_i)²``: the gradient of ``W`` for one example is ``a δᵀ``, and its square ``a² (δ²)ᵀ``."""
+        fixed = {name: value.detach() for name, value in params.items()}
+        biases = [fixed[f"{name}.bias"] for name in self._names]
+        offsets = [bias.new_zeros(self.x.size(0), bias.size(1)).requires_grad_() for bias in biases]
+        logits, inputs = self._forward(fixed, None, offsets)
+        loss = self.loss(logits).sum()
+        total = {}
+        for name, a, delta in zip(self._names, inputs, torch.autograd.grad(loss, offsets), strict=True):
+            total[f"{name}.weight"] = (entry(a.detach()).T @ entry(delta)).unsqueeze(0)
+            total[f"{name}.bias"] = entry(delta).sum(0, keepdim=True)
+        return {name: total[name] for name in params}
+
+
+def encode(model: Backbone, params: ParamDict, field: Field, drop: DropoutStream) -> Tensor:
+    """Compute the layers before the heads on a field, with stacked parameters."""
+    h: Any = field.features
+    first = len(model.convs) - len(model.learned_layers)
+    for i, (conv, block) in enumerate(zip(model.learned_layers, field.layers, strict=True), first):
+        h = drop.input(h, model.dropout, block)
+        h = form_of(conv).forward(conv, _with_prefix(f"convs.{i}.", params), h, block, drop)
+        h = block.dst.apply(model.activation, h)
+    return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h
+
+
+def encoder_parameters(models: Sequence[Backbone]) -> ParamDict:
+    """Stack the parameters of the layers before the heads, as copies."""
+    named = [dict(model.convs.named_parameters(prefix="convs")) for model in models]
+    return {name: _stack([values[name].detach() for values in named]) for name in named[0]}
 
 
 def _with_prefix(prefix: str, params: ParamDict) -> ParamDict:
     return {name[len(prefix) :]: value for name, value in params.items() if name.startswith(prefix)}
 
 
-def stack_parameters(layers: Sequence[tuple[str, Sequence[nn.Module]]]) -> ParamDict:
-    """Stack the parameters of the layers under each prefix, as copies."""
-    stacked = {}
-    with torch.no_grad():
-        for prefix, alike in layers:
-            for name, _ in alike[0].named_parameters():
-                stacked[prefix + name] = _stack([_transpose(layer.get_parameter(name)) for layer in alike])
-    return stacked
-
-
 def _transpose(value: Tensor) -> Tensor:
     return value.t() if value.dim() == 2 else value
 
 
-def _stack(parts: list[Tensor]) -> Tensor:
-    shape = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
-    return torch.stack([_pad(part, shape) for part in parts])
+def _stack(values: list[Tensor]) -> Tensor:
+    """Stack parameters, with matrices transposed, and padded with zeros to the same shape."""
+    values = [_transpose(value) for value in values]
+    shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
+    return torch.stack([value if list(value.shape) == shape else _pad(value, shape) for value in values])
 
 
 def _pad(value: Tensor, shape: list[int]) -> Tensor:
-    if list(value.shape) == shape:
-        return value
     out = value.new_zeros(shape)
     out[tuple(slice(size) for size in value.shape)] = value
     return out
+
+
+def _unstack(stacked: Tensor, like: Tensor) -> Tensor:
+    """Return an entry of stacked parameters in the shape of ``like``."""
+    return _transpose(stacked[tuple(slice(size) for size in _transpose(like).shape)])

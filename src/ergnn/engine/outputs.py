@@ -15,7 +15,7 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import make_field
 from ergnn.engine.inference import FIELD_EDGES, layerwise_embed, prefers_layers
-from ergnn.engine.objective import Encoder, FieldObjective, stack_parameters
+from ergnn.engine.objective import FieldObjective, encode, encoder_parameters
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 
@@ -39,8 +39,7 @@ def embed_together(models: Sequence[Backbone], graph: Graph, nodes: Sequence[Ten
         assert isinstance(field.features, DenseFeatures)
         return list(field.features.value.split(sizes))
     with torch.no_grad():
-        layers = [(f"convs.{i}.", [model.convs[i] for model in models]) for i in range(len(models[0].convs))]
-        return list(Encoder(models[0])(stack_parameters(layers), field, DropoutStream(None)).split(sizes))
+        return list(encode(models[0], encoder_parameters(models), field, DropoutStream(None)).split(sizes))
 
 
 def logits_together(models: Sequence[Backbone], graph: Graph, nodes: Tensor, heads: Tensor) -> Iterator[Tensor]:

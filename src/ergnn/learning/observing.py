@@ -18,14 +18,11 @@ from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, architecture, make_objective
-from ergnn.engine.sampled import SampledObjective
-from ergnn.engine.sampling import Sampling
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
 from ergnn.learning.callbacks.base import Callback, CallbackList
 from ergnn.methods.base import LearnerView, overrides
 from ergnn.methods.together import choose_together
-from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 
 
@@ -96,7 +93,9 @@ def _observe(
         lead, (task, examples) = learners[group[0]], begun[group[0]]
         heads = torch.unique(examples.heads).tolist()
         objectives = [
-            _objective([models[i] for i in group], [rounds[i][k] for i in group], heads, lead.training.sampling)
+            make_objective(
+                [models[i] for i in group], [rounds[i][k] for i in group], heads, sampling=lead.training.sampling
+            )
             for k in range(len(rounds[group[0]]))
         ]
         phases = train_in_phases(
@@ -129,16 +128,6 @@ def _observe(
         for i in group:
             _finish(learners[i], *begun[i], seconds / len(group), callbacks, (chosen - trained) / len(group))
         since = time.perf_counter()
-
-
-def _objective(
-    models: Sequence[nn.Module], examples: Sequence[Examples], heads: list[int], sampling: Sampling | None
-) -> Objective:
-    if sampling is None:
-        return make_objective(models, examples, heads)
-    sampling.check(models[0])
-    assert isinstance(models[0], Backbone)
-    return SampledObjective(models[0], examples[0], sampling, heads)
 
 
 def _step_hook(learner: LearnerView, task: Task, objective: Objective, model: int) -> StepHook | None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ergnn.engine.losses import Objective, ParamDict
-from ergnn.engine.sampled import SampledObjective
 from ergnn.engine.step_hooks import StepHook
 
 
@@ -43,7 +42,7 @@ class GradientConstraint(StepHook, ABC):
 
     def __init__(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> None:
         self.objective, self.positions, self.seed, self.step = objective, list(memories), seed, 0
-        self.sampled = isinstance(objective, SampledObjective)
+        self.sampled = objective.sampling is not None
         self.memories = [] if self.sampled else [objective.batch(positions) for positions in memories]
 
     def skip(self, steps: int) -> None:
