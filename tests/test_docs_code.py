@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from doc_blocks import MARK, PAGES, ROOT, SHELL, TEXT, Block, blocks, name
+from doc_blocks import PAGES, ROOT, TEXT, Block, blocks, name
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ELSEWHERE = {"docs/extending.md", "docs/tutorial.md"}
@@ -132,23 +132,3 @@ def test_the_readme_goes_from_import_to_pm_fm_and_aa_in_ten_lines(outcomes: dict
     assert lines[0] == "import ergnn"
     assert len(lines) <= 10
     assert re.search(r"^PM \d+\.\d%, FM -?\d+\.\d%, AA \d+\.\d%$", outcomes["README.md"]["said"], re.MULTILINE)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_block_runs_or_gives_a_reason(page: Path) -> None:
-    for block in blocks(page):
-        if block.reason is not None:
-            assert len(block.reason.split()) >= 2, f"{name(page)}: 'not run: {block.reason}' is no reason"
-            continue
-        assert block.language in ("python", *SHELL, *TEXT), f"{name(page)}: a block in {block.language!r} is not run"
-        if block.language in ("", "text"):
-            typed = re.search(r"^(\$ |make |pip |ergnn |python3? )", block.body, re.MULTILINE)
-            assert typed is None, f"{name(page)}: {typed[0] if typed else ''}… is a command: call the block bash"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_mark_has_a_reason_and_a_block_below_it(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for mark in re.finditer(r"^<!-- *not run.*\n", text, re.MULTILINE):
-        assert MARK.fullmatch(mark[0]), f"{name(page)}: {mark[0]}"
-        assert text[mark.end() :].startswith("```"), f"{name(page)}: {mark[0]} has no block below it"
