@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,11 +56,22 @@ def example_context(
     allow_test: bool = False,
 ) -> SelectionContext:
     """Create the input of a selector after a small GCN has learned the second task of :func:`example_stream`."""
-    learner = Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
-    for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
-        learner.observe(task)
+    learner, task = _learner(head, seed), example_stream(sparse=sparse, classes_per_task=classes_per_task)[1]
+    learner.load_state_dict(_state_after_two_tasks(sparse, classes_per_task, head, seed))
     trained_on = learner.method.examples(learner, task)
     return learner.selection_context(task, trained_on, per_class, allow_test)
+
+
+def _learner(head: str, seed: int) -> Learner:
+    return Learner("gcn", "finetune", head=head, epochs=30, seed=seed, backbone_options={"hidden": 8})
+
+
+@cache  # training takes most of the time of a check
+def _state_after_two_tasks(sparse: bool, classes_per_task: int, head: str, seed: int) -> dict[str, Any]:
+    learner = _learner(head, seed)
+    for task in example_stream(sparse=sparse, classes_per_task=classes_per_task)[:2]:
+        learner.observe(task)
+    return learner.state_dict()
 
 
 def scrambled(stream: TaskStream) -> TaskStream:

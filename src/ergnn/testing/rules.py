@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from unittest import SkipTest
@@ -35,12 +35,13 @@ class Skipped(SkipTest):
 
 @dataclass(frozen=True)
 class Subject:
-    """The object under test: its label, its factory, and its registered name, if any."""
+    """The object under test: its label, its factory, its registered name, if any, and what several rules look at."""
 
     label: str
     make: Callable[..., Any]
     registry: Registry[Any]
     name: str | None = None
+    shared: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,17 @@ class Check:
         return self.rule
 
     def __call__(self, thing: Any, **options: Any) -> None:
-        subject = make_subject(self.kind, thing, options)
+        self.apply(make_subject(self.kind, thing, options))
+
+    def apply(self, subject: Subject) -> None:
         with global_state_restored():
             try:
                 self.function(subject)
             except SkipTest:
                 raise
             except Exception as error:
-                said = str(error) if isinstance(error, Broken) else f"It raised {type(error).__name__}: {error}"
-                raise AssertionError(f"{subject.label} breaks the rule {self.rule!r}. {said}") from error
+                reason = str(error) if isinstance(error, Broken) else f"It raised {type(error).__name__}: {error}"
+                raise AssertionError(f"{subject.label} breaks the rule {self.rule!r}. {reason}") from error
 
 
 _CHECKS: list[Check] = []
@@ -93,10 +96,10 @@ def checks(kind: str) -> list[Check]:
 
 
 def run(kind: str, thing: Any, options: dict[str, Any]) -> None:
-    skipped: SkipTest | None = None
+    subject, skipped = make_subject(kind, thing, options), None
     for check in checks(kind):
         try:
-            check(thing, **options)
+            check.apply(subject)
         except SkipTest as reason:
             skipped = skipped or reason
     if skipped is not None:
