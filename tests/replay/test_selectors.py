@@ -243,13 +243,6 @@ def test_every_selector_chooses_e_training_nodes_per_class_and_larger_e_adds_nod
     assert torch.equal(again.nodes, chosen.nodes.view(-1, e)[:, 0]), "the first e are among the first e + 1"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_same_seed_chooses_the_same_nodes(name: str):
-    a, b = (SELECTORS.create(name).select(make_context(seed=5)) for _ in range(2))
-    assert torch.equal(a.nodes, b.nodes)
-    assert torch.equal(a.scores, b.scores)
-
-
 def test_random_draws_every_node_equally_often_over_seeds():
     context, counts = make_context(), torch.zeros(40)
     for seed in range(400):
