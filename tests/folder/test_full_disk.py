@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,25 +10,15 @@ from typing import Any
 import pytest
 
 from ergnn.cli.main import main
+from folder.disk import fill, mounted
 from folder.growing import make_updates, write_tables
-
-SIZE = 512 * 1024
 
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of half a megabyte; skips the test where mounting one is not permitted."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount on this machine")
-    if mounted.returncode:
-        pytest.skip(f"a file system cannot be mounted here ({mounted.stderr.strip()})")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    """A file system of half a megabyte."""
+    with mounted(tmp_path / "disk", 512 * 1024) as place:
+        yield place
 
 
 @pytest.fixture
@@ -55,19 +44,6 @@ def scores(capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[dict[str,
         return json.loads(capsys.readouterr().out)
 
     return read
-
-
-def fill(place: Path) -> Path:
-    """Take all the room that is left, to the last byte."""
-    filler = place / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        for chunk in (4096, 1):
-            try:
-                while file.write(b"x" * chunk):
-                    pass
-            except OSError:
-                continue
-    return filler
 
 
 SMALL = [
@@ -130,9 +106,7 @@ def test_a_disk_that_fills_up_while_an_update_is_learned(
     updates = [["observe", root, "--nodes", nodes, "--edges", edges, "--quiet"] for nodes, edges in files]
     assert main(["init", root, *SMALL]) == 0
     assert main(updates[0]) == 0
-    before, filler = scores(root), fill(tiny_disk)
-    with open(filler, "r+b") as file:
-        file.truncate(filler.stat().st_size - room)
+    before, filler = scores(root), fill(tiny_disk, leave=room)
     refused(*updates[1], "--checkpoint-seconds", "0")
     filler.unlink()
     assert scores(root) == before

@@ -129,9 +129,14 @@ def test_a_server_sees_the_purge_of_another_process(spool: Spool) -> None:
     assert GONE not in str([job.describe() for job in spool.jobs.values()])
     assert spool.finish(job, "done", result={"name": GONE}).error == PURGED, "an outcome does not undo the purge"
     assert not traces(root)
-    with pytest.raises(BusyError, match="purged while the update arrived"), spool.incoming() as directory:
-        purge_spool(root, [GONE])
-        spool.add(directory, "observe")
+
+    def upload() -> None:
+        with spool.incoming() as directory:
+            purge_spool(root, [GONE])
+            spool.add(directory, "observe")
+
+    with pytest.raises(BusyError, match="purged while the update arrived"):
+        upload()
 
 
 def test_the_lock_of_a_killed_server_is_held_until_its_writer_ends(spool: Spool) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -18,23 +19,30 @@ SECONDS = 300.0
 
 
 class Server:
-    """``ergnn serve`` on a free port of this machine."""
+    """``ergnn serve`` on a free port of this machine, with at most ``files`` open files."""
 
-    def __init__(self, root: Path, *options: str, token: str = "") -> None:
+    def __init__(self, root: Path, *options: str, token: str = "", files: int | None = None) -> None:
         environment = {**os.environ, "ERGNN_TOKEN": token, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "ergnn", "serve", str(root), "--port", "0", *options]
-        self.log = open(root.parent / f"{root.name}.log", "a+", encoding="utf-8")  # noqa: SIM115
+        if files is not None:
+            command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command]
+        self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, f"{line}{self.said()}"
-        self.url = found[0]
+        found = None
+        while not found and (line := self.process.stdout.readline()):  # plug-ins may print, too
+            found = re.search(r"ergnn: serving .* at (http://\S+)", line)
+        assert found, self.said()
+        self.url = found[1]
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self.client = httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS)
         self.wait_for(lambda: self.client.get("/health").status_code == 200)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
     def said(self) -> str:
         self.log.seek(0)
@@ -56,10 +64,21 @@ class Server:
         self.wait_for(lambda: self.client.get(f"/updates/{number}").json()["state"] in ("done", "failed"))
         return dict(self.client.get(f"/updates/{number}").json())
 
+    def writers(self) -> list[int]:
+        """The processes of the writer."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(number) for number in children.split()]
+
     def memory(self) -> int:
         """The largest resident memory so far, in bytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10  # type: ignore[index]
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
 
     def kill(self) -> None:
         self.process.kill()

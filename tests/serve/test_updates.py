@@ -156,11 +156,3 @@ def test_another_program_writes(client: TestClient, root: Path, place: Path) -> 
         assert time.monotonic() < end
         time.sleep(0.1)
     assert client.post("/predict", json={"ids": ["n100"]}).status_code == 200
-
-
-def test_a_folder_is_served_once(root: Path) -> None:
-    from ergnn.folder.database import BusyError
-    from ergnn.serve.jobs import serving
-
-    with serving(root), pytest.raises(BusyError, match="is being served by another process"), serving(root):
-        pass

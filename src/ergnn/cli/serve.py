@@ -25,6 +25,7 @@ def add(commands: Any) -> None:
         ("predict-megabytes", int, "size of any body but an update"),
         ("update-megabytes", int, "size of an update, also uncompressed"),
         ("features", int, "features per node"),
+        ("connections", int, "open connections"),
         ("concurrent", int, "requests that are handled at the same time"),
         ("queued", int, "updates that wait to be learned"),
         ("seconds", float, "time for sending a request and answering it"),

@@ -106,10 +106,14 @@ class LearnerFolder:
                 return None
             return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
-    def discard(self) -> str | None:
-        """Discard an interrupted update; returns its name."""
+    def discard(self, digest: str | None = None) -> str | None:
+        """Discard an interrupted update; returns its name.
+
+        Args:
+            digest: discard only an update with this :func:`~ergnn.folder.update.tables_digest`; by default any.
+        """
         with self._writing() as (base, staged):
-            if staged is None:
+            if staged is None or digest not in (None, staged["digest"]):
                 return None
             self._discard(base)
             return str(staged["record"]["name"])

@@ -131,6 +131,11 @@ class Spool:
         """Jobs in order of arrival."""
         return [job for _, job in sorted(self.jobs.items()) if not job.is_finished]
 
+    def num_stored(self) -> int:
+        """Number of jobs whose files are kept: unfinished ones, those that crashed the writer or are set aside."""
+        unlearned = [job for job in self.jobs.values() if job.state not in ("done", "deleted")]
+        return sum(not job.is_finished or self.holds_files(job) for job in unlearned)
+
     @contextmanager
     def incoming(self) -> Iterator[Path]:
         """Create a folder, which is removed unless it becomes a job."""
@@ -264,8 +269,9 @@ def _purge_files(directory: Path, job: Job, ids: frozenset[str]) -> bool:
     if job.kind == "forget" and any(path.name == IDS for path in files):
         try:
             request = json.loads((directory / IDS).read_bytes())
-            request["ids"] = [name for name in request["ids"] if name not in ids]
-        except (ValueError, TypeError, KeyError, RecursionError):
+            for key in {"ids", "unknown"} & request.keys():
+                request[key] = [name for name in request[key] if name not in ids]
+        except (ValueError, TypeError, AttributeError, RecursionError):
             _remove_files(directory)
             return True
         write_file(directory / IDS, json.dumps(request).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from ergnn import __version__
 from ergnn.config.errors import BusyError, FolderError, InputError
+from ergnn.folder.spool import IDS, OUTCOMES, Job
 from ergnn.serve import requests as schema
 from ergnn.serve.limits import Guard, one_line
 from ergnn.serve.page import docs_page, live_page
@@ -30,8 +32,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         415: "unsupported format",
         422: "invalid request",
         503: "too many requests, or timeout",
+        507: "the disk is full",
     }.items()
 }
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": schema.Problem}}
+CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": schema.Problem}}
+UpdateId = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
 UPLOAD = {
     "requestBody": {
         "required": True,
@@ -76,21 +82,25 @@ def make_app(service: Service, token: str | None = None) -> FastAPI:
 
 
 def _add_errors(app: FastAPI, service: Service) -> None:
-    root = str(service.folder.root)
-
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return _problem(422, schema.one_line(error.errors()))
+        return _problem(422, schema.first_error(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         return _problem(error.status_code, error.detail, error.headers)
 
     @app.exception_handler(InputError)
-    async def unusable(request: Request, error: InputError) -> Response:
+    @app.exception_handler(OSError)
+    async def unusable(request: Request, error: Exception) -> Response:
+        cause = error if isinstance(error, OSError) else error.__context__
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _problem(507, "the disk of the server is full; nothing was accepted")
+        if isinstance(error, OSError):
+            raise error
         kinds = {MediaTypeError: 415, BusyError: 409, FolderError: 500}
         status = next((code for kind, code in kinds.items() if isinstance(error, kind)), 422)
-        return _problem(status, str(error).replace(f"{root}: ", ""))
+        return _problem(status, service.without_paths(error))
 
 
 def _problem(status: int, text: object, headers: Any = None) -> Response:
@@ -130,27 +140,32 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     @app.get("/updates")
     async def updates() -> dict[str, Any]:
         """List unfinished updates, and the newest finished ones."""
+        service.spool.refresh()
         return {"updates": [job.describe() for _, job in sorted(service.spool.jobs.items())]}
 
-    @app.get("/updates/{id}", responses={404: {"model": schema.Problem}})
-    async def update(id: Annotated[str, Path(pattern="^[0-9]{1,12}$")]) -> dict[str, Any]:
+    @app.get("/updates/{id}", responses=UNKNOWN)
+    async def update(id: UpdateId) -> dict[str, Any]:
         """Report the state of an update."""
-        job = service.spool.jobs.get(int(id))
-        if job is None:
-            raise HTTPException(404, f"unknown update {id}; outcomes of the newest 100 are kept")
-        return job.describe()
+        return _job(service, id).describe()
 
     @app.get("/health")
     async def health() -> Response:
         """Report the state of the service, and the served version."""
-        waiting = len(service.spool.unfinished())
-        body = {"status": "degraded" if service.trouble else "ok", "version": service.served.number, "waiting": waiting}
-        return JSONResponse({**body, "trouble": service.trouble} if service.trouble else body)
+        waiting, troubles = len(service.spool.unfinished()), service.troubles()
+        body = {"status": "degraded" if troubles else "ok", "version": service.served.number, "waiting": waiting}
+        return JSONResponse({**body, "trouble": one_line("; ".join(troubles))} if troubles else body)
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Return figures for Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _job(service: Service, id: str) -> Job:
+    service.spool.refresh()
+    if (job := service.spool.jobs.get(int(id))) is None:
+        raise HTTPException(404, f"unknown update {id}; outcomes of the newest {OUTCOMES} are kept")
+    return job
 
 
 def _answer(service: Service, version: int, ids: list[str], classes: list[str], rows: Any) -> Response:
@@ -167,7 +182,7 @@ def _answer(service: Service, version: int, ids: list[str], classes: list[str], 
 
 def _add_writing(app: FastAPI, service: Service) -> None:
     def check_queue() -> None:
-        if len(service.spool.unfinished()) >= service.limits.queued:
+        if service.spool.num_stored() >= service.limits.queued:
             raise HTTPException(503, f"{service.limits.queued} updates are queued; try again", {"retry-after": "10"})
 
     @app.post("/observe", status_code=202, openapi_extra=UPLOAD)
@@ -179,34 +194,36 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         """Queue an update: nodes, edges and labels, as a form with two files or as one body. Updates are learned in the
         order of arrival; see `/updates/{id}`. A body of JSON lines may contain both nodes and edges."""
         check_queue()
-        with service.spool.incoming() as place:
-            name = await save_upload(request, place)
+        with service.spool.incoming() as directory:
+            name = await save_upload(request, directory)
             idle = not service.spool.unfinished()
 
             def check() -> None:
-                tables = read_upload(place, service.limits.tables)
+                tables = read_upload(directory, service.limits.tables)
                 if idle:  # otherwise a queued update may add nodes that this one refers to
                     service.served.check(*tables)
 
-            try:
-                await service.answer(check)
-            except InputError as error:
-                raise type(error)(str(error).replace(f"{place}/", "")) from None
-            return _accepted(service, (await service.submit(place, "observe", name)).number)
+            await service.answer(check)
+            return _accepted(service, (await service.submit(directory, "observe", name)).number)
 
     @app.post("/forget", status_code=202)
     async def forget(body: schema.ForgetRequest) -> Response:
-        """Queue the removal of nodes from the graph and the model; see `/updates/{id}`."""
+        """Queue the removal of nodes from the graph and the model; see `/updates/{id}`, which reports unknown ids."""
         check_queue()
         service.limits.check_rows(ids=len(body.ids))
         ids = list(dict.fromkeys(schema.texts(body.ids)))
         if not service.spool.unfinished():
             service.served.find(ids)
-        with service.spool.incoming() as place:
-            (place / "ids.json").write_text(json.dumps({"ids": ids, "retrain": body.retrain}), encoding="utf-8")
-            return _accepted(service, (await service.submit(place, "forget")).number)
+        with service.spool.incoming() as directory:
+            (directory / IDS).write_text(json.dumps({"ids": ids, "retrain": body.retrain}), encoding="utf-8")
+            return _accepted(service, (await service.submit(directory, "forget")).number)
 
-    @app.post("/rollback", responses={404: {"model": schema.Problem}, 409: {"model": schema.Problem}})
+    @app.delete("/updates/{id}", responses={**UNKNOWN, **CONFLICT})
+    async def delete(id: UpdateId) -> dict[str, Any]:
+        """Delete an update that waits, failed or cannot be read; what was learned stays."""
+        return (await service.delete(_job(service, id))).describe()
+
+    @app.post("/rollback", responses={**UNKNOWN, **CONFLICT})
     async def rollback(body: schema.RollbackRequest) -> dict[str, Any]:
         """Serve an older version, by default the previous one; newer versions are kept until the next update."""
         kept = [row["version"] for row in service.served.kept]
@@ -226,8 +243,7 @@ def _accepted(service: Service, number: int) -> Response:
 def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        found = await service.inspect()
-        return HTMLResponse(live_page(found, service.served.kept))
+        return HTMLResponse(live_page(await service.inspect(), service.served.kept))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -31,9 +31,10 @@ class ServeLimits:
         predict_megabytes: maximum size of any body except updates.
         update_megabytes: maximum size of an update, also uncompressed.
         features: maximum number of features per node.
+        connections: maximum number of open connections; beyond it, the one that has been idle for longest is closed.
         concurrent: maximum number of requests handled at the same time.
         queued: maximum number of queued updates.
-        seconds: time limit for receiving a request, and for responding.
+        seconds: time limit for receiving the header of a request, and for its body and the response.
     """
 
     predict_rows: int = 10_000
@@ -41,6 +42,7 @@ class ServeLimits:
     predict_megabytes: int = 4
     update_megabytes: int = 64
     features: int = 100_000
+    connections: int = 1000
     concurrent: int = 256
     queued: int = 100
     seconds: float = 30.0
@@ -120,7 +122,7 @@ class Guard:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.token is None and not is_loopback(_hostname(host)):
             raise HTTPException(403, "without a token, only requests to localhost are accepted")
-        if scope["method"] == "POST" and origin is not None and origin.partition("://")[2] != host:
+        if scope["method"] not in ("GET", "HEAD") and origin is not None and origin.partition("://")[2] != host:
             raise HTTPException(403, "requests from pages of other sites are refused")
         if self.token is not None and scope["path"] != "/health" and not self._valid(headers.get("authorization", "")):
             allowed = {"www-authenticate": 'Bearer, Basic realm="ergnn: any user, the token as password"'}

@@ -93,7 +93,7 @@ class Problem(BaseModel):
 
 def texts(ids: Iterable[str | int]) -> list[str]:
     """Ids in their canonical form."""
-    return [canonical(each) or "" for each in ids]
+    return [canonical(name) or "" for name in ids]
 
 
 def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> NodeTable:
@@ -145,7 +145,7 @@ def json_lines(data: bytes, limits: Limits, where: str) -> tuple[NodeTable | Non
             else:
                 nodes.append(_NODE.validate_json(line))
         except ValidationError as error:
-            raise FormatError(f"{where}, line {number}: {one_line(error.errors())}") from None
+            raise FormatError(f"{where}, line {number}: {first_error(error.errors())}") from None
         limits.check("edges" if is_edge else "nodes", len(edges) if is_edge else len(nodes), where)
     if not nodes and not edges:
         raise FormatError(f"{where}: no nodes and no edges")
@@ -166,7 +166,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
         start = end + 1
 
 
-def one_line(errors: Sequence[Any]) -> str:
+def first_error(errors: Sequence[Any]) -> str:
     """The first error of pydantic, with the field and without the value."""
     first = errors[0]
     field = ".".join(str(part)[:40] for part in first["loc"] if part != "body")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ergnn.config.errors import InputError
+from ergnn.serve.connections import Connections, Listener, limited_protocol
 from ergnn.serve.limits import ServeLimits, is_loopback
 
 SHORTEST_TOKEN = 16
@@ -35,25 +36,31 @@ def serve(
     import uvicorn
 
     from ergnn.folder import LearnerFolder
+    from ergnn.folder.spool import serving
     from ergnn.serve.app import make_app
-    from ergnn.serve.jobs import serving
     from ergnn.serve.service import Service
 
     LearnerFolder(root)  # refuse a directory without a learner before anything is written to it
-    with serving(root), _bound(host, port) as listener:
+    limits = limits or ServeLimits()
+    connections = Connections(limits.connections, limits.seconds)
+    with serving(root), _bound(host, port, connections) as listener:
         app = make_app(Service(root, limits, plugins), token)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="on")
+        config = uvicorn.Config(
+            app, http=limited_protocol(connections), loop="asyncio", lifespan="on", server_header=False,
+            log_level="error", access_log=False,  # what clients send is not logged
+        )  # fmt: skip
         name = f"[{host}]" if ":" in host else host
         print(f"ergnn: serving {root} at http://{name}:{listener.getsockname()[1]}", flush=True)
         uvicorn.Server(config).run([listener])
     return 0
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int, connections: Connections) -> Listener:
     """A listening socket; an address that cannot be bound is an error of one line."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, proto)
+        listener = Listener(family, kind, proto)
+        listener.connections = connections
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)  # clients may connect as soon as the address is printed

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ergnn.config.errors import ErgnnError
+from ergnn.config.errors import BusyError, ErgnnError, FolderError
 from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
-from ergnn.folder.versions import now
-from ergnn.serve.jobs import Job, Spool
+from ergnn.folder.spool import SPOOL, Job, Spool
+from ergnn.folder.update import tables_digest
 from ergnn.serve.limits import ServeLimits, one_line
 from ergnn.serve.live import LiveWatch
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import ServedVersion, current_number, load_version
+from ergnn.serve.uploads import read_upload
 from ergnn.serve.writer import Writer
 
 LOG = logging.getLogger("ergnn.serve")
 ATTEMPTS = 3
-"""Number of times a job that crashes the writer is started before it is discarded."""
+"""Number of times a job that crashes the writer is started before it fails."""
 POLL = 2.0
-"""Seconds between checks for a new version."""
+"""Seconds between checks for a new version, and between attempts of a job that has to wait."""
 IDLE = 60.0
 """Seconds without a job after which the writer exits to free memory."""
+READING, WAITING = "the last good version is still served", "accepted updates wait"
+"""Kinds of trouble."""
 T = TypeVar("T")
 
 
@@ -45,20 +48,19 @@ class Service:
         self.folder, self.limits = LearnerFolder(root), limits or ServeLimits()
         self.metrics, self.spool = Metrics(), Spool(root)
         self.served: ServedVersion = load_version(self.folder)
-        self.trouble = ""
-        self._found: dict[str, Any] | None = None
+        self._troubles: dict[str, str] = {}
+        self._digests: set[str] = set()
+        self._inspected: dict[str, Any] | None = None
         self._live: LiveWatch | None = None
         self._watching = False
         self._tasks: list[asyncio.Task[None]] = []
         self._answers, self._loads = ThreadPoolExecutor(2, "answer"), ThreadPoolExecutor(1, "load")
         self._wake: asyncio.Event
         self._swapping: asyncio.Lock
-        self._writer = Writer(root, self.limits.tables, plugins)
+        self._writer = Writer(root, self.limits.tables, plugins, self.spool.learning_lock.fileno())
 
     async def start(self) -> None:
         self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
-        for job in self.spool.unfinished():
-            job.state, job.attempts = "queued", 0
         self._swap(self.served)
         self._tasks = [asyncio.create_task(work()) for work in (self._write, self._watch)]
 
@@ -70,6 +72,26 @@ class Service:
         await self._writer.close()
         self._answers.shutdown(wait=False, cancel_futures=True)
         self._loads.shutdown(wait=True, cancel_futures=True)
+        self.spool.close()
+
+    def without_paths(self, error: object) -> str:
+        """A message in one line, without paths of the server."""
+        root, text = self.folder.root, str(error)
+        for path in sorted({str(root), str(root.absolute()), str(root.resolve())} - {"."}, key=len, reverse=True):
+            text = re.sub(rf"{re.escape(path)}/{SPOOL}/[^/\s]+/", "", text).replace(path, root.resolve().name)
+        return one_line(text)
+
+    def troubles(self) -> list[str]:
+        """What keeps the service from its work, for ``/health``."""
+        aside = [str(job.error) for job in self.spool.jobs.values() if job.state == "unreadable"]
+        return [*self._troubles.values(), *aside]
+
+    def _trouble(self, what: str, error: Exception | None) -> None:
+        """Note an error, or its end; each is logged once."""
+        text = "" if error is None else f"{what}: {self.without_paths(error)}"
+        if text and self._troubles.get(what) != text:
+            LOG.error("%s", text, exc_info=None if isinstance(error, (ErgnnError, OSError)) else error)
+        self._troubles = {key: value for key, value in {**self._troubles, what: text}.items() if value}
 
     async def answer(self, work: Callable[..., T], *args: Any) -> T:
         """Run a function that takes longer than a millisecond in a thread."""
@@ -82,11 +104,11 @@ class Service:
     async def inspect(self) -> dict[str, Any]:
         """Result of ``ergnn inspect`` for the served version; computed once per version."""
         number = self.served.number
-        if self._found is None or self._found["version"] != number:
-            self._found = await self.load(self.folder.inspect, number)
-            self.metrics.show(self._found)
+        if self._inspected is None or self._inspected["version"] != number:
+            self._inspected = await self.load(self.folder.inspect, number)
+            self.metrics.show(self._inspected)
             self._live = await self.load(self._start_watching, number)
-        return self._found
+        return self._inspected
 
     def _start_watching(self, number: int) -> LiveWatch:
         with self.folder.snapshot(number) as snapshot:
@@ -119,12 +141,32 @@ class Service:
         self.metrics.updates.labels("rollback", "done").inc()
         return number
 
-    async def submit(self, place: Path, kind: str, name: str = "") -> Job:
+    async def submit(self, directory: Path, kind: str, name: str = "") -> Job:
         """Queue a job whose files are in a folder of the spool."""
-        job = await self.answer(self.spool.add, place, kind, name)
+        job = await self.answer(self.spool.add, directory, kind, name)
         self.metrics.waiting.set(len(self.spool.unfinished()))
         self._wake.set()
         return job
+
+    async def delete(self, job: Job) -> Job:
+        """Delete an update that has not been learned."""
+        if job.state in ("running", "done", "deleted"):
+            raise BusyError(
+                f"update {job.number} is {job.state}; one that waits, failed or is set aside can be deleted"
+            )
+        job.state = "deleted"  # before anything is awaited, so that the writer does not start it
+        self._digests |= await self.answer(self._digest, job)
+        job = await self.answer(lambda: self.spool.finish(job, "deleted", error=None))
+        self.metrics.waiting.set(len(self.spool.unfinished()))
+        self._wake.set()
+        return job
+
+    def _digest(self, job: Job) -> set[str]:
+        """The digest of an update, by which it is found in the folder if it was interrupted."""
+        try:
+            return {tables_digest(*read_upload(self.spool.directory(job), self.limits.tables))}
+        except (ErgnnError, OSError):
+            return set()
 
     def _swap(self, version: ServedVersion) -> None:
         """Serve a version: one assignment, since a request reads ``served`` once."""
@@ -145,50 +187,87 @@ class Service:
             try:
                 await self.refresh()
                 await self.inspect()
-                self.trouble = ""
+                self._trouble(READING, None)
             except ErgnnError as error:
-                if self.trouble != (text := one_line(error)):
-                    LOG.error("the last good version is still served: %s", text)
-                self.trouble = text
+                self._trouble(READING, error)
             await asyncio.sleep(POLL)
 
     async def _write(self) -> None:
         while True:
             self._wake.clear()
             try:
-                for job in self.spool.unfinished():
-                    await self._run_job(job)
-            except Exception as error:  # e.g. a full disk: the job stays in the queue and is tried again
-                LOG.exception("an update is delayed: %s", one_line(error))
-                await asyncio.sleep(POLL)
-                continue
-            try:
+                while jobs := self.spool.unfinished():
+                    await self._run_job(jobs[0])
+                    self._trouble(WAITING, None)
+                with self.spool.learning():
+                    await self._discard_interrupted()
+                self._trouble(WAITING, None)
                 await asyncio.wait_for(self._wake.wait(), IDLE)
             except (TimeoutError, asyncio.TimeoutError):
                 await self._writer.close()
+            except BusyError:  # another program writes to the folder
+                await asyncio.sleep(POLL)
+            except Exception as error:  # e.g. a full disk: the job stays in the queue and is tried again
+                self._trouble(WAITING, error)
+                await asyncio.sleep(POLL)
 
     async def _run_job(self, job: Job) -> None:
-        """Run a job; it is done once its version is served and its files are deleted."""
-        place, outcome = self.spool.place(job), dict[str, Any]()
-        while not outcome:
-            job.state, job.attempts = "running", job.attempts + 1
-            await self.answer(self.spool.save, job)
-            start = time.monotonic()
-            said = await self._writer.run(job.kind, place, job)
-            self.metrics.learning.inc(time.monotonic() - start)
-            if "result" in said:
-                await self.refresh()
-                outcome = {"state": "done", "result": said["result"], "version": self.served.number}
-            elif "error" in said:
-                outcome = {"state": "failed", "error": one_line(said["error"])}
-            elif "busy" in said:
-                job.state, job.attempts = "queued", job.attempts - 1
-                await asyncio.sleep(POLL)
-            elif job.attempts >= ATTEMPTS:
-                await self._writer.run("discard", place, job)
-                error = f"the writer ended unexpectedly {ATTEMPTS} times; the update was discarded"
-                outcome = {"state": "failed", "error": error}
-        job = replace(job, **outcome, finished=now())
-        await self.answer(self.spool.save, job)
-        self.metrics.updates.labels(job.kind, job.state).inc()
+        """Start a job once; it is done when its version is served and its outcome is on disk."""
+        with self.spool.learning():
+            if self.spool.jobs[job.number].is_finished:
+                return  # purged or deleted meanwhile
+            try:
+                await self._discard_interrupted()
+                job.state, job.attempts = "running", job.attempts + 1
+                answer = await self._learn(job)
+                if "result" in answer:
+                    await self._insist(self.refresh)
+                    await self._finish(job, "done", result=answer["result"], version=self.served.number)
+                elif "refused" in answer:
+                    await self._finish(job, "failed", error=self.without_paths(answer["refused"]))
+                elif job.attempts >= ATTEMPTS:
+                    self._digests |= await self.answer(self._digest, job)
+                    await self._discard_interrupted()
+                    error = f"the writer ended unexpectedly {ATTEMPTS} times; it is tried again after a restart"
+                    await self._finish(job, "failed", keep_files=True, error=error)
+            finally:
+                if not job.is_finished:
+                    job.state = "queued"
+
+    async def _learn(self, job: Job) -> dict[str, Any]:
+        """Let the writer run a job; raises the reason if it has to wait."""
+        start, directory = time.monotonic(), str(self.spool.directory(job))
+        answer = await self._writer.run(job.kind, job, directory=directory, name=job.name)
+        self.metrics.learning.inc(time.monotonic() - start)
+        if "busy" in answer or "delayed" in answer:
+            job.attempts -= 1
+        return _check_waiting(answer)
+
+    async def _discard_interrupted(self) -> None:
+        """Discard what the folder has of updates that were deleted or crashed the writer."""
+        while self._digests:
+            _check_waiting(await self._writer.run("discard", digest=min(self._digests)))
+            self._digests.remove(min(self._digests))
+
+    async def _finish(self, job: Job, state: str, **outcome: Any) -> None:
+        finished = await self._insist(lambda: self.answer(lambda: self.spool.finish(job, state, **outcome)))
+        self.metrics.updates.labels(job.kind, finished.state).inc()
         self.metrics.waiting.set(len(self.spool.unfinished()))
+
+    async def _insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what must succeed before the next job starts."""
+        while True:
+            try:
+                return await work()
+            except (ErgnnError, OSError) as error:
+                self._trouble(WAITING, error)
+                await asyncio.sleep(POLL)
+
+
+def _check_waiting(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer of the writer; raises the reason if it has to wait."""
+    if "busy" in answer:
+        raise BusyError(answer["busy"])
+    if "delayed" in answer:
+        raise FolderError(answer["delayed"])
+    return answer

@@ -5,6 +5,7 @@ File names in a request are never used as paths; only their suffix is.
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING
 from ergnn.config.errors import InputError
 from ergnn.data.tables import EdgeTable, Limits, NodeTable, read_edges, read_nodes
 from ergnn.data.tables.text import GZ, read_bytes
+from ergnn.folder.spool import JSON_LINES, TABLES
 
 if TYPE_CHECKING:
     from starlette.datastructures import UploadFile
     from starlette.requests import Request
 
-JSON_LINES = ".jsonl"
 TYPES = {
     "text/csv": ".csv",
     "text/tab-separated-values": ".tsv",
@@ -27,9 +28,8 @@ TYPES = {
 }
 """Media types, and the suffixes of the files that they are saved to."""
 ENDINGS = (*dict.fromkeys(TYPES.values()), *(f"{kind}{GZ}" for kind in (".csv", ".tsv", JSON_LINES)))
-PARTS = ("nodes", "edges")
-BOTH = "update"
-"""Name of the file with nodes and edges."""
+*PARTS, BOTH = TABLES
+"""Names of files of a form, and of a file with nodes and edges."""
 
 
 class MediaTypeError(InputError):
@@ -64,8 +64,8 @@ async def save_upload(request: Request, place: Path) -> str:
     else:
         allowed = ", ".join(["multipart/form-data", *TYPES])
         raise MediaTypeError(f"content-type {kind[:60]!r} is not supported; allowed are {allowed}")
-    if len(name) > 200:
-        raise InputError("the name of the update is longer than 200 characters")
+    if len(name) > 200 or re.search(r"[\x00-\x1f\x7f]", name):
+        raise InputError("the name of the update is longer than 200 characters, or contains control characters")
     return name
 
 

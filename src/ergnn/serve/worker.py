@@ -1,10 +1,11 @@
-"""The writer: a process that runs jobs of a spool and reports progress on standard output.
+"""The writer: a process that runs the jobs of a spool.
 
-    python -m ergnn.serve.worker FOLDER LIMITS_JSON [PLUGIN ...]
+    python -m ergnn.serve.worker DESCRIPTOR FOLDER LIMITS_JSON [PLUGIN ...]
 
-Each line of standard input is a job, ``[kind, folder of the job]``. The process exits at the end of standard input,
-even while it learns, so that it does not outlive the server. An interrupted update is stored in the folder, and the
-same job continues it.
+Messages are lines of JSON on a socket of their own (``DESCRIPTOR``), so that output of plug-ins is no message. A
+request is ``{"number": n, "kind": kind, …}``; every message about it has its number and one of :data:`MESSAGES`. The
+process exits when the socket is closed, even while it learns, so that it does not outlive the server. An interrupted
+update is stored in the folder, and the same job continues it.
 """
 
 from __future__ import annotations
@@ -12,30 +13,34 @@ from __future__ import annotations
 import json
 import os
 import queue
+import socket
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 NICE = 5
 """Niceness: requests have priority."""
+MESSAGES = {"epoch": int, "result": dict, "busy": str, "delayed": str, "refused": str}
+"""What a message reports, and the type of its value: progress, success, another process that writes to the folder, a
+problem of the folder or the machine (the job is tried again), or an error of the job."""
+Report = Callable[..., None]
 
 
-def say(**message: Any) -> None:
-    print(json.dumps(message), flush=True)
-
-
-def receive(jobs: queue.Queue[list[str]]) -> None:
-    rest = b""
-    while part := os.read(0, 65536):
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            jobs.put(json.loads(line))
+def receive(channel: socket.socket, requests: queue.Queue[dict[str, Any]]) -> None:
+    for line in channel.makefile("rb"):
+        requests.put(json.loads(line))
     os._exit(0)
 
 
-def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
+def send(channel: socket.socket, number: int, **message: Any) -> None:
+    channel.sendall(json.dumps({"number": number, **message}).encode() + b"\n")
+
+
+def observe(folder: Any, request: dict[str, Any], limits: Any, report: Report) -> dict[str, Any]:
     from ergnn.serve.uploads import read_upload
 
     with folder.snapshot() as snapshot:
@@ -45,36 +50,50 @@ def observe(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
     def on_epoch() -> None:
         nonlocal epoch
         epoch += 1
-        say(epoch=epoch, epochs=epochs)
+        report(epoch=epoch, epochs=epochs)
 
-    name = json.loads((place / "job.json").read_text(encoding="utf-8"))["name"]
-    return dict(folder.observe(*read_upload(place, limits), name=name, on_epoch=on_epoch))
+    tables = read_upload(Path(request["directory"]), limits)
+    return dict(folder.observe(*tables, name=request["name"], on_epoch=on_epoch))
 
 
-def forget(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
-    """Forget the nodes that are still in the graph: the job may have finished before a crash."""
-    wanted = json.loads((place / "ids.json").read_text(encoding="utf-8"))
+def forget(folder: Any, request: dict[str, Any], limits: Any, report: Report) -> dict[str, Any]:
+    """Forget nodes, and report unknown ids. The first attempt stores these: after a crash, the others may be gone."""
+    from ergnn.config.errors import InputError, listed
+    from ergnn.config.files import write_file
+    from ergnn.folder.spool import IDS
+
+    path = Path(request["directory"]) / IDS
+    wanted = json.loads(path.read_bytes())
     with folder.snapshot() as snapshot:
-        there = snapshot.graph.find(wanted["ids"]) >= 0
-    ids = [name for name, found in zip(wanted["ids"], there, strict=True) if found]
-    return dict(folder.forget(ids, retrain=wanted["retrain"])) if ids else {"nodes": 0}
+        is_known = snapshot.graph.find(wanted["ids"]) >= 0
+    known = [name for name, there in zip(wanted["ids"], is_known, strict=True) if there]
+    if "unknown" not in wanted:
+        wanted["unknown"] = [name for name, there in zip(wanted["ids"], is_known, strict=True) if not there]
+        write_file(path, json.dumps(wanted).encode())
+    unknown = wanted["unknown"]
+    if unknown and len(unknown) == len(wanted["ids"]):
+        raise InputError(f"none of the {len(unknown)} nodes is in the graph: {listed(unknown)}")
+    done = folder.forget(known, retrain=wanted["retrain"]) if known else {"nodes": len(wanted["ids"]) - len(unknown)}
+    return {**done, "unknown": unknown}
 
 
-def discard(folder: Any, place: Path, limits: Any) -> dict[str, Any]:
-    """Discard an interrupted update."""
-    return {"discarded": folder.discard()}
+def discard(folder: Any, request: dict[str, Any], limits: Any, report: Report) -> dict[str, Any]:
+    """Discard an interrupted update of the server; one of ``ergnn observe`` stays."""
+    return {"discarded": folder.discard(request["digest"])}
 
 
 def main(argv: list[str]) -> None:
-    root, limits_json, *plugins = argv
-    jobs: queue.Queue[list[str]] = queue.Queue()
-    threading.Thread(target=receive, args=(jobs,), daemon=True).start()
+    descriptor, root, limits_json, *plugins = argv
+    requests: queue.Queue[dict[str, Any]] = queue.Queue()
+    channel = socket.socket(fileno=int(descriptor))
+    channel.set_inheritable(False)
+    threading.Thread(target=receive, args=(channel, requests), daemon=True).start()
     os.nice(NICE)
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
 
     import torch
 
-    from ergnn.config.errors import BusyError, ErgnnError
+    from ergnn.config.errors import BusyError, ErgnnError, FolderError
     from ergnn.config.plugins import import_plugin
     from ergnn.data.tables import Limits
     from ergnn.folder import LearnerFolder
@@ -83,15 +102,18 @@ def main(argv: list[str]) -> None:
     for name in plugins:
         import_plugin(name)
     limits = Limits(**json.loads(limits_json))
+    runners = {"observe": observe, "forget": forget, "discard": discard}
     while True:
-        kind, place = jobs.get()
+        request = requests.get()
+        report = partial(send, channel, request["number"])
         try:
-            work = {"observe": observe, "forget": forget, "discard": discard}[kind]
-            say(result=work(LearnerFolder(root), Path(place), limits))
+            report(result=runners[request["kind"]](LearnerFolder(root), request, limits, report))
         except BusyError as error:
-            say(busy=str(error))
+            report(busy=str(error))
+        except (FolderError, OSError) as error:
+            report(delayed=str(error))
         except ErgnnError as error:
-            say(error=str(error))
+            report(**{"delayed" if isinstance(error.__context__, OSError) else "refused": str(error)})
 
 
 if __name__ == "__main__":

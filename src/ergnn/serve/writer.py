@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,11 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ergnn.config.errors import truncate
 from ergnn.data.tables import Limits
-from ergnn.serve.jobs import Job
+from ergnn.folder.spool import Job
+from ergnn.serve.worker import MESSAGES
 
 LINE = 1 << 26
-"""Maximum length in bytes of a line of the writer's output."""
+"""Maximum length in bytes of a message of the writer."""
+LOG = logging.getLogger("ergnn.serve")
 
 
 class Writer:
@@ -25,34 +30,89 @@ class Writer:
         root: the learner's folder.
         limits: limits on the tables of an update.
         plugins: files and modules with registered entries that the folder uses.
+        lock: descriptor of the lock that is held while a job is learned; the process inherits it.
     """
 
-    def __init__(self, root: Path, limits: Limits, plugins: Sequence[str]) -> None:
-        self._words = [str(root), json.dumps(asdict(limits)), *plugins]
+    def __init__(self, root: Path, limits: Limits, plugins: Sequence[str], lock: int) -> None:
+        self._arguments = [str(root), json.dumps(asdict(limits)), *plugins]
+        self._lock, self._number = lock, 0
         self._child: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.StreamReader
+        self._sender: asyncio.StreamWriter
 
-    async def run(self, kind: str, place: Path, job: Job) -> dict[str, Any]:
-        """Run a job and update its progress; the result is empty if the process died."""
-        if self._child is None or self._child.returncode is not None:
-            command, pipe = [sys.executable, "-m", "ergnn.serve.worker", *self._words], asyncio.subprocess.PIPE
-            self._child = await asyncio.create_subprocess_exec(*command, limit=LINE, stdin=pipe, stdout=pipe)
-        child = self._child
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with suppress(ConnectionError):
-            child.stdin.write(json.dumps([kind, str(place)]).encode() + b"\n")
-            await child.stdin.drain()
-        async for line in child.stdout:
-            message: dict[str, Any] = json.loads(line)
-            if "epoch" not in message:
-                return message
-            job.epoch, job.epochs = message["epoch"], message["epochs"]
-        await child.wait()
-        return {}
+    async def run(self, kind: str, job: Job | None = None, **details: Any) -> dict[str, Any]:
+        """Run a request and update the progress of its job; returns the last message.
+
+        It is empty if the process died, or was ended since it broke the protocol.
+        """
+        answer: dict[str, Any] = {}
+        try:
+            await self._start()
+            self._number += 1
+            request = {"number": self._number, "kind": kind, **details}
+            self._sender.write(json.dumps(request).encode() + b"\n")
+            while not answer:
+                message = parse_message(await self._line(), self._number)
+                if "epoch" not in message:
+                    answer = message
+                elif job is not None:
+                    job.epoch, job.epochs = message["epoch"], message["epochs"]
+        except (asyncio.IncompleteReadError, ConnectionError):
+            LOG.error("the writer ended unexpectedly")
+        except (ValueError, asyncio.LimitOverrunError) as error:
+            LOG.error("the writer broke its protocol and is ended: %s", error)
+        finally:
+            if not answer:
+                await self.close()
+        return answer
+
+    async def _start(self) -> None:
+        if self._child is not None and self._child.returncode is None:
+            return
+        await self.close()
+        mine, its = socket.socketpair()
+        command = [sys.executable, "-m", "ergnn.serve.worker", str(its.fileno()), *self._arguments]
+        with its:
+            self._reader, self._sender = await asyncio.open_connection(sock=mine, limit=LINE)
+            self._child = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, pass_fds=(its.fileno(), self._lock)
+            )
+
+    async def _line(self) -> bytes:
+        """The next line; the end of the process counts even if a child of its own holds the socket open."""
+        assert self._child is not None
+        reading = asyncio.ensure_future(self._reader.readuntil())
+        ended = asyncio.ensure_future(self._child.wait())
+        try:
+            await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                await asyncio.wait({reading}, timeout=1)
+                self._reader.feed_eof()
+            return await reading
+        finally:
+            ended.cancel()
+            reading.cancel()
 
     async def close(self) -> None:
         """Kill the process; the same job continues its work later."""
-        if self._child is not None and self._child.returncode is None:
+        if self._child is None:
+            return
+        if self._child.returncode is None:
             with suppress(ProcessLookupError):
                 self._child.kill()
             await self._child.wait()
+        self._sender.close()
+        self._child = None
+
+
+def parse_message(line: bytes, number: int) -> dict[str, Any]:
+    """A message of the writer about the request with a number; anything else is a ``ValueError``."""
+    try:
+        message = json.loads(line)
+        (kind,) = MESSAGES.keys() & message.keys()
+        complete = kind != "epoch" or isinstance(message["epochs"], int | None)
+        if complete and message["number"] == number and isinstance(message[kind], MESSAGES[kind]):
+            return dict(message)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        pass
+    raise ValueError(f"{truncate(line.decode(errors='replace'))} is no message about request {number}")

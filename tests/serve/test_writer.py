@@ -1,0 +1,107 @@
+"""The writer's protocol: a socket of its own, a number in every message; what breaks it is ended and tried again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ergnn.folder import LearnerFolder
+from ergnn.serve.app import make_app
+from ergnn.serve.service import Service
+from ergnn.serve.writer import parse_message
+from serve.conftest import BASE
+from serve.test_updates import finished
+
+IN_WRITER = """
+import json, os, pathlib, sys
+from ergnn.folder import LearnerFolder
+learn, once = LearnerFolder.observe, pathlib.Path(__file__).with_suffix(".once")
+def observe(self, nodes, edges, **more):
+    misbehave()
+    return learn(self, nodes, edges, **more)
+LearnerFolder.observe = observe
+"""
+PRINTS = """
+def misbehave():
+    print("learning", end="")
+    print(json.dumps({"number": 1, "result": {"name": "of another job"}}), flush=True)
+    os.write(1, b'{"result": {"name": "of another job"}}\\n')
+misbehave()
+"""
+ONCE = """
+def misbehave():
+    if not once.exists():
+        once.touch()
+        break_protocol(int(sys.argv[1]))
+"""
+BREAKS = {
+    "text": "os.write(socket, b'hello\\n')",
+    "an answer to another request": """os.write(socket, b'{"number": 0, "result": {"name": "of another job"}}\\n')""",
+    "a child that outlives it": "(os.fork() or __import__('time').sleep(9)) and os._exit(9)",
+}
+
+
+def upload(client: TestClient, name: str) -> Any:
+    edge = f"source,target\nn{len(name)},n70\n".encode()
+    return client.post(
+        "/observe", content=edge, headers={"content-type": "text/csv"}, params={"table": "edges", "name": name}
+    )
+
+
+def test_what_a_plug_in_prints_is_no_message(root: Path, tmp_path: Path) -> None:
+    (plugin := tmp_path / "prints.py").write_text(IN_WRITER + PRINTS)
+    with TestClient(make_app(Service(root, plugins=[str(plugin)])), BASE) as client:
+        answers = {name: upload(client, name) for name in ("a", "bb", "ccc")}
+        for number, (name, answer) in enumerate(answers.items(), start=3):
+            update = finished(client, answer)
+            assert (update["state"], update["attempts"], update["version"]) == ("done", 1, number)
+            assert update["result"]["name"] == name
+    assert [record["name"] for record in LearnerFolder(root).inspect()["updates"][2:]] == ["a", "bb", "ccc"]
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_writer_that_breaks_the_protocol_is_ended_and_its_job_tried_again(
+    how: str, root: Path, tmp_path: Path
+) -> None:
+    breaks = f"def break_protocol(socket): {BREAKS[how]}\n"
+    (plugin := tmp_path / "breaks.py").write_text(IN_WRITER + breaks + ONCE)
+    with TestClient(make_app(Service(root, plugins=[str(plugin)])), BASE) as client:
+        first, second = upload(client, "a"), upload(client, "bb")
+        assert [finished(client, first)[key] for key in ("state", "attempts", "version")] == ["done", 2, 3]
+        assert [finished(client, second)[key] for key in ("state", "attempts", "version")] == ["done", 1, 4]
+    assert [record["name"] for record in LearnerFolder(root).inspect()["updates"][2:]] == ["a", "bb"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"number": 7, "result": {"nodes": 0}},
+        {"number": 7, "epoch": 3, "epochs": None},
+        {"number": 7, "epoch": 3, "epochs": 10},
+        {"number": 7, "busy": "another process"},
+        {"number": 7, "refused": "an edge names node 'ghost'"},
+        {"number": 7, "delayed": "the disk is full"},
+    ],
+)
+def test_messages(message: dict[str, Any]) -> None:
+    assert parse_message(json.dumps(message).encode() + b"\n", 7) == message
+    for wrong in (
+        {**message, "number": 8},
+        {key: value for key, value in message.items() if key != "number"},
+        {**message, "result": {}, "busy": ""},
+        {key: [value] for key, value in message.items()},
+        {"number": 7},
+        [message],
+    ):
+        with pytest.raises(ValueError, match="is no message about request 7"):
+            parse_message(json.dumps(wrong).encode(), 7)
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b"\xff\xfe\n", b"null", b'{"number": 7, "result": {}', b"[" * 100_000])
+def test_what_is_no_message(line: bytes) -> None:
+    with pytest.raises(ValueError, match="is no message about request 7"):
+        parse_message(line, 7)
