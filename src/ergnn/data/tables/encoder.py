@@ -1,0 +1,235 @@
+"""Columns of a table as features: numbers are standardized, categories become columns, text keeps its hashed words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ergnn.data.tables.kinds import TEXT_WIDTH, Codes, ColumnKind
+
+MIN_COUNT = 5
+"""Values of a category that fewer rows have are "other"."""
+MAX_VALUES = 200
+"""Values of a category with a column of their own, the most frequent first; the rest are "other"."""
+CLIP = 5.0
+"""Standardized values beyond this are set to it, so that no value dominates a row."""
+HEAVY_TAIL = 10.0
+"""A kurtosis above this is a heavy tail: if the signed logarithm has a smaller one, it is taken."""
+STEPS_PER_OCTAVE = 4
+"""Scales are rounded to powers of 2^(1/4) and centers to an eighth of the scale: few updates change them."""
+SHARES = 16
+"""Shares of values are rounded to multiples of 1/16 for the same reason."""
+TEXT_LENGTH = 2.0
+"""Length of a row of hashed words: a text counts as much as four numbers."""
+MONTHS, WEEKDAYS = 12, 7
+DAYS_TO_MONDAY = 3
+"""1970-01-01 was a Thursday."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``clip((f(x) − center) / scale)`` for f the identity or ``sign(x) log(1 + |x| / unit)``; missing values are 0.
+
+    Args:
+        center, scale: rounded mean and standard deviation of ``f(x)``.
+        unit: unit of the logarithm; 0 for the identity.
+        missing: whether values are missing, and a column says where.
+    """
+
+    center: float
+    scale: float
+    unit: float = 0.0
+    missing: bool = False
+
+    @classmethod
+    def fit(cls, values: np.ndarray) -> Scale:
+        """Choose the parameters; they depend on the values only, not on their order."""
+        present = np.sort(values[~np.isnan(values)])  # sums of sorted values do not depend on the order of rows
+        missing = len(present) < len(values)
+        if not len(present):
+            return cls(0.0, 1.0, missing=missing)
+        unit = 0.0
+        if len(present) > 2 and _kurtosis(present) > HEAVY_TAIL:
+            middle = float(np.median(np.sort(np.abs(present[present != 0])))) if present.any() else 0.0
+            if middle > 0 and _kurtosis(np.sort(_signed_log(present, middle))) < _kurtosis(present):
+                unit = 2.0 ** round(math.log2(middle))
+        moved = np.sort(_signed_log(present, unit)) if unit else present
+        deviation = float(moved.std())
+        if not deviation > 1e-12 * max(1.0, float(np.abs(moved).max())):
+            return cls(float(moved[len(moved) // 2]), 1.0, unit, missing)
+        scale = 2.0 ** (round(STEPS_PER_OCTAVE * math.log2(deviation)) / STEPS_PER_OCTAVE)
+        return cls(round(8 * float(moved.mean()) / scale) * scale / 8, scale, unit, missing)
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Return the columns of some values, ``[n, 1]`` or ``[n, 2]``."""
+        moved = _signed_log(values, self.unit) if self.unit else values
+        standardized = np.clip((moved - self.center) / self.scale, -CLIP, CLIP)
+        absent = np.isnan(values)
+        out = np.where(absent, 0.0, standardized)[:, None]
+        return np.concatenate([out, absent[:, None]], 1) if self.missing else out
+
+
+def _signed_log(values: np.ndarray, unit: float) -> np.ndarray:
+    return np.sign(values) * np.log1p(np.abs(values) / unit)
+
+
+def _kurtosis(values: np.ndarray) -> float:
+    centered = values - values.mean()
+    variance = float((centered**2).mean())
+    return float((centered**4).mean()) / variance**2 if variance > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class FittedColumn:
+    """A column with the parameters of its features.
+
+    Args:
+        name, kind, why: see :class:`~ergnn.data.tables.kinds.ColumnKind`.
+        scale: of numbers and dates.
+        values: of a category: the hash, the text and the rounded share of each value that has a column, sorted by text.
+        other: of a category: the rounded share of other values.
+    """
+
+    name: str
+    kind: str
+    why: str
+    scale: Scale | None = None
+    values: tuple[tuple[float, str, float], ...] = ()
+    other: float = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its features."""
+        if self.kind == "category":
+            return [*(f"{self.name}={text}" for _, text, _ in self.values), f"{self.name}=other"]
+        if self.kind == "text":
+            return [f"{self.name}#{i}" for i in range(TEXT_WIDTH)]
+        if self.scale is None:
+            return []
+        names = [self.name, *([f"{self.name} missing"] if self.scale.missing else [])]
+        if self.kind == "date":
+            names += [f"{self.name} month={i + 1}" for i in range(MONTHS)]
+            names += [f"{self.name} weekday={i + 1}" for i in range(WEEKDAYS)]
+        return names
+
+    def features(self, codes: np.ndarray) -> np.ndarray:
+        """Return the features of some codes, ``[n, names]``; not for text."""
+        if self.kind == "category":
+            one = codes[:, None] == np.array([code for code, _, _ in self.values])
+            one = np.concatenate([one, ~one.any(1, keepdims=True)], 1).astype(float)
+            centered = one - np.array([*(share for _, _, share in self.values), self.other])
+            return np.where(np.isnan(codes)[:, None], 0.0, centered)
+        assert self.scale is not None
+        out = self.scale.apply(codes)
+        if self.kind == "date":
+            days = np.floor(np.nan_to_num(codes)).astype("datetime64[D]")
+            month = days.astype("datetime64[M]").astype(int) % MONTHS
+            weekday = (days.astype(int) + DAYS_TO_MONDAY) % WEEKDAYS
+            parts = [np.eye(MONTHS)[month] - 1 / MONTHS, np.eye(WEEKDAYS)[weekday] - 1 / WEEKDAYS]
+            out = np.concatenate([out, *(np.where(np.isnan(codes)[:, None], 0.0, part) for part in parts)], 1)
+        return out
+
+    def describe(self) -> str:
+        """Say in a few words what the column becomes."""
+        if self.kind == "category":
+            return f"{len(self.values)} values and other"
+        if self.kind == "text":
+            return f"words and pairs of words, hashed to {TEXT_WIDTH:,} columns"
+        if self.scale is None:
+            return "left out"
+        words = "signed logarithm, standardized" if self.scale.unit else "standardized"
+        parts = ", month and weekday" if self.kind == "date" else ""
+        return words + parts + (", missing values marked" if self.scale.missing else "")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How the columns of a table become features.
+
+    All parameters are functions of the set of rows (:meth:`fit`), whatever their order.
+    """
+
+    columns: tuple[FittedColumn, ...]
+    names: list[str] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", [name for column in self.columns for name in column.names])
+
+    @classmethod
+    def fit(
+        cls, kinds: Sequence[ColumnKind], numbers: np.ndarray, values: Mapping[str, Mapping[float, str]]
+    ) -> Encoder:
+        """Choose the parameters from the codes of all rows; see :class:`~ergnn.data.tables.kinds.Codes`."""
+        columns, at = [], 0
+        for kind in kinds:
+            fitted = FittedColumn(kind.name, kind.kind, kind.why)
+            if kind.kind in ("number", "date"):
+                fitted = replace(fitted, scale=Scale.fit(numbers[:, at]))
+            elif kind.kind == "category":
+                frequent, other = _frequent(numbers[:, at], values.get(kind.name, {}))
+                fitted = replace(fitted, values=frequent, other=other)
+            at += kind.kind in ("number", "date", "category")
+            columns.append(fitted)
+        return cls(tuple(columns))
+
+    @property
+    def width(self) -> int:
+        return len(self.names)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether there is text, so that features are stored in CSR form."""
+        return any(column.kind == "text" for column in self.columns)
+
+    def features(self, codes: Codes) -> Any:
+        """Return the features of some rows, ``[n, width]`` float32, dense, or in CSR form if there is text."""
+        blocks, at, text = list[Any](), 0, 0
+        for column in self.columns:
+            if column.kind == "text":
+                blocks.append(TEXT_LENGTH * codes.text[:, text : text + TEXT_WIDTH])
+                text += TEXT_WIDTH
+            elif column.kind != "ignore":
+                blocks.append(column.features(codes.numbers[:, at]).astype(np.float32))
+                at += 1
+        if not self.is_sparse:
+            return np.concatenate(blocks, 1) if blocks else np.zeros((len(codes.numbers), 0), np.float32)
+        return scipy.sparse.hstack([scipy.sparse.csr_matrix(block) for block in blocks], "csr", np.float32)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_json(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:
+        return cls(
+            tuple(
+                FittedColumn(
+                    column["name"],
+                    column["kind"],
+                    column["why"],
+                    None if column["scale"] is None else Scale(**column["scale"]),
+                    tuple((float(code), str(text), float(share)) for code, text, share in column["values"]),
+                    float(column["other"]),
+                )
+                for column in columns
+            )
+        )
+
+
+def _frequent(codes: np.ndarray, values: Mapping[float, str]) -> tuple[tuple[tuple[float, str, float], ...], float]:
+    """Return the values that get a column, sorted by text, with their rounded shares, and the share of all others.
+
+    A value gets a column if at least ``MIN_COUNT`` rows have it, and at most ``MAX_VALUES`` get one.
+    """
+    codes = codes[~np.isnan(codes)]
+    found, counts = np.unique(codes, return_counts=True)
+    pairs = zip(found.tolist(), counts.tolist(), strict=True)
+    ranked = sorted((-count, values[code], code) for code, count in pairs if count >= MIN_COUNT)[:MAX_VALUES]
+    total = max(len(codes), 1)
+    other = total - sum(-count for count, _, _ in ranked) if len(codes) else 0
+    chosen = [(code, text, round(-SHARES * count / total) / SHARES) for count, text, code in ranked]
+    return tuple(sorted(chosen, key=lambda value: value[1])), round(SHARES * other / total) / SHARES

@@ -1,0 +1,213 @@
+"""What the columns of a table are: numbers, dates, categories or text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ergnn.config.errors import FormatError, InputError, UnknownNameError, listed, truncate
+
+KINDS = ("number", "category", "text", "date", "ignore")
+MISSING = ("", "na", "n/a", "<na>", "nan", "null", "none")
+"""Texts, in lower case, that stand for a missing value."""
+MAX_CATEGORIES = 40
+"""Texts with at most this many distinct values are categories (as in skrub's ``TableVectorizer``)."""
+MAX_INTEGERS = 10
+"""Whole numbers with at most this many distinct values, 20 rows each, are categories."""
+ROWS_PER_INTEGER = 20
+TEXT_WIDTH = 1 << 12
+"""Columns that words and pairs of words of a text column are hashed to."""
+DAY = 86_400
+
+
+@dataclass(frozen=True)
+class ColumnKind:
+    """The kind of a column, and why it was chosen."""
+
+    name: str
+    kind: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """The values of a table as numbers, row by row: no value depends on another row.
+
+    Args:
+        numbers: ``[n, m]`` float64, one column per column that is not text: numbers, days since 1970, and for
+            categories a hash of the value; NaN where a value is missing.
+        text: ``[n, text columns × TEXT_WIDTH]`` float32 in CSR form: hashed words, of unit length per text column.
+        values: the values of each category column by their hash.
+    """
+
+    numbers: np.ndarray
+    text: scipy.sparse.csr_matrix
+    values: dict[str, dict[float, str]]
+
+
+def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: object) -> tuple[ColumnKind, ...]:
+    """Decide the kind of each column of a table, unless ``told`` names it.
+
+    Args:
+        columns: Arrow columns by name.
+        told: kinds by column name; see :data:`KINDS`.
+        where: the name of the table in messages.
+    """
+    for name, kind in told.items():
+        if kind not in KINDS:
+            raise UnknownNameError(f"the kind of column {name!r}", kind, KINDS)
+        if name not in columns:
+            raise InputError(f"{where}: no column {name!r} to read as {kind}; columns are {listed(list(columns))}")
+    return tuple(
+        ColumnKind(name, told[name], "as told") if name in told else ColumnKind(name, *_guess(column))
+        for name, column in columns.items()
+    )
+
+
+def _guess(column: Any) -> tuple[str, str]:
+    """Return the kind of a column and the reason."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = plain(column)
+    rows, kind = len(values) - values.null_count, values.type
+    if not rows:
+        return "ignore", "no values"
+    distinct = len(pc.unique(values.drop_null()))
+    if distinct == 1:
+        return "ignore", "one value only"
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return "date", "dates"
+    if pa.types.is_boolean(kind):
+        return "number", "true or false"
+    if pa.types.is_integer(kind) and 2 < distinct <= MAX_INTEGERS and rows >= ROWS_PER_INTEGER * distinct:
+        return "category", f"{distinct} distinct whole numbers"
+    if not pa.types.is_large_string(kind):
+        return "number", "numbers"
+    if distinct <= MAX_CATEGORIES and rows >= 2 * distinct:
+        return "category", f"{distinct} distinct texts"
+    if distinct == rows and not pc.any(pc.match_substring_regex(values, r"\S\s+\S")).as_py():
+        return "ignore", "every value is one word and different: a name or an id"
+    return "text", f"{distinct:,} distinct texts"
+
+
+def plain(column: Any) -> Any:
+    """Return an Arrow column without missing markers; texts that all are numbers or dates are converted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+        raise FormatError(f"values are of type {column.type}; numbers, text or dates are required")
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    missing = pc.is_in(pc.utf8_lower(column), pa.array(MISSING, pa.large_string()))
+    column = pc.if_else(missing, pa.scalar(None, pa.large_string()), column)
+    for kind in (pa.int64(), pa.float64(), pa.timestamp("s", "UTC"), pa.timestamp("s"), pa.bool_()):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column
+
+
+def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where: object) -> Codes:
+    """Convert the values of a table to :class:`Codes`."""
+    missing = [kind.name for kind in kinds if kind.kind != "ignore" and kind.name not in columns]
+    if missing:
+        raise FormatError(f"{where}: no column {truncate(missing[0])}; earlier nodes have {listed(missing)}")
+    rows = len(next(iter(columns.values()))) if columns else 0
+    numbers, texts, values = list[np.ndarray](), list[Any](), dict[str, dict[float, str]]()
+    for kind in kinds:
+        if kind.kind == "text":
+            texts.append(_text(columns[kind.name]))
+        elif kind.kind == "category":
+            codes, values[kind.name] = _category(columns[kind.name])
+            numbers.append(codes)
+        elif kind.kind != "ignore":
+            numbers.append(_number(columns[kind.name], kind, where))
+    text = (
+        scipy.sparse.hstack(texts, "csr", np.float32) if texts else scipy.sparse.csr_matrix((rows, 0), dtype=np.float32)
+    )
+    return Codes(np.stack(numbers, 1) if numbers else np.empty((rows, 0)), text, values)
+
+
+def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:
+    """Return numbers, or days since 1970; NaN for missing values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = plain(column)
+    is_time = pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)
+    if kind.kind == "date" and is_time:
+        seconds = values.cast(
+            pa.timestamp("s", values.type.tz if pa.types.is_timestamp(values.type) else None), safe=False
+        )
+        return np.asarray(seconds.cast(pa.int64()).cast(pa.float64())) / DAY
+    if pa.types.is_large_string(values.type) or is_time or kind.kind == "date":
+        if values.null_count == len(values):
+            return np.full(len(values), np.nan)
+        bad = _first_misfit(values, kind.kind)
+        need = "a number is required" if kind.kind == "number" else "a date such as 2024-05-31 is required"
+        raise FormatError(
+            f"{where}, row {bad + 1}, column {truncate(kind.name)}: {truncate(str(values[bad].as_py()))}; {need}, "
+            f"since the column holds {kind.kind}s ({kind.why}); to change it, use --column {kind.name}=category or =text"
+        )
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    found = np.asarray(pc.cast(values, pa.float64(), safe=False), np.float64)
+    if np.isinf(found).any():
+        bad = int(np.isinf(found).argmax())
+        raise FormatError(
+            f"{where}, row {bad + 1}, column {truncate(kind.name)}: {found[bad]}; a finite number is required"
+        )
+    return found
+
+
+def _first_misfit(values: Any, kind: str) -> int:
+    """Return the first row whose value is not of the kind."""
+    import pyarrow as pa
+
+    for row, value in enumerate(values):
+        if value.is_valid and (kind == "date" or not pa.types.is_large_string(values.type)):
+            if not pa.types.is_timestamp(plain(pa.array([value.as_py()])).type):
+                return row
+        elif value.is_valid and pa.types.is_large_string(plain(pa.array([value.as_py()])).type):
+            return row
+    return 0
+
+
+def _category(column: Any) -> tuple[np.ndarray, dict[float, str]]:
+    """Return a hash per value, NaN for missing values, and the values by their hash."""
+    import pyarrow as pa
+
+    values = plain(column)
+    encoded = (values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())).dictionary_encode()
+    words = encoded.dictionary.to_pylist()
+    hashes = np.array([*(value_hash(word) for word in words), np.nan])
+    return hashes[np.asarray(encoded.indices.fill_null(len(words)))], dict(zip(hashes.tolist(), words, strict=False))
+
+
+def value_hash(value: str) -> float:
+    """Return a whole number below 2^52 that stands for a value; it does not depend on other values."""
+    return float(int.from_bytes(hashlib.blake2b(value.encode(), digest_size=8).digest(), "little") >> 12)
+
+
+def _text(column: Any) -> scipy.sparse.csr_matrix:
+    """Hash words and pairs of words (scikit-learn's ``HashingVectorizer``); a missing text is a row of zeros."""
+    import pyarrow as pa
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    values = plain(column)
+    texts = values.cast(pa.large_string()).fill_null("").to_pylist()
+    return HashingVectorizer(n_features=TEXT_WIDTH, ngram_range=(1, 2), dtype=np.float32).transform(texts)

@@ -1,0 +1,173 @@
+"""Columns as features: against scikit-learn, and as functions of the set of rows."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from ergnn.config.errors import ErgnnError, FormatError, InputError
+from ergnn.data.tables.encoder import CLIP, MIN_COUNT, TEXT_LENGTH, Encoder, Scale
+from ergnn.data.tables.kinds import TEXT_WIDTH, Codes, decide_kinds, encode_values
+
+RNG = np.random.default_rng(0)
+
+
+def fitted(columns: dict[str, list[object]], **told: str) -> tuple[Encoder, Codes]:
+    table = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+    kinds = decide_kinds(table, told, "the table")
+    codes = encode_values(kinds, table, "the table")
+    return Encoder.fit(kinds, codes.numbers, codes.values), codes
+
+
+def dense(encoder: Encoder, codes: Codes) -> np.ndarray:
+    features = encoder.features(codes)
+    return features.toarray() if encoder.is_sparse else features
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1.5, 2.0, None, 7.25], "number"),
+        (["1", "2.5", "NA", "3"], "number"),
+        ([True, False, True], "number"),
+        (["true", "False", "true"], "number"),
+        ([1, 2, 3] * 30, "category"),
+        (list(range(90)), "number"),
+        ([0, 1] * 40, "number"),
+        (["DE", "FR", "", "DE", "FR", "US", "US"], "category"),
+        (["2024-01-31", "2023-02-01", None], "date"),
+        (["2024-01-31T10:00:00", "2023-02-01T00:00:00"], "date"),
+        ([date(2024, 1, 31), date(2023, 2, 1)], "date"),
+        ([f"note number {i}" for i in range(50)], "text"),
+        ([f"user{i}" for i in range(50)], "ignore"),
+        ([None, None], "ignore"),
+        (["same"] * 5, "ignore"),
+    ],
+)
+def test_kinds_of_columns(values: list[object], kind: str) -> None:
+    (decided,) = decide_kinds({"c": pa.array(values, from_pandas=True)}, {}, "t")
+    assert decided.kind == kind, decided.why
+
+
+def test_kinds_as_told_and_mistakes() -> None:
+    table = {"zip": pa.array([10115, 20095, 80331])}
+    assert decide_kinds(table, {"zip": "category"}, "t")[0].kind == "category"
+    with pytest.raises(ErgnnError, match=r"kind of column 'zip'.*categorie.*category"):
+        decide_kinds(table, {"zip": "categorie"}, "t")
+    with pytest.raises(InputError, match="no column 'plz'"):
+        decide_kinds(table, {"plz": "category"}, "t")
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=40), st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_the_scale_does_not_depend_on_the_order_of_rows(values: list[float], random: object) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert Scale.fit(np.array(values)) == Scale.fit(np.array(shuffled))
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
+def test_numbers_are_standardized(factor: float) -> None:
+    values = factor * RNG.normal(3, 2, 500)
+    (ours,) = Scale.fit(values).apply(values).T
+    theirs = StandardScaler().fit_transform(values[:, None])[:, 0]
+    slope, offset = np.polyfit(theirs, ours, 1)
+    assert 2**-0.125 <= slope <= 2**0.125
+    assert abs(offset) <= 1 / 16
+    assert np.allclose(ours, slope * theirs + offset)
+
+
+def test_heavy_tails_take_the_logarithm_and_outliers_are_cut() -> None:
+    incomes = np.exp(RNG.normal(10, 1.5, 2000))
+    scale = Scale.fit(incomes)
+    assert scale.unit > 0
+    assert np.abs(scale.apply(incomes)).max() <= CLIP
+    normal = np.append(RNG.normal(size=200), 1e9)
+    assert Scale.fit(RNG.normal(size=200)).unit == 0
+    spread = Scale.fit(normal).apply(normal)[:-1]
+    assert spread.std() > 0.1, "one outlier must not hide the others"
+
+
+def test_missing_numbers_are_average_and_marked() -> None:
+    encoder, codes = fitted({"age": [20.0, None, 40.0, 60.0]})
+    assert encoder.names == ["age", "age missing"]
+    found = dense(encoder, codes)
+    assert found[1].tolist() == [0.0, 1.0]
+    assert found[[0, 2, 3], 1].tolist() == [0, 0, 0]
+
+
+def test_categories_are_those_of_a_one_hot_encoder() -> None:
+    values = ["a"] * 20 + ["b"] * 10 + ["c"] * MIN_COUNT + ["d"] * (MIN_COUNT - 1) + ["e"]
+    encoder, codes = fitted({"c": values})
+    assert encoder.names == ["c=a", "c=b", "c=c", "c=other"]
+    theirs = OneHotEncoder(min_frequency=MIN_COUNT, sparse_output=False).fit_transform(np.array(values)[:, None])
+    ours = dense(encoder, codes)
+    assert np.allclose(ours - ours.min(0), theirs)
+    kinds = decide_kinds({"c": pa.array(values)}, {}, "t")
+    unseen = encode_values(kinds, {"c": pa.array(["never seen", None])}, "t")
+    found = encoder.features(unseen)
+    assert found[0].argmax() == 3
+    assert not found[1].any()
+
+
+def test_text_is_hashed_as_by_scikit_learn() -> None:
+    texts = [f"order {i} was late again" for i in range(60)] + [""]
+    encoder, codes = fitted({"note": texts}, note="text")
+    theirs = HashingVectorizer(n_features=TEXT_WIDTH, ngram_range=(1, 2)).transform(texts)
+    assert abs(encoder.features(codes) - TEXT_LENGTH * theirs).max() < 1e-6
+    assert np.allclose(np.linalg.norm(dense(encoder, codes), axis=1), [TEXT_LENGTH] * 60 + [0])
+
+
+def test_dates_are_days_months_and_weekdays() -> None:
+    days = [date(2024, 1, 1), date(2023, 7, 4), date(1969, 12, 31), date(2000, 2, 29)]
+    encoder, codes = fitted({"d": [*days, None]})
+    assert codes.numbers[:4, 0].tolist() == [(day - date(1970, 1, 1)).days for day in days]
+    found = dense(encoder, codes)
+    month, weekday = (encoder.names.index(f"d {part}=1") for part in ("month", "weekday"))
+    for row, day in zip(found, days, strict=False):
+        assert row[month : month + 12].argmax() + 1 == day.month
+        assert row[weekday : weekday + 7].argmax() + 1 == day.isoweekday()
+    assert not found[4, month:].any()
+    assert found[4, encoder.names.index("d missing")] == 1
+
+
+def test_all_kinds_together_survive_json() -> None:
+    columns = {
+        "age": [30.0, None, 50.0] * 20,
+        "country": ["DE", "FR", None] * 20,
+        "note": [f"late delivery {i}" for i in range(60)],
+        "signup": ["2024-01-31", "2023-02-01", "2023-02-03"] * 20,
+        "key": [f"k{i}" for i in range(60)],
+    }
+    encoder, codes = fitted(columns)  # type: ignore[arg-type]
+    again = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
+    assert again == encoder
+    assert again.width == encoder.features(codes).shape[1] == len(encoder.names)
+    assert (again.features(codes) != encoder.features(codes)).nnz == 0
+    assert [column.describe() for column in encoder.columns][-1] == "left out"
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "message"),
+    [
+        ([1.5, 2.5], ["3", "abc"], "row 2, column 'x': 'abc'; a number is required"),
+        ([1.5, 2.5], ["2024-01-01"], "a number is required"),
+        ([1.5, 2.5], [1.0, float("inf")], "row 2, column 'x': inf; a finite number"),
+        (["2024-01-01", "2024-01-02"], ["2024-01-05", "soon"], "row 2, column 'x': 'soon'; a date"),
+        (["2024-01-01", "2024-01-02"], [5], "a date such as"),
+    ],
+)
+def test_values_of_another_kind_are_refused(first: list[object], later: list[object], message: str) -> None:
+    kinds = decide_kinds({"x": pa.array(first)}, {}, "t")
+    with pytest.raises(FormatError, match=message):
+        encode_values(kinds, {"x": pa.array(later)}, "update 2")
+    with pytest.raises(FormatError, match="update 2: no column 'x'"):
+        encode_values(kinds, {"y": pa.array([1])}, "update 2")
