@@ -22,6 +22,8 @@ HEAVY_TAIL = 10.0
 """A kurtosis above this is a heavy tail: if the signed logarithm has a smaller one, it is taken."""
 STEPS_PER_OCTAVE = 4
 """Scales are rounded to powers of 2^(1/4) and centers to an eighth of the scale: few updates change them."""
+ROUNDING = 1e-12
+"""Values that differ by less than this share of the largest are equal."""
 SHARES = 16
 """Shares of values are rounded to multiples of 1/16 for the same reason."""
 TEXT_LENGTH = 2.0
@@ -60,7 +62,7 @@ class Scale:
                 unit = 2.0 ** round(math.log2(middle))
         moved = np.sort(_signed_log(present, unit)) if unit else present
         deviation = float(moved.std())
-        if not deviation > 1e-12 * max(1.0, float(np.abs(moved).max())):
+        if not deviation > ROUNDING * float(np.abs(moved).max()):
             return cls(float(moved[len(moved) // 2]), 1.0, unit, missing)
         scale = 2.0 ** (round(STEPS_PER_OCTAVE * math.log2(deviation)) / STEPS_PER_OCTAVE)
         return cls(round(8 * float(moved.mean()) / scale) * scale / 8, scale, unit, missing)
@@ -79,9 +81,10 @@ def _signed_log(values: np.ndarray, unit: float) -> np.ndarray:
 
 
 def _kurtosis(values: np.ndarray) -> float:
-    centered = values - values.mean()
-    variance = float((centered**2).mean())
-    return float((centered**4).mean()) / variance**2 if variance > 0 else 0.0
+    deviation = float(values.std())
+    if not deviation > ROUNDING * float(np.abs(values).max()):
+        return 0.0
+    return float((((values - values.mean()) / deviation) ** 4).mean())
 
 
 @dataclass(frozen=True)
