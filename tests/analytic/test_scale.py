@@ -146,6 +146,7 @@ def test_no_tensor_is_as_large_as_the_features_or_the_edges(
     monkeypatch.setattr("ergnn.analytic.features.KEPT_BYTES", 0)
     monkeypatch.setattr("ergnn.analytic.inputs.ROW_BLOCK", 1 << 8)
     monkeypatch.setattr("ergnn.analytic.inputs.COPIED_BYTES", 0)
+    monkeypatch.setattr("ergnn.analytic.scaling.SAMPLED_ROWS", 1 << 8)
     monkeypatch.setitem(BLOCK_BYTES, "cpu", n * 8 * MATRICES * columns)
     parts = (mapped(tmp_path / f"{name}.npy") for name in ("x", "rowptr", "col"))
     graph = Graph.from_csr(*parts, y, undirected=False)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytic.dense import dense_phi, dense_ridge, dense_s, dense_x, one_hot, weights_of
+from ergnn.analytic.scaling import ColumnScales
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph, Task, TaskStream, make_stream, splits
 from ergnn.lab.config import RunConfig
@@ -35,18 +36,25 @@ def learned(stream: TaskStream, head: str = "growing", **options: object) -> Lea
     name=st.sampled_from(["ppr", "hops"]),
     edges=st.sampled_from(["own", "seen", "all"]),
     weighted=st.booleans(),
+    scale=st.sampled_from(["rows", "columns"]),
 )
 @settings(max_examples=40)
-def test_scores_equal_dense_matrices(graph: Graph, head: str, name: str, edges: str, weighted: bool) -> None:
+def test_scores_equal_dense_matrices(
+    graph: Graph, head: str, name: str, edges: str, weighted: bool, scale: str
+) -> None:
     graph = with_weights(graph) if weighted else graph
     stream = TaskStream.from_classes(graph, classes_per_task=2, edges=edges)
-    learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3)
+    learner = Learner("sgc", "analytic", head=head, feature_map=name, lam=0.3, scale=scale)
+    x = dense_x(graph)
+    if scale == "columns":
+        scales = ColumnScales.fit(graph.x, range(graph.num_features))
+        x = scales.apply(graph.dense_x()).double().numpy() if scales else x
     nodes = torch.empty(0, dtype=torch.long)
     for task in stream:
         learner.observe(task)
         nodes = torch.cat([nodes, task.train])
         labels = graph.y[nodes].numpy()
-        phi = dense_phi(name, dense_s(task.graph, task.graph.edge_weight), dense_x(task.graph))
+        phi = dense_phi(name, dense_s(task.graph, task.graph.edge_weight), x)
         weight = dense_ridge(phi[nodes], one_hot(labels), weights_of(labels), 0.3)
         scores = torch.from_numpy(phi @ weight)
         known = sorted(set(labels.tolist()))
@@ -209,7 +217,7 @@ def domains() -> list[Task]:
 @pytest.mark.parametrize("memory", ["nodes", "statistics"])
 def test_tasks_with_their_own_graph_store_rows_or_statistics(memory: str) -> None:
     tasks = domains()
-    learner = learned(tasks, memory=memory)
+    learner = learned(tasks, memory=memory, scale="rows")
     assert all(learner.evaluate(task) > 0.6 for task in tasks)
     kept = learner.method.nbytes
     widths = [learner.method._features_of(tasks[0].graph, each).width for each in learner.method.maps]

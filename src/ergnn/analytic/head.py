@@ -14,6 +14,7 @@ from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, working_dtype
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, fit_ridge
+from ergnn.analytic.scaling import ColumnScales
 from ergnn.analytic.state import AnalyticState, choose
 from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import Graph
@@ -21,6 +22,7 @@ from ergnn.engine.cache import Cache, version_of
 from ergnn.engine.propagation import NormalizedAdjacency
 
 Memory = Literal["nodes", "statistics"]
+Scaling = Literal["auto", "rows", "columns"]
 
 SKETCH_SIZE = 2048
 """Columns of an automatic sketch, for features with more columns."""
@@ -32,10 +34,10 @@ _SHARED: Cache[WeakValueDictionary[str, Features]] = Cache()
 """φ on graphs on a GPU, by :func:`_key`: learners on the same graph share it."""
 
 
-def _key(of: FeatureMap, sketched: int | None) -> str | None:
+def _key(of: FeatureMap, layout: Any) -> str | None:
     """Return all that φ of a map on a graph depends on; None if that is unknown."""
     plain = all(isinstance(value, bool | float | int | str) for value in vars(of).values())
-    return repr((type(of), sorted(vars(of).items()), sketched)) if plain else None
+    return repr((type(of), sorted(vars(of).items()), layout)) if plain else None
 
 
 class AnalyticHead:
@@ -48,6 +50,8 @@ class AnalyticHead:
         memory: ``nodes`` stores ids and labels; ``statistics`` stores statistics of φ per class.
         per_class: size of the statistics of a class, in rows of φ.
         sketch: number of columns to sketch the features to; ``auto`` depends on their number; None for no sketch.
+        scale: ``rows`` divides each row by its sum; ``columns`` standardizes columns; ``auto`` standardizes those that
+            :func:`~ergnn.analytic.scaling.number_columns` finds, and divides rows if there are none.
 
     Attributes:
         maps: the feature maps whose heads are compared.
@@ -55,6 +59,7 @@ class AnalyticHead:
         solution: the head; None before the first label, and after labels were removed until the next prediction.
         chosen: index of its feature map in ``maps``.
         sketched: number of columns that the features are sketched to; None without a sketch.
+        scales: columns that are standardized; None if rows are divided by their sums.
     """
 
     def __init__(
@@ -65,8 +70,10 @@ class AnalyticHead:
         memory: Memory,
         per_class: int,
         sketch: int | str | None,
+        scale: Scaling = "auto",
     ) -> None:
         check_choice("memory", memory, Memory)
+        check_choice("scale", scale, Scaling)
         if lam is not None and not 0 < lam < float("inf"):
             raise InputError(f"lam is {lam}; it must be above 0, or None for the best by leave-one-out")
         if per_class < 1:
@@ -75,23 +82,25 @@ class AnalyticHead:
             raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
         self._map, self._map_options = FEATURE_MAPS.create(feature_map, **(map_options or {})), dict(map_options or {})
         self._candidates = self.maps = self._map.candidates()
-        self.lam, self.memory, self.per_class, self.sketch = lam, memory, per_class, sketch
+        self.lam, self.memory, self.per_class, self.sketch, self.scale = lam, memory, per_class, sketch, scale
         self.state = AnalyticState()
         self.solution: RidgeSolution | None = None
         self.chosen = 0
         self.sketched: int | None = None
+        self.scales: ColumnScales | None = None
         self._graph: Graph | None = None
         self._version: Any = None
         self._features: Cache[dict[str, Features]] = Cache()
         self._scores: Cache[Tensor] = Cache()
+        self._column_scales: Cache[ColumnScales | None] = Cache()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without graphs and without anything computed from them."""
-        return {**vars(self), "_graph": None, "_features": None, "_scores": None}
+        return {**vars(self), "_graph": None, "_features": None, "_scores": None, "_column_scales": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._features, self._scores = Cache(), Cache()
+        self._features, self._scores, self._column_scales = Cache(), Cache(), Cache()
 
     @property
     def lambdas(self) -> tuple[float, ...]:
@@ -141,13 +150,14 @@ class AnalyticHead:
             raise InputError(f"{graph.name}: node {int(nodes[-1])} has a label; the graph has {graph.num_nodes} nodes")
         if self.state.statistics:  # they do not depend on the graph
             return
-        sketched = self.sketch_size(graph.num_features, nodes.numel())
-        if self._graph is None or sketched != self.sketched or self._version != version_of(self._graph):
+        sketched, scales = self.sketch_size(graph.num_features, nodes.numel()), self._scales_of(graph)
+        layout = (sketched, scales, self._version)
+        if self._graph is None or layout != (self.sketched, self.scales, version_of(self._graph)):
             self.state.forget_rows()  # also if the graph was modified in place
         elif graph is not self._graph:
             self.state.move(self._graph, graph, self.maps)
             self._features.clear()  # a stream may keep its graphs for a long time
-        self._graph, self._version, self.sketched = graph, version_of(graph), sketched
+        self._graph, self._version, self.sketched, self.scales = graph, version_of(graph), sketched, scales
         self._solve(graph)
 
     def head_scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
@@ -182,7 +192,7 @@ class AnalyticHead:
     def keep(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
         """Store rows of φ, or their statistics, instead of ids, and solve the head."""
         if self._graph is None and not self.state.without_nodes:
-            self.sketched = self.sketch_size(graph.num_features, nodes.numel())
+            self.sketched, self.scales = self.sketch_size(graph.num_features, nodes.numel()), self._scales_of(graph)
             self.maps = self.maps_of(graph.num_edges)  # for all tasks: rows of all must have the same maps
         found = [self._features_of(graph, each).rows(nodes) for each in self.maps]
         self._graph, self._version = graph, version_of(graph)
@@ -208,17 +218,27 @@ class AnalyticHead:
             return SKETCH_SIZE if num_features > SKETCH_SIZE and count >= num_features else None
         return None if self.sketch is None or int(self.sketch) >= num_features else int(self.sketch)
 
+    def _scales_of(self, graph: Graph) -> ColumnScales | None:
+        """Return the columns of a graph to standardize; stored rows and statistics keep those of their first graph."""
+        if self.state.without_nodes or self.scale == "rows":
+            return self.scales
+        columns = range(graph.num_features) if self.scale == "columns" else None
+        return self._column_scales.get([graph], lambda: ColumnScales.fit(graph.x, columns))
+
     def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
         """Return φ of a map on a graph, cached as long as the graph exists and is unchanged."""
-        return self._features.get([graph], lambda: self._make_features(graph), self.sketched)[feature_map.name]
+        return self._features.get([graph], lambda: self._make_features(graph), (self.sketched, self.scales))[
+            feature_map.name
+        ]
 
     def _make_features(self, graph: Graph) -> dict[str, Features]:
-        keys = {each.name: _key(each, self.sketched) for each in self._candidates}
+        keys = {each.name: _key(each, (self.sketched, self.scales)) for each in self._candidates}
         shared = _SHARED.find([graph]) or WeakValueDictionary()
         found = {name: shared[key] for name, key in keys.items() if key is not None and key in shared}
         if len(found) < len(keys):
             dtype = working_dtype(graph.num_nodes, graph.num_features)
-            operator, inputs = NormalizedAdjacency(graph, graph.edge_weight), Inputs(graph, self.sketched, dtype)
+            operator = NormalizedAdjacency(graph, graph.edge_weight)
+            inputs = Inputs(graph, self.sketched, dtype, self.scales)
             found = {each.name: Features(each, operator, inputs) for each in self._candidates}
         if graph.device.type != "cpu":  # on a CPU, rounding would depend on what others have cached
             shared.update((key, found[name]) for name, key in keys.items() if key is not None)
@@ -261,6 +281,7 @@ class AnalyticHead:
             "maps": [each.name for each in self.maps],
             "chosen": self.chosen,
             "sketch": self.sketched,
+            "scales": None if self.scales is None else self.scales.to_tensor(),
             "solution": None
             if solution is None
             else {
@@ -289,7 +310,8 @@ class AnalyticHead:
         self.state.kept = {name: (stored[0], stored[1]) for name, stored in state["kept"].items()}  # or counts, too
         self.state.statistics.load_state_dict(statistics)
         self.chosen, self.sketched, self._graph = state["chosen"], state["sketch"], None
-        solution = state["solution"]
+        scales, solution = state.get("scales"), state["solution"]
+        self.scales = None if scales is None else ColumnScales.from_tensor(scales)
         self.solution = None
         if solution is not None:
             self.solution = RidgeSolution(**solution, loo=solution["weight"][:0])

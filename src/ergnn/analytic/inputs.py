@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ergnn.analytic.scaling import ColumnScales
 from ergnn.data.csr import targets
 from ergnn.data.graph import Graph
 from ergnn.data.mapped import release
@@ -63,38 +64,47 @@ class Sketch:
 
 
 class Inputs:
-    """The features of a graph, each row divided by the sum of its absolute values.
+    """The features of a graph: each row divided by the sum of its absolute values, or scaled columns.
 
-    For bags of words this gives the frequency of each word; for dense features of any sign it gives nodes about the
+    For bags of words, the sum gives the frequency of each word; for dense features of any sign it gives nodes about the
     same weight in sums over neighbors. A row of zeros stays zero.
 
     Args:
         graph: the graph; large dense features are not copied.
         sketch: number of columns to sketch the features to; None for no sketch.
         dtype: type to compute in.
+        scales: columns to standardize instead of dividing rows; None to divide rows.
     """
 
-    def __init__(self, graph: Graph, sketch: int | None = None, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        sketch: int | None = None,
+        dtype: torch.dtype = torch.float64,
+        scales: ColumnScales | None = None,
+    ) -> None:
         self.dtype = dtype
-        self._x = graph.x
+        self._x, self._scales = graph.x, scales
         if graph.is_sparse:
-            value = graph.x.values().to(dtype)
-            row = targets(graph.x.crow_indices())
-            total = value.new_zeros(graph.num_nodes).index_add_(0, row, value.abs())
-            value = value / total.clamp(min=torch.finfo(dtype).tiny)[row]
+            x = graph.x if scales is None else scales.apply(graph.x)
+            value = x.values().to(dtype)
+            row = targets(x.crow_indices())
+            if scales is None:
+                total = value.new_zeros(graph.num_nodes).index_add_(0, row, value.abs())
+                value = value / total.clamp(min=torch.finfo(dtype).tiny)[row]
             shape = (graph.num_nodes, graph.num_features)
-            parts = (graph.x.crow_indices(), graph.x.col_indices().long(), value)
+            parts = (x.crow_indices(), x.col_indices().long(), value)
             self._x = torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
             order = torch.argsort(parts[1], stable=True)
             count = torch.bincount(parts[1], minlength=graph.num_features)
             pointer = torch.cat([count.new_zeros(1), count.cumsum(0)])
             self._t = torch.sparse_csr_tensor(pointer, row[order], value[order], shape[::-1], check_invariants=False)
         else:
-            total = torch.empty(graph.num_nodes, dtype=dtype, device=graph.device)
-            for rows, part in self._row_blocks():
+            total = torch.ones(graph.num_nodes, dtype=dtype, device=graph.device)
+            for rows, part in self._row_blocks() if scales is None else ():
                 total[rows] = part.to(dtype).abs().sum(1)
             if graph.x.numel() * dtype.itemsize <= COPIED_BYTES:
-                self._x = graph.x.to(dtype)
+                self._x, self._scales = self._scaled(graph.x).to(dtype), None
             self._scale = total.clamp(min=torch.finfo(dtype).tiny).reciprocal_().unsqueeze(1)
         self.sketch = None if sketch is None else Sketch(graph.num_features, sketch, graph.device)
         self.width = graph.num_features if sketch is None else sketch
@@ -137,11 +147,14 @@ class Inputs:
             torch.mm(part.to(self.dtype), w, out=out[rows])
         return out.mul_(self._scale)
 
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self._scales is None else self._scales.apply(x)
+
     def _row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield dense features in blocks of rows, and release the pages of a mapped file after use."""
         read = 0
         for first in range(0, self._x.size(0), ROW_BLOCK):
-            part = self._x[first : first + ROW_BLOCK]
+            part = self._scaled(self._x[first : first + ROW_BLOCK])
             yield slice(first, first + ROW_BLOCK), part
             read += part.numel() * part.element_size()
             if read >= RELEASE_BYTES:

@@ -24,7 +24,7 @@ DENSE = 0.9
 SPREAD_RATIO = 10.0
 """Dense columns are numbers of different scales if the largest tenth is this many times as large as the smallest."""
 SAMPLED_ROWS = 1 << 16
-"""Columns are judged by at most this many rows, evenly spaced."""
+"""Columns are judged and scaled by at most this many rows, evenly spaced."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,26 @@ class ColumnScales:
         columns = number_columns(x) if columns is None else columns
         if not len(columns):
             return None
-        values = _columns(x, columns)
+        values = _columns(x, columns, _step(x))
         return cls(tuple(columns), tuple(Scale.fit(values[:, i]) for i in range(len(columns))))
+
+    def to_tensor(self) -> Tensor:
+        """Return column, center, scale and unit, ``[columns, 4]``."""
+        rows = [(c, s.center, s.scale, s.unit) for c, s in zip(self.columns, self.scales, strict=True)]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    @classmethod
+    def from_tensor(cls, rows: Tensor) -> ColumnScales:
+        """Restore what :meth:`to_tensor` returned."""
+        return cls(tuple(int(c) for c in rows[:, 0]), tuple(Scale(*values) for values in rows[:, 1:].tolist()))
 
     def apply(self, x: Tensor) -> Tensor:
         """Return the scaled features, dense or CSR as ``x``."""
         values = _columns(x, self.columns)
         scaled = np.concatenate([s.apply(values[:, i])[:, :1] for i, s in enumerate(self.scales)], 1).astype(np.float32)
         if len(self.columns) == x.size(1):
-            return torch.from_numpy(scaled[:, np.argsort(self.columns)]).to(x.device)
+            whole = torch.from_numpy(scaled).to(x.device)
+            return whole.to_sparse_csr() if x.layout == torch.sparse_csr else whole
         words = _scipy(x)
         words = words @ scipy.sparse.diags(~np.isin(np.arange(x.size(1)), self.columns) * np.float32(1))
         length = np.sqrt(np.asarray(words.multiply(words).sum(1)))
@@ -72,9 +83,7 @@ class ColumnScales:
 
 def number_columns(x: Tensor) -> list[int]:
     """Return the columns that are numbers of different scales; none for bags of words and embeddings."""
-    step = max(1, -(-x.size(0) // SAMPLED_ROWS))
-    sample = _scipy(x)[::step] if x.layout == torch.sparse_csr else scipy.sparse.csr_matrix(x[::step].cpu().numpy())
-    sample = sample.astype(np.float64)
+    sample = _scipy(x, _step(x)).astype(np.float64)
     count = np.bincount(sample.indices, sample.data != 0, minlength=x.size(1))
     used = np.flatnonzero(count)
     if not used.size:
@@ -89,15 +98,20 @@ def number_columns(x: Tensor) -> list[int]:
     return used[size > NUMBER_RATIO * middle].tolist()
 
 
-def _scipy(x: Tensor) -> scipy.sparse.csr_matrix:
+def _step(x: Tensor) -> int:
+    """Return every how many rows are sampled."""
+    return max(1, -(-x.size(0) // SAMPLED_ROWS))
+
+
+def _scipy(x: Tensor, step: int = 1) -> scipy.sparse.csr_matrix:
     if x.layout != torch.sparse_csr:
-        return scipy.sparse.csr_matrix(x.cpu().numpy())
-    parts = [part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices())]
-    return scipy.sparse.csr_matrix(tuple(parts), tuple(x.shape))
+        return scipy.sparse.csr_matrix(x[::step].cpu().numpy())
+    values, column, start = (part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices()))
+    return scipy.sparse.csr_matrix((values, column, start), tuple(x.shape))[::step]
 
 
-def _columns(x: Tensor, columns: Sequence[int]) -> np.ndarray:
+def _columns(x: Tensor, columns: Sequence[int], step: int = 1) -> np.ndarray:
     """Return some columns as float64."""
     if x.layout == torch.sparse_csr:
-        return _scipy(x)[:, list(columns)].toarray().astype(np.float64)
-    return x[:, list(columns)].cpu().double().numpy()
+        return _scipy(x, step)[:, list(columns)].toarray().astype(np.float64)
+    return x[::step, list(columns)].cpu().double().numpy()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.analytic.head import AnalyticHead, Memory
+from ergnn.analytic.head import AnalyticHead, Memory, Scaling
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -41,6 +41,8 @@ class Analytic(AnalyticHead, Method):
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``. Forgotten nodes change the student only with the next task.
+        scale: ``rows`` divides each row of the features by its sum (words, embeddings); ``columns`` standardizes
+            each column; ``auto`` standardizes the columns of small tables, and columns much larger than others.
     """
 
     backbone = "gcn"
@@ -56,8 +58,9 @@ class Analytic(AnalyticHead, Method):
         per_class: int = 5,
         sketch: int | str | None = "auto",
         student: bool = False,
+        scale: Scaling = "auto",
     ) -> None:
-        super().__init__(feature_map, map_options, lam, memory, per_class, sketch)
+        super().__init__(feature_map, map_options, lam, memory, per_class, sketch, scale)
         self.trains = self.from_scratch = self.student = student
         self.reads_edge_weights = not student
 
