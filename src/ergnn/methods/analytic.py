@@ -41,8 +41,7 @@ class Analytic(AnalyticHead, Method):
         student: train the learner's backbone from scratch at each task and predict with it. Its targets are the head's
             probabilities on all nodes of the graph and the labels of the task's training nodes. Requires
             ``head="growing"``. Forgotten nodes change the student only with the next task.
-        scale: ``rows`` divides each row of the features by its sum (words, embeddings); ``columns`` standardizes
-            each column; ``auto`` standardizes the columns of small tables, and columns much larger than others.
+        scale: divide ``rows`` by their sums, standardize ``columns``, or decide for each column (``auto``).
     """
 
     backbone = "gcn"
