@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FolderError, writing
 from ergnn.folder.row_cache import MapRows
 from ergnn.learning.learner import Learner
-from folder.growing import FEATURES, edges_of, nodes_of, probabilities, tables, x_of
+from folder.growing import FEATURES, edges_of, nodes_of, objects, probabilities, tables, x_of
 
 CLASSES = ("red", "green", "blue", "gray")
 SPARSE = 0.02
@@ -63,10 +64,25 @@ class Whole:
         learner.observe(Task(0, graph, train, none, none, tuple(range(len(names)))))
         return names, learner.predict_proba(torch.arange(len(place)), graph=graph).numpy()
 
+    def in_a_folder(self, settings: Settings) -> tuple[list[str], np.ndarray]:
+        """The same from a folder that observes everything in one update, in another order."""
+        order = sorted(self.x, key=lambda name: name[::-1])
+        table = nodes_of(
+            order,
+            [self.label.get(name) for name in order],
+            np.stack([self.x[name] for name in order]),
+            split=objects([self.split.get(name) for name in order]),
+        )
+        with tempfile.TemporaryDirectory() as root:
+            folder = LearnerFolder.create(Path(root) / "at once", settings)
+            folder.observe(table, edges_of(*sorted(self.edges)) if self.edges else None)
+            parts = list(folder.predict(list(self.x)))
+        return parts[0][1], np.concatenate([part[2] for part in parts])
 
-def check(folder: LearnerFolder, whole: Whole) -> None:
+
+def check(folder: LearnerFolder, whole: Whole, *, with_folder: bool = False) -> None:
     """The folder's predictions are those of learning at once; whether many or few are asked for."""
-    names, expected = whole.expected(folder.settings)
+    names, expected = (whole.in_a_folder if with_folder else whole.expected)(folder.settings)
     ids = list(whole.x)
     for wanted in (ids, ids[:2]):
         parts = list(folder.predict(wanted, chunk=7))
@@ -193,22 +209,48 @@ def test_sums_that_are_updated_give_what_learning_at_once_gives(
             label = "violet" if change == "new class" else "red"
             folder.observe(nodes_of(others, [label] * 3))
             whole.label |= dict.fromkeys(others, label)
-        check(folder, whole)
         assert len(known) == 1
+        check(folder, whole, with_folder=True)
         assert tables(folder)["gram"]
         if change in ("forget", "relabel", "new class"):
             assert known[0] is None
         chain(folder, whole, rng, count, 3)
         count += 3
-        check(folder, whole)
+        check(folder, whole, with_folder=True)
+    known.clear()
     chain(folder, whole, rng, count, 3)
-    check(folder, whole)
     assert known[-1] is not None
+    check(folder, whole, with_folder=True)
     assert not folder.check()
     with writing(folder.root) as connection:
         connection.execute("UPDATE gram SET data = zeroblob(length(data))")
     with pytest.raises(FolderError, match="row of the table gram does not match its checksum"):
         folder.observe(edges=edges_of(("v60", "v62")))
+
+
+def test_above_so_many_labels_the_order_of_updates_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("folder.row_cache", "analytic.ridge"):
+        monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 30)
+    rng = np.random.default_rng(0)
+    ids = [f"v{i}" for i in range(120)]
+    label = {name: str(rng.choice(CLASSES)) for name in ids}
+    x = dict(zip(ids, x_of(120), strict=True))
+    temperatures, answers = [], []
+    for number in range(3):
+        folder = LearnerFolder.create(tmp_path / str(number), Settings())
+        order = [str(name) for name in rng.permutation(ids)]
+        for update in (order[:50], order[50:60], order[60:]):
+            table = nodes_of(update, [label[name] for name in update], np.stack([x[name] for name in update]))
+            folder.observe(replace(table, split=objects(["train"] * len(update))))
+        with folder.snapshot() as snapshot:
+            temperatures.append(snapshot.version.state["learner"]["temperature"])
+        _, names, found = next(folder.predict(ids))
+        answers.append(found[:, np.argsort(names)])
+    assert temperatures == pytest.approx([temperatures[0]] * 3, rel=1e-9)
+    for found in answers[1:]:
+        np.testing.assert_allclose(found, answers[0], atol=1e-8, rtol=0)
 
 
 def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -> None:

@@ -75,6 +75,15 @@ def test_a_known_task_and_nodes_that_are_not_stored(root: str, files: list[tuple
     assert main(["predict", root, "--nodes", ids_file(tmp_path, ["stranger"])]) == 2
 
 
+def test_settings_are_changed(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["set", root, "max-nodes=5000", "device=cpu"]) == 0
+    assert capsys.readouterr().out == f"{root}: max_nodes is now 5000, device is now cpu\n"
+    assert LearnerFolder(root).settings.max_nodes == 5000
+    assert main(["set", root, "max_nodes"]) == 2
+    assert main(["set", root, "max_nodes=-1"]) == 2
+    assert LearnerFolder(root).settings.max_nodes == 5000
+
+
 def test_inspect_shows_the_buffer_and_writes_a_page(
     root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sqlite3
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +19,7 @@ from doc_blocks import ROOT
 from ergnn.folder import LearnerFolder, Settings, database
 from ergnn.folder.database import APPLICATION_ID, FILE, FolderError, transaction, writing
 from ergnn.folder.versions import get_blob, put_blob
-from folder.growing import IDS, make_updates, probabilities, quick, tables
+from folder.growing import IDS, edges_of, make_updates, nodes_of, probabilities, quick, tables
 
 FIXTURE = Path(__file__).with_name("fixtures") / "schema1"
 """A folder after two updates (``make_updates(2)``), as schema 1 was first written."""
@@ -101,30 +105,129 @@ def test_a_blob_is_kept_with_its_version(folder: LearnerFolder) -> None:
     assert "statistics" not in [row["kind"] for row in tables(folder)["blobs"]]
 
 
-def test_every_changed_row_is_found(folder: LearnerFolder) -> None:
-    assert folder.check() == []
-    changes = {
-        "nodes": "id = id || 'x'",
-        "adjacency": "neighbors = zeroblob(length(neighbors) + 4)",
-        "labels": "split = 1 - split",
-        "remembered": "score = score + 1",
-        "blobs": "data = zeroblob(length(data))",
-        "updates": "name = 'other'",
-        "classes": "name = name || 'x'",
-        "versions": "edges = edges + 2",
-        "settings": "value = '1'",
-        "current": "newest = newest + 1",
-    }
-    assert set(changes) == {name for name, rows in tables(folder).items() if rows and "checksum" in rows[0]}
-    for table, change in changes.items():
-        copy = LearnerFolder(shutil.copytree(folder.root, folder.root.with_name(table)))
-        connection = sqlite3.connect(copy.root / FILE)
-        key = connection.execute(f"SELECT name FROM pragma_table_info('{table}') WHERE pk = 1").fetchone()[0]
-        first = f"(SELECT {key} FROM {table} LIMIT 1)"
-        connection.execute(f"UPDATE {table} SET {change} WHERE {key} = {first}")
-        connection.commit()
-        connection.close()
-        assert any(text.startswith(f"{table}:") for text in copy.check()), table
+CHANGES = {
+    "nodes": "id = id || 'x'",
+    "adjacency": "neighbors = zeroblob(length(neighbors) + 4)",
+    "labels": "split = 1 - split",
+    "remembered": "score = score + 1",
+    "blobs": "data = zeroblob(length(data))",
+    "updates": "name = 'other'",
+    "classes": "name = name || 'x'",
+    "versions": "edges = edges + 2",
+    "settings": "value = '1'",
+    "current": "newest = newest + 1",
+    "phi": "data = zeroblob(length(data))",
+    "gram": "data = zeroblob(length(data))",
+    "row_cache": "layout = 'other'",
+}
+DEPENDED_ON = [table for table in CHANGES if table not in ("phi", "row_cache")]
+"""Tables whose rows must not be missing: other caches are computed again."""
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LearnerFolder]:
+    """Folders of a network and of a closed form, with forgotten nodes and corrected labels in kept versions."""
+    root = tmp_path_factory.mktemp("checked")
+    sums = {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3}
+    folders = {}
+    for name, settings in (("network", quick(epochs=1)), ("solved", Settings.from_settings(sums))):
+        folder = folders[name] = LearnerFolder.create(root / name, settings)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ergnn.folder.row_cache.LOO_ROWS", 10)
+            for nodes, edges in make_updates(3, links=1):
+                folder.observe(nodes, edges)
+            folder.forget(["n7", "n50"])
+            late = [name for name, label in zip(nodes.ids, nodes.labels, strict=True) if label is None][:2]
+            folder.observe(nodes_of([str(name) for name in late], ["c1", "c2"]))
+            folder.observe(edges=edges_of(("n1", "n2"), ("n1", "n99")))
+        assert folder.check() == []
+    held = {table for folder in folders.values() for table, rows in tables(folder).items() if rows}
+    assert held - {"log"} == set(CHANGES)
+    return folders
+
+
+def damages() -> Iterator[tuple[str, str]]:
+    """A table, and a statement that damages one row of it, or the versions that have it."""
+    for table, change in CHANGES.items():
+        yield table, f"UPDATE {table} SET {change}"
+    for table in DEPENDED_ON:
+        yield table, f"DELETE FROM {table}"
+    for table in ("adjacency", "labels", "nodes", "updates"):
+        for removed in ("added", "added + 1", "1000", "(SELECT version FROM current)"):
+            yield table, f"UPDATE {table} SET removed = {removed}"
+    for table in ("adjacency", "nodes"):
+        yield table, f"UPDATE {table} SET removed = NULL"
+
+
+@pytest.mark.parametrize(("table", "statement"), [*damages()])
+def test_every_damage_is_found(checked: dict[str, LearnerFolder], table: str, statement: str, tmp_path: Path) -> None:
+    folder = next(folder for folder in checked.values() if tables(folder)[table])
+    copy = LearnerFolder(shutil.copytree(folder.root, tmp_path / "d"))
+    connection = sqlite3.connect(copy.root / FILE)
+    keys = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[5]]
+    where = "removed IS NOT NULL" if statement.endswith("NULL") else "1"
+    order = "removed IS NOT NULL, added" if "removed" in statement else "1"
+    row = connection.execute(f"SELECT {', '.join(keys)} FROM {table} WHERE {where} ORDER BY {order}").fetchone()
+    own = " AND ".join(f"{key} = ?" for key in keys)
+    assert connection.execute(f"{statement} WHERE {own}", row).rowcount == 1
+    connection.commit()
+    connection.close()
+    assert copy.check()
+
+
+def test_a_sum_that_is_missing_is_found_when_it_is_used(checked: dict[str, LearnerFolder], tmp_path: Path) -> None:
+    folder = LearnerFolder(shutil.copytree(checked["solved"].root, tmp_path / "d"))
+    with writing(folder.root) as connection:
+        connection.execute("DELETE FROM gram WHERE class = 1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ergnn.folder.row_cache.LOO_ROWS", 10)
+        with pytest.raises(FolderError, match="the table gram does not match its checksum"):
+            folder.observe(edges=edges_of(("n3", "n4")))
+
+
+@pytest.mark.parametrize("kind", ["network", "schema1"])
+def test_reading_needs_no_writing(checked: dict[str, LearnerFolder], kind: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        root = Path(shutil.copytree(FIXTURE if kind == "schema1" else checked[kind].root, Path(place) / "d"))
+        expected = probabilities(LearnerFolder(shutil.copytree(root, Path(place) / "writable")), ["n1", "n2"])
+        for path in root.iterdir():
+            if path.name != FILE:
+                path.unlink()
+        (root / FILE).chmod(0o444)
+        root.chmod(0o555)
+
+        def read() -> bytes:
+            folder = LearnerFolder(root)
+            assert folder.check() == []
+            assert len(folder.inspect()["updates"]) >= 2
+            with pytest.raises(FolderError, match="could not be written"):
+                folder.observe(nodes_of(["new"], None, np.ones((1, 12), np.float32)))
+            return probabilities(folder, ["n1", "n2"]).tobytes()
+
+        assert as_another_user(read) == expected.tobytes()
+        assert os.listdir(root) == [FILE]
+        root.chmod(0o755)
+
+
+def as_another_user(function: Callable[[], bytes]) -> bytes:
+    """The result of a function in a process without the rights of root, if these are root's tests."""
+    out, into = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            os.write(into, function())
+        except BaseException:
+            traceback.print_exc()
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out, "rb") as pipe:
+        result = pipe.read()
+    os.waitpid(child, 0)
+    return result
 
 
 def test_the_first_schema_is_still_read(tmp_path: Path) -> None:

@@ -146,6 +146,31 @@ def test_the_same_update_again_changes_nothing(folder: LearnerFolder) -> None:
     assert current(folder) == 2
 
 
+def test_limits_count_what_is_there_and_can_be_raised(tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "d", quick(max_nodes=100, epochs=1))
+    for nodes, edges in make_updates(2, nodes=40):
+        folder.observe(nodes, edges)
+    folder.forget([f"n{i}" for i in range(78)])
+    folder.observe(nodes_of([f"m{i}" for i in range(60)], None, x_of(60)))
+    more = nodes_of([f"k{i}" for i in range(39)], None, x_of(39))
+    with pytest.raises(InputError, match="101 nodes; at most 100 are allowed"):
+        folder.observe(more)
+    assert folder.set({"max_nodes": 101, "keep": 2}).keep == 2
+    assert folder.settings == quick(max_nodes=101, keep=2, epochs=1)
+    folder.observe(more)
+    assert len(folder.inspect()["versions"]) == 2
+    assert folder.check() == []
+    for values, message in (
+        ({"epochs": 3}, "epochs cannot be changed in a folder; these can: device, .* max_nodes"),
+        ({"keep": 0}, "keep is 0"),
+        ({"max_nodes": "many"}, "limit on nodes is 'many'"),
+        ({"device": "abacus"}, "unknown device 'abacus'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            folder.set(values)
+    assert folder.settings == quick(max_nodes=101, keep=2, epochs=1)
+
+
 def test_rolling_back_and_on_again(folder: LearnerFolder) -> None:
     now = probabilities(folder)
     assert folder.rollback() == 1

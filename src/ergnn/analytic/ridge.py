@@ -28,7 +28,7 @@ GRID_WIDTH = 1 << 11
 """Primal systems with more columns are not solved for every λ."""
 
 LOO_ROWS = 1 << 11
-"""Maximum number of rows for leave-one-out errors, evenly spaced if there are more. All rows are fitted."""
+"""Maximum number of rows for leave-one-out errors. All rows are fitted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +101,7 @@ def fit_ridge(
     labels: Tensor,
     lambdas: Sequence[float] = LAMBDAS,
     *,
+    chosen: Tensor | None = None,
     ids: Tensor | None = None,
     moments: Moments | None = None,
 ) -> RidgeSolution:
@@ -117,6 +118,7 @@ def fit_ridge(
         rows: φ, ``[n, width]``, any float type.
         labels: ``[n]``.
         lambdas: candidates for λ, each above 0, ascending.
+        chosen: rows whose leave-one-out errors are computed; by default those of :func:`loo_rows`.
         ids: ids of the rows, for ``moments``.
         moments: cached sums over rows.
     """
@@ -128,7 +130,7 @@ def fit_ridge(
     w = class_weights(labels)
     y = torch.nn.functional.one_hot(column, classes.numel()).double()
     count = labels.numel()
-    chosen = loo_rows(count).to(labels.device)
+    chosen = (loo_rows(count) if chosen is None else chosen).to(labels.device)
     system: _System
     if rows.size(0) <= rows.size(1):
         system = _Dual(rows, y, w, chosen)
@@ -143,13 +145,14 @@ def fit_ridge(
 
 
 def fit_sums(
-    rows: Tensor, labels: Tensor, gram: Tensor, sums: Tensor, lambdas: Sequence[float] = LAMBDAS
+    rows: Tensor, labels: Tensor, chosen: Tensor, gram: Tensor, sums: Tensor, lambdas: Sequence[float] = LAMBDAS
 ) -> RidgeSolution:
     """Solve for the head of :func:`fit_ridge` from sums over rows, for more rows than columns.
 
     Args:
-        rows: φ of the rows in :func:`loo_rows` only.
+        rows: φ of the chosen rows only.
         labels: of all rows, ``[n]``.
+        chosen: rows whose leave-one-out errors are computed.
         gram: ``Σ n_c^-½ φφᵀ`` over all rows.
         sums: ``Σ φ`` over the rows of each class, ``[classes, width]``, classes ascending.
         lambdas: candidates for λ.
@@ -157,14 +160,14 @@ def fit_sums(
     moments = Moments()
     moments.classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
     moments.sizes, moments.sums, moments.gram = size.double(), sums, gram
-    w, chosen = class_weights(labels), loo_rows(labels.numel()).to(labels.device)
+    w = class_weights(labels)
     y = torch.nn.functional.one_hot(column[chosen], size.numel()).double()
     system = _Primal(rows, y, w[chosen], torch.arange(chosen.numel(), device=labels.device), moments)
     return _best_solution(system, labels, w, chosen, lambdas)
 
 
 def loo_rows(count: int) -> Tensor:
-    """Return places of the rows whose leave-one-out errors are computed: at most :data:`LOO_ROWS`, evenly spaced."""
+    """Return the rows whose leave-one-out errors are computed by default: at most :data:`LOO_ROWS`, evenly spaced."""
     if count <= LOO_ROWS:
         return torch.arange(count)
     return torch.linspace(0, count - 1, LOO_ROWS, dtype=torch.float64).long()

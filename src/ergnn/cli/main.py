@@ -23,13 +23,14 @@ from ergnn.cli import (
     run,
     runs,
     serve,
+    set,
 )
 from ergnn.cli.options import CommandParser
 from ergnn.config.errors import ErgnnError
 
 COMMANDS = (
     *(run, lists, reproduce, compare, runs, report),
-    *(init, observe, predict, evaluate, inspect, forget, export, rollback, serve),
+    *(init, observe, predict, evaluate, inspect, forget, export, rollback, set, serve),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,15 +30,20 @@ def wrap_errors(where: object, what: str) -> Iterator[None]:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary file to write; it replaces ``path`` if no error occurs, and is removed otherwise.
 
-    The content is on disk before the file is replaced, so that ``path`` is complete even after a crash.
+    The content is on disk before the file is replaced, so that ``path`` is complete even after a crash. Of several
+    writers, the last one wins. A symbolic link stays, and the file that it names is replaced. A device or pipe cannot
+    be replaced, so it is written to.
     """
-    path = Path(path)
-    temporary = path.with_name(f"{path.name}.new")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{secrets.token_hex(8)}.new")
     try:
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            yield target
+            return
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:

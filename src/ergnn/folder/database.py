@@ -154,10 +154,11 @@ def database_path(root: Path) -> Path:
 
 
 def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
-    """Connect to a folder's database, and migrate it to the newest schema."""
+    """Connect to a folder's database, and migrate it to the newest schema; one that cannot be written is only read."""
     path = database_path(root)
     with wrap_errors(root):
-        connection = _connect(path, "rw")
+        writable = write or (os.access(root, os.W_OK) and os.access(path, os.W_OK))
+        connection = _connect(path, "rw") if writable else _connect_read_only(path)
         try:
             found, newest = read_number(connection, "PRAGMA user_version"), len(migrations())
             if read_number(connection, "PRAGMA application_id") != APPLICATION_ID or found < 1:
@@ -165,6 +166,8 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
             if found > newest:
                 text = f"has schema {found}; this version of ergnn reads schemas up to {newest}"
                 raise FolderError(f"{path}: {text}. It was written by a newer ergnn: install that one")
+            if found < newest and not writable:
+                connection = _copied(connection)
             if found < newest:
                 migrate(connection)
             if not write:
@@ -174,6 +177,21 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    """Connect without creating files: with the write-ahead log of a process that writes, or else to the file alone."""
+    log, shared = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
+    alone = not (log.exists() and (shared.exists() or log.stat().st_size))
+    return _connect(path, "ro&immutable=1" if alone else "ro")
+
+
+def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy of a database in memory."""
+    with closing(connection):
+        memory = _connect(Path("memory"), "memory")
+        connection.backup(memory)
+        return memory
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

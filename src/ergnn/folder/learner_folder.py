@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from ergnn.folder.database import insert, reading_values, to_json, transaction, 
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import inspect_snapshot, update_drift, watch_snapshot
 from ergnn.folder.network import CHUNK, learn_offline
-from ergnn.folder.settings import Settings
+from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
 from ergnn.folder.update import prepare_update, tables_digest
 from ergnn.folder.versions import Version
@@ -60,6 +60,23 @@ class LearnerFolder:
     def settings(self) -> Settings:
         with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
             return snapshots.read_settings(connection)
+
+    def set(self, values: Mapping[str, Any]) -> Settings:
+        """Change settings that the model does not depend on; returns all settings.
+
+        Args:
+            values: of :data:`ergnn.folder.settings.CHANGEABLE`, by name.
+        """
+        for name in values:
+            if name not in CHANGEABLE:
+                raise InputError(f"{name} cannot be changed in a folder; these can: {', '.join(CHANGEABLE)}")
+        with database.writing(self.root) as connection, transaction(connection):
+            settings = snapshots.read_settings(connection).with_settings(values)
+            make_learner(settings)
+            rows = ((name, to_json(value)) for name, value in settings.settings().items() if name in values)
+            insert(connection, "settings", rows, "REPLACE")
+            versions.add_log(connection, "set", **values)
+        return settings
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Open a version, by default the current one; use it in a ``with`` statement."""
@@ -210,7 +227,10 @@ class LearnerFolder:
     def check(self) -> list[str]:
         """Verify every checksum and the structure of the database; returns the errors."""
         with wrap_errors(self.root), closing(database.connect(self.root)) as connection:
-            return database.check_database(connection)
+            try:
+                return database.check_database(connection) or snapshots.check_versions(connection, self.root)
+            except FolderError as error:
+                return [str(error)]
 
     def forget(self, ids: Sequence[str], *, retrain: bool = False) -> dict[str, Any]:
         """Remove nodes from the graph and the buffer; returns a report.
@@ -250,6 +270,7 @@ class LearnerFolder:
                 dropped = [number for number in versions.kept_versions(connection) if number != current]
                 versions.drop_after(connection, current)
                 versions.drop_before(connection, current)
+                versions.drop_cache(connection, current)
                 snapshots.clear_class_names(open_snapshot(self.root, connection=connection))
             versions.scrub(connection, self.root)
             return dropped

@@ -5,6 +5,8 @@ Both are those of one version. Where there are none for a version, all are compu
 
 from __future__ import annotations
 
+import hashlib
+import sqlite3
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from ergnn.analytic import FeatureMap, RidgeSolution, fit_ridge
 from ergnn.analytic.features import CONSTANT
-from ergnn.analytic.ridge import LOO_ROWS, fit_sums, loo_rows
+from ergnn.analytic.ridge import LOO_ROWS, fit_sums
 from ergnn.data.partial import Array
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder.database import VISIBLE, damaged, insert, select
@@ -48,7 +50,20 @@ class RowCache:
         self.nodes, self.label, self.train = nodes, label, label >= 0
         self.versions = {"base": base, "v": graph.version.number}
         self.valid = select(self.connection, "row_cache") == [(1, base, layout)]
+        self.left_out = self._left_out(graph)
         self.maps: list[MapRows] = []
+
+    def _left_out(self, graph: StoredGraph) -> Array:
+        """Training nodes whose leave-one-out errors are computed, as indices: if there are many, by hashes of ids.
+
+        So they do not depend on the order in which nodes arrived.
+        """
+        train = np.flatnonzero(self.train)
+        if len(train) <= LOO_ROWS:
+            return train
+        names = graph.names(self.nodes[train])
+        hashes = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+        return train[np.sort(np.argsort(np.frombuffer(hashes, np.uint64), kind="stable")[:LOO_ROWS])]
 
     def add_map(self, feature_map: FeatureMap, width: int, dtype: torch.dtype) -> MapRows:
         """Decide which rows under a map, of ``width`` columns, are computed."""
@@ -76,7 +91,7 @@ class MapRows:
     """The rows of φ under one map that a solve needs, as masks over the nodes of a cache.
 
     Where sums of the version before are known, only training rows that are new or have changed are added to them (and
-    the earlier ones subtracted), and only the rows of :func:`ergnn.analytic.ridge.loo_rows` are read.
+    the earlier ones subtracted), and only the rows that leave-one-out needs are read.
 
     Attributes:
         stored: nodes that had a row in the version before, ascending.
@@ -116,7 +131,7 @@ class MapRows:
             self.known = None
             return
         needed = ~train
-        needed[np.flatnonzero(train)[loo_rows(count).numpy()]] = True
+        needed[cache.left_out] = True
         self.compute = new | changed | (needed & ~self.load)
         self.load, self.add, self.subtract = needed & ~self.compute, new | changed, changed
 
@@ -133,11 +148,11 @@ class MapRows:
             return rows[torch.from_numpy(index[nodes]).to(new.device)]
 
         labels, scored = torch.from_numpy(self.cache.label[train]).to(new.device), rows_of(np.flatnonzero(~train))
+        chosen = torch.from_numpy(np.searchsorted(np.flatnonzero(train), self.cache.left_out)).to(new.device)
         if not self.summed:
-            return fit_ridge(rows_of(np.flatnonzero(train)), labels, lambdas=lambdas), scored
+            return fit_ridge(rows_of(np.flatnonzero(train)), labels, lambdas, chosen=chosen), scored
         gram, sums = self._sums(rows_of, new.device)
-        chosen = np.flatnonzero(train)[loo_rows(len(labels)).numpy()]
-        return fit_sums(rows_of(chosen), labels, gram, sums, lambdas), scored
+        return fit_sums(rows_of(self.cache.left_out), labels, chosen, gram, sums, lambdas), scored
 
     def _sums(self, rows_of: Callable[[Array], Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
         """``Σ n_c^-½ φφᵀ`` over all training rows, and ``Σ φ`` over those of each class."""
@@ -172,12 +187,14 @@ class MapRows:
         rows = select(connection, "gram", "map = :map ORDER BY class", map=self.name) if self.cache.valid else []
         if not rows:
             return None
-        if any(len(data) != 4 * self.width * (self.width + 1) for _, _, data in rows):
-            raise damaged("a row of the table gram")
+        known = trained_classes(connection, self.cache.versions["base"])
+        size = 4 * self.width * (self.width + 1)
+        if [c for _, c, _ in rows] != known or any(len(data) != size for _, _, data in rows):
+            raise damaged("the table gram")
         grams = torch.frombuffer(bytearray().join([data for _, _, data in rows]), dtype=torch.float64)
         if not bool(torch.isfinite(grams).all()):
             raise damaged("the table gram")
-        return np.array([c for _, c, _ in rows], np.int64), grams.view(len(rows), -1)
+        return np.array(known, np.int64), grams.view(len(rows), -1)
 
     def _new_labels(self) -> Array:
         """Nodes with a training label that the version before did not have."""
@@ -207,6 +224,12 @@ class MapRows:
             classes, grams = self.grams
             sums = ((self.name, c, gram.tobytes()) for c, gram in zip(classes.tolist(), grams.numpy(), strict=True))
             insert(self.cache.connection, "gram", sums, end=IN_PLACE)
+
+
+def trained_classes(connection: sqlite3.Connection, version: int) -> list[int]:
+    """The classes with training labels in a version, ascending."""
+    query = f"SELECT DISTINCT class FROM labels WHERE split = {SPLITS.index('train')} AND {VISIBLE} ORDER BY class"
+    return [c for (c,) in connection.execute(query, {"v": version})]
 
 
 def changed_within(graph: StoredGraph, base: int, hops: int) -> list[Array]:

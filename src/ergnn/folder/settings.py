@@ -14,6 +14,8 @@ METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     name: {"per_class": 50, "scarce": "keep"} for name in ("replay", "er-ace", "logit-adjusted", "continualgnn")
 }
 """Options of a method whose defaults differ in a folder."""
+CHANGEABLE = ("device", "eval_samples", "keep", "max_edges", "max_features", "max_megabytes", "max_nodes")
+"""Settings that can be changed later, as the model does not depend on them."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.network import CHUNK, NetworkLearner
+from ergnn.folder.row_cache import trained_classes
 from ergnn.folder.settings import Settings
 from ergnn.folder.solved import SolvedLearner
 from ergnn.folder.update import Update, prepare_update
@@ -228,10 +229,18 @@ def make_learner(settings: Settings) -> FolderLearner:
         raise InputError(f"invalid settings: {error}") from None
 
 
-def read_settings(connection: sqlite3.Connection) -> Settings:
-    """Read the settings; those that an earlier version did not have get their defaults."""
+def read_settings(connection: sqlite3.Connection, names: list[str] | None = None) -> Settings:
+    """Read the settings; those that an earlier version did not have get their defaults.
+
+    Args:
+        connection: connection to the database.
+        names: the names of all settings, if they are known.
+    """
     with reading_values("the settings"):
-        return Settings.from_settings({name: json.loads(text) for name, text in select(connection, "settings")})
+        stored = {name: json.loads(text) for name, text in select(connection, "settings")}
+        if names is not None and sorted(stored) != names:
+            raise damaged("the table settings")
+        return Settings.from_settings(stored)
 
 
 def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Connection | None = None) -> Snapshot:
@@ -243,11 +252,12 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
         except BaseException:
             connection.close()
             raise
-    settings = read_settings(connection)
-    learner = make_learner(settings)
     number = versions.current_version(connection)[0] if number is None else number
     with reading_values(f"version {number}"):
         version = versions.read_version(connection, number)
+    settings = read_settings(connection, version.state.get("settings"))
+    learner = make_learner(settings)
+    with reading_values(f"version {number}"):
         graph = StoredGraph(connection, version)
         learner.read(connection, graph)
         classes = _numbered(connection, "classes", "added <= :v ORDER BY class", number, version.classes)
@@ -277,6 +287,52 @@ def _numbered(connection: sqlite3.Connection, table: str, where: str, version: i
     if len(rows) != count or [row[0] for row in rows] != list(range(len(rows))):
         raise damaged(f"the table {table}")
     return rows
+
+
+def check_versions(connection: sqlite3.Connection, root: Path) -> list[str]:
+    """Errors of versions that checksums do not show: rows that are missing, or that a wrong version has removed."""
+    newest, staged = versions.current_version(connection)[1], read_staged(connection)
+    wrong, last = [], newest if staged is None else int(staged["version"])
+    for _, version, _ in select(connection, "row_cache"):
+        for (name,) in connection.execute("SELECT DISTINCT map FROM gram").fetchall():
+            rows = connection.execute("SELECT class FROM gram WHERE map = ? ORDER BY class", (name,)).fetchall()
+            if [c for (c,) in rows] != trained_classes(connection, version):
+                wrong.append(f"gram: {name} has not the classes of version {version}")
+    for table in versions.VERSIONED:
+        query = f"SELECT count(*) FROM {table} WHERE added > :last OR removed > :last OR removed <= added"
+        if count := connection.execute(query, {"last": last}).fetchone()[0]:
+            wrong.append(f"{table}: {count} row(s) belong to versions that do not exist")
+    for number in versions.kept_versions(connection):
+        try:
+            wrong += [f"version {number}: {text}" for text in _check_version(open_snapshot(root, number, connection))]
+        except FolderError as error:
+            wrong.append(f"version {number}: {error}")
+    return wrong
+
+
+def _check_version(snapshot: Snapshot) -> Iterator[str]:
+    version, graph = snapshot.version, snapshot.graph
+    nodes = graph.nodes()
+    source = graph.neighbors(nodes)[1]  # raises an error unless every node has one list of neighbors
+    label, split, update = graph.labels(nodes)
+    sizes = {"nodes": len(nodes), "edges": len(source), "labeled": int((label >= 0).sum())}
+    for name, count in sizes.items():
+        if count != getattr(version, name):
+            yield f"{count} {name}, {getattr(version, name)} are recorded"
+    ids = graph.names(nodes)
+    if len(set(ids)) < len(ids) or (graph.find(ids) != nodes).any():
+        yield "several nodes have the same id"
+    if not np.isin(source, nodes).all():
+        yield "an edge comes from a node that is not there"
+    for number, record in enumerate(snapshot.records):
+        counts = np.bincount(split[(label >= 0) & (update == number)], minlength=len(SPLITS))
+        if counts.tolist() != [record["members"][name] for name in SPLITS]:
+            yield f"the labels of update {number + 1} are not as recorded"
+    for table in ("adjacency", "labels"):
+        query = f"SELECT count(*) FROM {table} WHERE {VISIBLE}"
+        rows = snapshot.connection.execute(query, {"v": version.number}).fetchone()[0]
+        if rows != (len(nodes) if table == "adjacency" else sizes["labeled"]):
+            yield f"{table}: {rows} rows do not fit the nodes"
 
 
 def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
@@ -326,7 +382,8 @@ def write_snapshot(snapshot: Snapshot, number: int, records: Iterable[Record] = 
         values: fields of the version that differ from the snapshot's.
     """
     connection, learner = snapshot.connection, snapshot.learner
-    state = {**snapshot.version.state, **values.pop("state", {}), "learner": learner.state()}
+    names = sorted(name for name, _ in select(connection, "settings"))
+    state = {**snapshot.version.state, **values.pop("state", {}), "learner": learner.state(), "settings": names}
     sizes = {**values, "remembered": len(learner.buffer)}
     version = replace(snapshot.version, **sizes, number=number, time=versions.now(), state=state)
     versions.write_version(connection, version)

@@ -19,7 +19,7 @@ from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, re
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.row_cache import RowCache, changed_within
 from ergnn.folder.settings import Settings
-from ergnn.folder.versions import get_tensors, put_blob
+from ergnn.folder.versions import drop_cache, get_tensors, put_blob
 from ergnn.learning.learner import Learner
 from ergnn.replay.buffer import Experience, ExperienceBuffer
 
@@ -156,6 +156,8 @@ class SolvedLearner:
         """Store the head with a version: W and the class of each column, as safetensors."""
         if self._cache is not None:
             self._cache.write(version)
+        else:
+            drop_cache(connection)
         if self.head.solution is not None:
             solution = self.head.solution
             tensors = {"weight": solution.weight.cpu().contiguous(), "classes": solution.classes.cpu()}

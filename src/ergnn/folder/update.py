@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 DENSE_FROM = 0.1
 """Features are stored as a dense matrix if at least this share of those of the first update is nonzero."""
 
+MAX_NODE = 2**31 - 1
+"""Numbers of nodes are stored in 32 bits; those of forgotten nodes are not used again."""
+
 
 @dataclass(frozen=True, eq=False)
 class Update:
@@ -87,7 +90,9 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
     _check_known(graph, nodes, known, features)
     numbers = known.copy()
     numbers[fresh] = graph.next_node + np.arange(len(fresh))
-    limits.check("nodes", graph.next_node + len(fresh), "the graph with this update")
+    limits.check("nodes", graph.num_nodes + len(fresh), "the graph with this update")
+    if graph.next_node + len(fresh) > MAX_NODE:
+        raise InputError(f"{graph.next_node:,} nodes have been numbered; a folder has {MAX_NODE:,} numbers in all")
     ids = [str(nodes.ids[i]) for i in fresh]
     pairs = _edges(graph, settings.directed, ids, edges)
     limits.check("edges", graph.num_edges + pairs.shape[1], "the graph with this update")

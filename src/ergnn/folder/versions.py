@@ -97,6 +97,13 @@ def drop_before(connection: sqlite3.Connection, version: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE removed <= ?", (version,))
 
 
+def drop_cache(connection: sqlite3.Connection, version: int | None = None) -> None:
+    """Delete cached rows of φ and their sums, unless they are those of a version."""
+    if version is None or connection.execute("SELECT version FROM row_cache").fetchall() != [(version,)]:
+        for table in ("phi", "gram", "row_cache"):
+            connection.execute(f"DELETE FROM {table}")
+
+
 def shrink(connection: sqlite3.Connection) -> None:
     """Return pages to the file system if more than a fifth of them are free."""
     if 5 * read_number(connection, "PRAGMA freelist_count") > read_number(connection, "PRAGMA page_count"):
