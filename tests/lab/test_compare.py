@@ -327,16 +327,6 @@ def test_a_users_method_joins_by_import(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([*words.split(), "--no-run"]) == 0
 
 
-@pytest.mark.usefixtures("_plugins_are_forgotten")
-def test_processes_import_the_plugins_of_the_command(tmp_path: Path) -> None:
-    (tmp_path / "circles.py").write_text(RINGS + '\nDATASETS.register("circles")(Rings)\n', encoding="utf-8")
-    words = f"compare --import {tmp_path / 'circles.py'} --methods nearest-mean --datasets circles --scenarios class"
-    words += f" --edges all --seeds 2 --class-orders 1 --trials 1 --batch 1 --jobs 2 --out {tmp_path} --quiet"
-    assert main(words.split()) == 0
-    with RunStore(tmp_path / "runs.sqlite", create=False) as store:
-        assert [run.dataset for run in store.runs()] == ["circles", "circles"]
-
-
 def test_the_smallest_memory_is_used_if_nothing_fits() -> None:
     entry = Entry(Condition("cora", "class", "all"), "replay", None, budget=10, sizes=("per_class", 5))
     entry.modes = ({"replay": "ego"}, {"replay": "isolated"})

@@ -20,7 +20,7 @@ KEY_WITHOUT_SCENARIO = "7f4da2916943a63369ac41b8aa12d36e92ab0b81e17964cbfcc00bdd
 """The key of the first run of ``RunConfig()`` in stores that were written before there were scenarios."""
 
 
-@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
+@pytest.mark.parametrize("backbone", ["gat", "gin"])
 def test_clean_has_one_head_per_task_all_edges_and_a_small_l2(backbone: str) -> None:
     config = RunConfig(backbone=backbone).resolved()
     assert (config.protocol, config.edges) == ("clean", "all")
@@ -29,7 +29,7 @@ def test_clean_has_one_head_per_task_all_edges_and_a_small_l2(backbone: str) -> 
     assert config.learner.lr == BACKBONES.get(backbone).lr
 
 
-@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
+@pytest.mark.parametrize("backbone", ["gat", "gin"])
 def test_paper_has_a_shared_head_own_edges_and_the_backbones_l2(backbone: str) -> None:
     config = RunConfig(backbone=backbone, protocol="paper").resolved()
     assert (config.protocol, config.edges) == ("paper", "own")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ergnn.cli.main import main
+from ergnn.config import plugins
 from ergnn.config.errors import InputError
 from ergnn.lab import units
 from ergnn.lab.config import RunConfig
@@ -22,8 +23,17 @@ from ergnn.lab.reproduce import Options, reproduce
 from ergnn.lab.run import members_of, run_members
 from ergnn.lab.store import RunStore
 from ergnn.lab.units import Outcome, Unit
+from ergnn.methods import METHODS
 from lab.tiny import TINY
 
+PLUGIN = """
+from ergnn.methods import METHODS
+from ergnn.methods.nearest_mean import NearestMean
+
+@METHODS.register("mine")
+class Mine(NearestMean):
+    pass
+"""
 FEW = replace(TINY, rows=TINY.rows[:2], datasets=("cora",), common={"epochs": 1}, baselines=())
 OPTIONS = Options(seeds=2, class_orders=1, split="seeded")
 
@@ -62,10 +72,20 @@ def test_units_computed_twice_are_stored_once(tmp_path: Path) -> None:
         ]
 
 
-def test_processes_wait_for_the_next_call_and_end_with_the_engine(tmp_path: Path) -> None:
+def test_processes_import_plugins_wait_for_the_next_call_and_end_with_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    METHODS.names()  # imports all modules, whose entries stay
+    for name in ("_entries", "_help"):
+        monkeypatch.setattr(METHODS, name, dict(getattr(METHODS, name)))
+    monkeypatch.setattr(plugins, "imported", [])
+    plugins.import_plugin(str(tmp_path / "mine.py"))
+    config = RunConfig("cora", method="mine", split="seeded", seeds=2).resolved()
     engine, seen = LocalEngine(2), []
     for name in ("a", "b"):
-        assert reproduce([FEW], tmp_path / name, OPTIONS, engine=engine).failed == []
+        outcomes = run_units([Unit(config, [(seed, 0)]) for seed in range(2)], str(tmp_path / name), engine=engine)
+        assert [outcome.error for outcome in outcomes] == ["", ""]
         seen.append(set(multiprocessing.active_children()))
     assert len(seen[0]) == 2
     assert seen[0] == seen[1]
@@ -109,7 +129,7 @@ def test_results_on_other_data_are_rejected(tmp_path: Path) -> None:
 
 
 def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
-    from lab.test_stores import CONFIG, some_result
+    from lab.test_store import CONFIG, some_result
 
     def spoilt(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
         yield Outcome(units[0], 0.1, results=[replace(some_result(0), split=None)])  # type: ignore[arg-type]

@@ -182,18 +182,15 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     assert "ER-GNN, reproduced" not in html
 
 
-@pytest.mark.parametrize("experiment", [BEGIN, GSIP], ids=lambda one: one.name)
-def test_a_quick_run_writes_its_table(experiment: Experiment, tmp_path: Path) -> None:
-    rows = [
-        row for row in experiment.rows if not row.settings or row.settings["method"] in ("finetune", "lwf", "analytic")
-    ]
-    small = replace(experiment, rows=rows, datasets=("cora",), common={**experiment.common, "split": "0.05/0.05/0.1"})
+def test_a_quick_run_writes_its_table(tmp_path: Path) -> None:
+    rows = [row for row in GSIP.rows if not row.settings or row.settings["method"] in ("finetune", "analytic")]
+    small = replace(GSIP, rows=rows, datasets=("cora",), common={**GSIP.common, "split": "0.05/0.05/0.1"})
     options = Options(quick=True, seeds=1)
     done = reproduce([small], tmp_path, options)
     assert not done.failed
-    assert done.done >= 2
+    assert done.done == 2
     write_results(done, [small], tmp_path, options)
-    assert "Known: edges" in (tmp_path / f"{experiment.name}.md").read_text(encoding="utf-8")
+    assert "Known: edges" in (tmp_path / "gsip.md").read_text(encoding="utf-8")
 
 
 @needs_data

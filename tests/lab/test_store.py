@@ -1,9 +1,13 @@
-"""The run store: no lost or duplicate rows."""
+"""The run store, on SQLite and PostgreSQL: no lost or duplicate rows, concurrent writers, keys and migrations."""
 
 from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
+import os
+import signal
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,31 +17,99 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.distributed.launch import PRELOADED
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
+from ergnn.lab.database import SCHEMA_VERSION
 from ergnn.lab.keys import canonical_json, member_config, member_key
 from ergnn.lab.run import SeedResult, run, run_members
-from ergnn.lab.store import RunStore
+from ergnn.lab.store import Origin, RunStore
 from ergnn.learning.metrics import AccuracyMatrix
 
-CONFIG = RunConfig(dataset="cora", backbone="sgc", split="seeded", seeds=2, epochs=2)
+CONFIG = RunConfig(dataset="cora", backbone="sgc", split="seeded", seeds=2, epochs=2).resolved()
+ORIGIN = Origin("1.0", {"host": "somewhere"}, 12.5)
+WRITERS, SHARED = 8, 5
 
 
 def some_result(seed: int, order: int = 0, score: float = 0.5) -> SeedResult:
-    matrix = AccuracyMatrix([[0.9, None], [score, 0.8]])
-    return SeedResult(seed, order, [[0, 1], [2, 3]], matrix, [4, 7], 16, [{"selection": {"tie_rate": 0.5}}])
+    matrix = AccuracyMatrix([[0.9, None], [score, 1 / 3]])
+    history = [{"selection": {"tie_rate": 0.1 + 0.2}, "train_seconds": 1e-17, "select_seconds": 0.5}]
+    names = ("naïve", "日本", "\x00", "d")
+    return SeedResult(
+        seed, order, [[0, 1], [2, 3]], matrix, [4, 7], 2**40, history, class_names=names, seconds=0.1, leaky=True
+    )
 
 
-def write_rows(path: str, first: int, count: int) -> None:
+def write_rows(path: str, writer: int, count: int) -> None:
+    """``count`` rows of a writer, and the first few of the next one, which that one writes as well."""
+    first = writer * count
     with RunStore(path) as store:
-        for seed in range(first, first + count):
-            store.put_all(CONFIG.resolved(), [some_result(seed)])
+        added = sum(
+            store.put_all(CONFIG, [some_result(seed % (WRITERS * count), score=seed / 2000)], origin=ORIGIN)
+            for seed in range(first, first + count + SHARED)
+        )
+    assert count - SHARED <= added <= count + SHARED
+
+
+def write_batches(path: str, turned: bool) -> None:
+    """The same batches of rows as somebody else, within each batch from the other end."""
+    with RunStore(path) as store:
+        for batch in range(40):
+            results = [some_result(10 * batch + i) for i in range(10)]
+            store.put_all(CONFIG, results[::-1] if turned else results, origin=ORIGIN)
+
+
+def write_until_killed(path: str) -> None:
+    with RunStore(path) as store:
+        for batch in range(1000):
+            store.put_all(CONFIG, [some_result(10 * batch + i) for i in range(10)], origin=ORIGIN)
+            if batch == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def open_and_close(path: str) -> None:
+    RunStore(path, create=False).close()
+
+
+def in_processes(target: Any, arguments: list[tuple[Any, ...]]) -> list[int | None]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    processes = [context.Process(target=target, args=each) for each in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
+
+
+@pytest.mark.parametrize("count", [25, pytest.param(200, marks=pytest.mark.slow)])
+def test_eight_processes_write_runs_at_the_same_time(store_path: str, count: int) -> None:
+    assert in_processes(write_rows, [(store_path, i, count) for i in range(WRITERS)]) == [0] * WRITERS
+    total = WRITERS * count
+    with RunStore(store_path, create=False) as store:
+        assert len(store) == total
+        runs = store.runs()
+    assert [run.seed for run in runs] == list(range(total))
+    assert [run.key for run in runs] == [member_key(CONFIG, seed, 0) for seed in range(total)]
+
+
+def test_two_writers_of_the_same_batches_never_wait_for_each_other(store_path: str) -> None:
+    assert in_processes(write_batches, [(store_path, False), (store_path, True)]) == [0, 0]
+    with RunStore(store_path) as store:
+        assert [run.seed for run in store.runs()] == list(range(400))
+
+
+def test_a_killed_writer_leaves_whole_batches(store_path: str) -> None:
+    assert in_processes(write_until_killed, [(store_path,)]) == [-signal.SIGKILL]
+    with RunStore(store_path) as store:
+        assert len(store) == 60
+        assert store.put_all(CONFIG, [some_result(59), some_result(60)], origin=ORIGIN) == 1
 
 
 def test_a_store_returns_the_result_of_the_run(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    config = CONFIG.resolved()
+    config = CONFIG
     expected = run(config).to_dict()
     with RunStore(tmp_path / "new" / "runs.sqlite") as store:
         assert store.missing(config) == [(0, 0), (1, 0)]
@@ -58,16 +130,37 @@ def test_a_store_returns_the_result_of_the_run(tmp_path: Path) -> None:
     assert runs[0].machine["torch"] == torch.__version__
 
 
-def test_a_batch_is_stored_atomically(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.sqlite") as store:
-        bad = replace(some_result(1), history=[{"selection": object()}])
+def test_both_databases_store_the_same_rows(tmp_path: Path, postgresql: str) -> None:
+    rows = []
+    for path in (tmp_path / "runs.sqlite", postgresql):
+        with RunStore(path) as store:
+            assert store.missing(CONFIG) == [(0, 0), (1, 0)]
+            assert store.put_all(CONFIG, [], origin=ORIGIN) == 0
+            assert store.put_all(CONFIG, [some_result(0), some_result(1)], origin=ORIGIN) == 2
+            assert store.put_all(CONFIG, [some_result(0), some_result(1)], origin=ORIGIN) == 0
+            assert store.missing(replace(CONFIG, seeds=3)) == [(2, 0)]
+            store.put_all(replace(CONFIG, method="finetune"), [some_result(0)], replace(ORIGIN, peak_memory_mb=3.5))
+            rows.append([run.to_dict() for run in store.runs()])
+            assert [run.seed for run in store.runs(dataset="cora", method="replay", seed=[1, 2], epochs=2)] == [1]
+            assert len(store.runs(selector=[None, "im"])) == 1
+            assert store.runs(dataset="citeseer") == []
+            assert store.result(CONFIG).matrices[1].to_list() == [[0.9, None], [0.5, 1 / 3]]
+    ours, theirs = ([{k: v for k, v in row.items() if k != "finished_at"} for row in each] for each in rows)
+    assert ours == theirs
+    assert (ours[1]["buffer_bytes"], ours[1]["history"][0]["train_seconds"]) == (2**40, 1e-17)
+    assert (ours[1]["machine"], ours[1]["peak_memory_mb"]) == ({"host": "somewhere"}, 12.5)
+    assert ours[0]["peak_memory_mb"] == 3.5
+    assert ours[0]["class_names"] == ["naïve", "日本", "\x00", "d"]
+
+
+def test_a_batch_is_stored_atomically(store_path: str) -> None:
+    with RunStore(store_path) as store:
         with pytest.raises(TypeError, match="cannot be stored as JSON"):
-            store.put_all(CONFIG.resolved(), [some_result(0), bad])
-        with pytest.raises(InputError, match="NOT NULL"):
-            store.put_all(CONFIG.resolved(), [some_result(0), replace(some_result(1), split=None)])  # type: ignore[arg-type]
+            store.put_all(CONFIG, [some_result(0), replace(some_result(1), history=[{"selection": object()}])])
+        bad: Any = replace(some_result(1), split=None)
+        with pytest.raises(InputError, match=r"(?i)not.null"):
+            store.put_all(CONFIG, [some_result(0), bad])
         assert len(store) == 0
-        assert store.put_all(CONFIG.resolved(), [replace(some_result(0), seconds=2.5)]) == 1
-        assert store.runs()[0].seconds == 2.5
 
 
 def test_keys_do_not_change() -> None:
@@ -125,7 +218,7 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, capsys: pytest
 
 def test_damage_after_the_header_is_detected_on_read(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
-    write_rows(str(path), 0, 40)
+    write_batches(str(path), False)
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
@@ -146,7 +239,7 @@ def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.Ca
     assert "20.00" in listed
     assert main(["runs", "--store", str(path), "--selector", "im", "--seed", "1", "--json"]) == 0
     (only,) = json.loads(capsys.readouterr().out)
-    assert (only["selector"], only["seed"], only["matrix"]) == ("im", 1, [[0.9, None], [0.7, 0.8]])
+    assert (only["selector"], only["seed"], only["matrix"]) == ("im", 1, [[0.9, None], [0.7, 1 / 3]])
     out = tmp_path / "runs.csv"
     assert main(["runs", "--store", str(path), "--selector", "im,random", "--csv", str(out)]) == 0
     rows = list(csv.DictReader(out.open(encoding="utf-8")))
@@ -155,3 +248,101 @@ def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.Ca
     assert json.loads(rows[0]["config"])["selector"] == "im"
     with RunStore(path) as store, pytest.raises(InputError, match="cannot be filtered by 'color'"):
         store.runs(color="red")
+
+
+def first_layout(path: str) -> None:
+    """A store of schema 1: no index, no column for the data; one run in it."""
+    with RunStore(path) as store:
+        store.put_all(CONFIG, [some_result(0)], origin=ORIGIN)
+    drops = ["DROP INDEX runs_by_dataset", "DROP INDEX runs_by_method", "ALTER TABLE runs DROP COLUMN data"]
+    run_statements(path, [*drops, "UPDATE store SET schema = 1"])
+
+
+def indexes(path: str) -> set[str]:
+    on_server = path.startswith("postgresql")
+    query = "SELECT indexname FROM pg_indexes" if on_server else "SELECT name FROM sqlite_master WHERE type = 'index'"
+    return {name for (name,) in run_statements(path, [query])[0]}
+
+
+def run_statements(path: str, statements: list[str]) -> list[list[tuple[Any, ...]]]:
+    if path.startswith("postgresql"):
+        import psycopg
+
+        with psycopg.connect(path, autocommit=True) as connection:
+            cursors = [connection.execute(statement) for statement in statements]  # type: ignore[call-overload]
+            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        return [db.execute(statement).fetchall() for statement in statements]
+    finally:
+        db.close()
+
+
+def test_an_older_store_is_migrated_with_its_runs(store_path: str) -> None:
+    first_layout(store_path)
+    assert "runs_by_method" not in indexes(store_path)
+    for _ in range(2):
+        with RunStore(store_path, create=False) as store:
+            assert store.missing(CONFIG) == [(1, 0)]
+    assert {"runs_by_dataset", "runs_by_method"} <= indexes(store_path)
+    assert run_statements(store_path, ["SELECT schema FROM store"]) == [[(SCHEMA_VERSION,)]]
+
+
+def test_a_store_of_version_0_1_opens(tmp_path: Path) -> None:
+    """The tables as version 0.1.0 created them with sqlite3, and a row that it wrote."""
+    path = tmp_path / "runs.sqlite"
+    fixture = Path(__file__).parent / "store_0_1.sql"
+    db = sqlite3.connect(path)
+    db.executescript(fixture.read_text(encoding="utf-8"))
+    db.close()
+    with RunStore(path, create=False) as store:
+        (run,) = store.runs()
+        assert store.put_all(CONFIG, [some_result(0)], origin=ORIGIN) == 1
+        assert len(store) == 2
+    assert (run.dataset, run.selector, run.seed, run.order, run.leaky) == ("cora", "mf*", 0, 0, False)
+    assert run.matrix.num_tasks == 3
+    assert run.config["epochs"] == 2
+    assert run_statements(str(path), ["SELECT name FROM sqlite_master WHERE name = 'migrations'"]) == [[]]
+
+
+def test_processes_that_open_an_old_store_at_once_migrate_it(store_path: str) -> None:
+    first_layout(store_path)
+    assert in_processes(open_and_close, [(store_path,)] * 4) == [0] * 4
+    assert {"runs_by_dataset", "runs_by_method"} <= indexes(store_path)
+
+
+def test_a_later_schema_is_rejected(store_path: str) -> None:
+    RunStore(store_path).close()
+    run_statements(store_path, ["UPDATE store SET schema = 99"])
+    with pytest.raises(InputError, match=f"schema 99; this version of ergnn reads 1 to {SCHEMA_VERSION}"):
+        RunStore(store_path)
+
+
+def test_a_missing_store_is_named(postgresql: str, server: str) -> None:
+    with pytest.raises(InputError, match="no such run store"):
+        RunStore(postgresql, create=False)
+    with pytest.raises(InputError, match='database "nowhere" does not exist'):
+        RunStore(server.format("nowhere"))
+    with pytest.raises(InputError, match=r"cannot be at mysql://…; use a file, or .* postgresql://"):
+        RunStore("mysql://somebody@somewhere/runs")
+
+
+def test_a_password_is_never_shown(postgresql: str) -> None:
+    secret = postgresql.replace("ergnn@", "ergnn:hush@")
+    with RunStore(secret) as store:
+        assert "hush" not in store.path
+    with pytest.raises(InputError, match="not a usable run store") as caught:
+        RunStore("postgresql://ergnn:hush@localhost:1/runs?connect_timeout=2")
+    assert "hush" not in str(caught.value)
+
+
+def test_commands_read_a_store_on_a_server(postgresql: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunStore(postgresql) as store:
+        for seed in range(3):
+            store.put_all(CONFIG, [some_result(seed)], origin=ORIGIN)
+    assert main(["runs", "--store", postgresql, "--seed", "1", "--json"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)
+    assert (only["seed"], only["matrix"]) == (1, [[0.9, None], [0.5, 1 / 3]])
+    page = tmp_path / "page.html"
+    assert main(["report", "--store", postgresql, "-o", str(page)]) == 0
+    assert "cora" in page.read_text(encoding="utf-8")

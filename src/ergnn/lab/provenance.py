@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ergnn import __version__
 
 
@@ -34,6 +32,8 @@ def _git(*args: str, at: Path) -> str:
 @cache
 def machine_facts(device: str = "cpu") -> dict[str, Any]:
     """Return facts about the machine that are needed to interpret times and memory."""
+    import torch
+
     cuda = torch.device(device).type == "cuda"
     return {
         "host": platform.node(),

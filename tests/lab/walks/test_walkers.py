@@ -70,7 +70,7 @@ def p_value(counts: Counter, expected: dict) -> float:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (4.0, 0.25), (0.5, 0.5), (2.0, 3.0)])
+@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (2.0, 3.0)])
 def test_whole_walks_have_the_probabilities_of_the_enumeration(name: str, p: float, q: float) -> None:
     edge_index = GRAPHS[name]
     walks = draw(edge_index, torch.ones(40_000, dtype=torch.long), 4, p, q)
