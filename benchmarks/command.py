@@ -13,7 +13,7 @@ import torch
 from benchmarks.cases import CASES
 from benchmarks.measure import Measurement, as_json
 from ergnn.config.errors import InputError, UnknownNameError
-from ergnn.pages.tables import Table
+from ergnn.pages.table import Table
 
 
 def bench(

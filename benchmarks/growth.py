@@ -123,28 +123,31 @@ def observe(root: Path, number: int, size: int, distant: float) -> dict[str, Any
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
+    from ergnn.pages.figure_files import write_figure
+    from ergnn.pages.figures import Point, Series, line_chart, panels, ticks
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 4, figsize=(15, 3.4))
-    panels = (
+    charts = []
+    for title, lines in (
         ("nodes", {"touched": "read for learning", "nodes": "in the graph"}),
         ("processor seconds per update", {"cpu_seconds": ""}),
         ("peak memory of the process (MB)", {"peak_mb": ""}),
         ("MB on disk, five versions", {"disk_mb": ""}),
-    )
-    x = [row["update"] for row in rows]
-    for axis, (title, lines) in zip(axes, panels, strict=True):
-        for (key, label), color in zip(lines.items(), ("#0072B2", "#D55E00"), strict=False):
-            axis.plot(x, [row[key] for row in rows], ".-", ms=3, lw=0.8, color=color, label=label)
-        axis.set(xlabel="update", title=title, ylim=(0, None))
-        axis.grid(alpha=0.3)
-        if any(lines.values()):
-            axis.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path)
+    ):
+        series = [
+            Series(label, look, [Point(row["update"], row[key], None, f"{row[key]:.4g}") for row in rows])
+            for (key, label), look in zip(lines.items(), ("c-mf", "c-cm"), strict=False)
+        ]
+        chart = line_chart(
+            series,
+            label=f"{title} after each update",
+            x_name="update",
+            y_name=title,
+            x_ticks=ticks(0, rows[-1]["update"]),
+            y_ticks=ticks(0, max(row[key] for row in rows for key in lines)),
+            size=(480 if any(lines.values()) else 360, 280),
+        )
+        charts.append(("", chart))
+    write_figure(panels(charts, label="Cost of each update", columns=2), path)
 
 
 def main() -> None:

@@ -4,57 +4,56 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from benchmarks.measure import Measurement
 from ergnn.config.errors import InputError
+from ergnn.pages.figure_files import write_figure
+from ergnn.pages.figures import Drawing, Point, Series, line_chart, log_ticks, panels, ticks
+
+OURS, OTHER = "c-mf", "c-cm alt"
+"""Looks of the lines."""
+X_NAMES = {"size": "nodes in the graph", "seeds": "GAT seeds", "tasks": "task (median of ten from here)"}
 
 
 def plot(measurements: list[Measurement], path: Path) -> None:
     """Plot the cases ``size``, ``tasks`` and ``seeds`` with their references, for the smallest number of threads."""
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise InputError("--plot needs matplotlib; install it with: pip install 'ergnn[plot]'") from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     fewest = min((m.threads for m in measurements), default=1)
-    measurements = [m for m in measurements if m.threads == fewest]
-    groups = {"size": "nodes in the graph", "seeds": "GAT seeds", "tasks": "task (median of ten from here)"}
-    chosen = {name: [m for m in measurements if m.name.startswith(f"{name}:")] for name in groups}
+    chosen = {
+        name: [m for m in measurements if m.threads == fewest and m.name.startswith(f"{name}:")] for name in X_NAMES
+    }
     chosen["seeds"] = [m for m in chosen["seeds"] if " gat " in m.name]
     chosen["tasks"] = [m for m in chosen["tasks"] if " from " in m.name]
-    shown = [name for name in groups if chosen[name]]
-    if not shown:
+    charts = [("", _chart(name, rows)) for name, rows in chosen.items() if rows]
+    if not charts:
         raise InputError("there is nothing to plot; run the cases size, seeds or tasks")
-    figure, axes = plt.subplots(1, len(shown), figsize=(5.2 * len(shown), 3.6), squeeze=False)
-    for axis, name in zip(axes[0], shown, strict=True):
-        rows = chosen[name]
-        if name == "tasks":
-            _over_tasks(axis, rows)
-            continue
+    write_figure(panels(charts, label="Time over the size of the graph, seeds and tasks"), path)
+
+
+def _chart(name: str, rows: list[Measurement]) -> Drawing:
+    if name == "tasks":
+        lines = {label: [(int(m.name.split()[2]), m.ours) for m in rows if m.name.endswith(label)]
+                 for label in ("default", "whole buffer")}  # fmt: skip
+    else:
         x = [int(re.sub(r"\D", "", re.findall(r"[\d,]+", m.name)[0])) for m in rows]
-        axis.plot(x, [m.ours for m in rows], "o-", color="#0072B2", label="ergnn")
         peers = [(a, m.peer) for a, m in zip(x, rows, strict=True) if m.peer is not None]
-        label = "plain PyG" if name == "size" else "one after another"
-        axis.plot([a for a, _ in peers], [b for _, b in peers], "s--", color="#D55E00", label=label)
-        axis.set(xlabel=groups[name], ylabel=f"{'step' if name == 'size' else 'task'} ({rows[0].unit})")
-        if name == "size":
-            axis.set(xscale="log", yscale="log")
-        axis.grid(alpha=0.3)
-        axis.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
-
-
-def _over_tasks(axis: Any, rows: list[Measurement]) -> None:
-    """Plot time per task along a stream, one line per replay mode."""
-    for label, style, color in (("whole buffer", "s--", "#D55E00"), ("default", "o-", "#0072B2")):
-        part = [m for m in rows if m.name.endswith(label)]
-        x = [int(m.name.split()[2]) for m in part]
-        axis.plot(x, [m.ours for m in part], style, color=color, label=label)
-    axis.set(xlabel="task (median of ten from here)", ylabel="task (s)", ylim=(0, None))
-    axis.grid(alpha=0.3)
-    axis.legend(frameon=False)
+        lines = {"ergnn": [(a, m.ours) for a, m in zip(x, rows, strict=True)]}
+        lines["plain PyG" if name == "size" else "one after another"] = peers
+    series = [
+        Series(label, look, [Point(x, y, None, f"{label}, {x:,}: {y:.3g} {rows[0].unit}") for x, y in points])
+        for (label, points), look in zip(lines.items(), (OURS, OTHER), strict=True)
+        if points
+    ]
+    x_values = sorted({point.x for one in series for point in one.points})
+    y_values = [point.y for one in series for point in one.points]
+    is_log = name == "size"
+    return line_chart(
+        series,
+        label=f"time against {X_NAMES[name]}",
+        x_name=X_NAMES[name],
+        y_name=f"{'step' if is_log else 'task'} ({rows[0].unit})",
+        x_ticks=log_ticks(x_values) if is_log else x_values,
+        y_ticks=log_ticks(y_values) if is_log else ticks(0, max(y_values)),
+        log_x=is_log,
+        log_y=is_log,
+        size=(460, 300),
+    )

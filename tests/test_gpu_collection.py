@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 BLOCKER = """
 import sys
 
-EXTRAS = {"curvlinops", "gensim", "hypothesis", "matplotlib", "networkx", "pandas", "polars", "psycopg", "pyarrow"}
+EXTRAS = {"curvlinops", "gensim", "hypothesis", "networkx", "pandas", "polars", "psycopg", "pyarrow"}
 EXTRAS |= {"ray", "sklearn", "sqlalchemy", "tensorboard"}
 
 class Without:

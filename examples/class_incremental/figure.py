@@ -3,7 +3,7 @@
     python examples/class_incremental/figure.py examples/class_incremental/joint.jsonl \\
         [--table table.jsonl] --out docs/figures/class_incremental.svg
 
-Graphs that are missing in a file are omitted. Needs matplotlib.
+Graphs that are missing in a file are omitted.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import argparse
 import json
 from pathlib import Path
 
-import matplotlib
 from differences import GRAPHS, percent, read
 
 from ergnn.learning.metrics import summarize
+from ergnn.pages.figure_files import write_figure
+from ergnn.pages.figures import Point, Series, dot_plot, ticks
 
 REPLAY = "ER-GCN MF*, e = 5"
 LOOKS = {
-    "gcn": ("joint GCN", "#9467bd", "s"),
-    "gat": ("joint GAT", "#8c8c8c", "^"),
-    "analytic": ("analytic", "#1f9e89", "o"),
-    "replay": ("replay, e = 5", "#e6821e", "D"),
+    "gcn": ("joint GCN", "c-none"),
+    "gat": ("joint GAT", "c-none alt"),
+    "analytic": ("analytic", "c-s2"),
+    "replay": ("replay, e = 5", "c-cm"),
 }
-INK = "#808080"
-"""Color of text and axes, readable on light and dark pages."""
 
 
 def replay_scores(path: Path | None) -> dict[str, list[float]]:
@@ -46,40 +45,28 @@ def main() -> None:
     args = parser.parse_args()
     records, replay = read(args.joint), replay_scores(args.table)
 
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "class_incremental", "font.family": "sans-serif"}
-    plt.rcParams |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color"), INK)
-    figure, axis = plt.subplots(figsize=(7, 0.42 * len(records) + 1.1))
-    for place, record in enumerate(records):
-        rows = {name: percent(record, name) for name in ("gcn", "gat", "analytic") if name in record["rows"]}
-        rows |= {"replay": replay[record["dataset"]]} if record["dataset"] in replay else {}
-        for offset, (name, values) in enumerate(rows.items()):
-            label, color, marker = LOOKS[name]
-            summary = summarize(values)
-            y = place + 0.16 * (offset - (len(rows) - 1) / 2)
-            drawn = axis.get_legend_handles_labels()[1]
-            axis.errorbar(
-                summary.mean,
-                y,
-                xerr=summary.ci95 or 0,
-                fmt=marker,
-                color=color,
-                markersize=4.5,
-                elinewidth=1.2,
-                label=None if label in drawn else label,
-            )
-    axis.set_yticks(range(len(records)), [GRAPHS[record["dataset"]] for record in records], color=INK)
-    axis.invert_yaxis()
-    axis.set_xlabel("accuracy over all test nodes, %, all classes compete")
-    axis.grid(axis="x", color=INK, alpha=0.25, linewidth=0.6)
-    for side in ("top", "right", "left"):
-        axis.spines[side].set_visible(False)
-    axis.tick_params(length=0)
-    figure.legend(loc="upper center", ncols=4, frameon=False, fontsize=9)
-    figure.tight_layout(rect=(0, 0, 1, 0.94))
-    figure.savefig(args.out, transparent=True, metadata={"Date": None, "Creator": None})
+    rows, used = [], {}
+    for record in records:
+        scores = {name: percent(record, name) for name in ("gcn", "gat", "analytic") if name in record["rows"]}
+        scores |= {"replay": replay[record["dataset"]]} if record["dataset"] in replay else {}
+        points = []
+        for name, values in scores.items():
+            label, look = LOOKS[name]
+            summary, used[label] = summarize(values), look
+            tip = f"{GRAPHS[record['dataset']]}, {label}: {summary.mean:.1f}"
+            points.append(Point(0, summary.mean, summary.ci95, tip, look))
+        rows.append(Series(GRAPHS[record["dataset"]], "c-all", points))
+    means = [point.y for row in rows for point in row.points]
+    drawing = dot_plot(
+        rows,
+        label="Accuracy over all test nodes with the task unknown, per graph and method",
+        x_name="accuracy over all test nodes, %, all classes compete",
+        x_ticks=ticks(min(means) - 1, max(means) + 1),
+        numbered=False,
+        legend=used,
+        width=640,
+    )
+    write_figure(drawing, args.out)
 
 
 if __name__ == "__main__":

@@ -89,21 +89,19 @@ def test_latex_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert "PM performance mean & " in text
 
 
-@pytest.mark.parametrize(("suffix", "first"), [("pdf", b"%PDF-"), ("svg", b"<?xml"), ("png", b"\x89PNG")])
-def test_figures(suffix: str, first: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / f"figure.{suffix}"
+def test_figures(tmp_path: Path) -> None:
+    path = tmp_path / "figure.svg"
     assert main(["run", *QUICK, "--seeds", "2", "--plot", str(path)]) == 0
-    assert path.read_bytes().startswith(first)
-    if suffix == "svg":
-        assert all(word in path.read_text() for word in ("cora · sgc · replay", "mean over tasks so far (%)"))
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+    assert all(word in text for word in ("cora · sgc · replay", "mean over tasks so far (%)"))
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--plot", "figure.gif"], "figure.gif: a figure is written as one of: .pdf, .svg, .png"),
-        (["--plot", "nowhere/figure.pdf"], "no such folder"),
+        (["--plot", "figure.gif"], "figure.gif: a figure is written as one of: .svg, .png, .pdf"),
+        (["--plot", "nowhere/figure.svg"], "no such folder"),
         (["--import", "nowhere.py"], "--import nowhere.py: no such file"),
         (["--import", "no_such_module"], "--import no_such_module: cannot be imported (ModuleNotFoundError"),
     ],

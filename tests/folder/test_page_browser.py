@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from ergnn.folder import LearnerFolder
-from ergnn.folder.page import page_of
+from ergnn.folder.page import folder_page
 from folder.growing import make_updates, quick
-from lab.report.chromium import Browser, find
+from pages.chromium import Browser, find
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no chromium (or chrome) on the PATH")
 
@@ -20,7 +20,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     folder = LearnerFolder.create(place / "learner", quick(method="replay"))
     for update in make_updates(4):
         folder.observe(*update)
-    (place / "page.html").write_text(page_of(folder.inspect()), encoding="utf-8")
+    (place / "page.html").write_text(folder_page(folder.inspect()), encoding="utf-8")
     browser = Browser()
     browser.open((place / "page.html").as_uri())
     yield browser

@@ -13,7 +13,7 @@ from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.database import FolderError, from_json, insert, select, to_json, writing
 from ergnn.folder.inspection import fit_unknown
-from ergnn.folder.page import page_of
+from ergnn.folder.page import folder_page
 from ergnn.learning.watch import calibration, drift_test, node_aspects
 from ergnn.serve.live import LiveWatch
 from folder.growing import objects, own_graph, quick
@@ -139,7 +139,7 @@ def test_inspect_shows_drift_calibration_and_unknown_classes(
     assert main(["inspect", str(folder.root), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["watch"] == folder.watch()
-    page = page_of(folder.inspect())
+    page = folder_page(folder.inspect())
     assert "Calibration" in page
     assert "Input drift" in page
 

@@ -96,7 +96,7 @@ def _serve() -> None:
     import ergnn.cli.main
     import ergnn.data.tables
     import ergnn.folder.learner_folder
-    import ergnn.pages.tables
+    import ergnn.pages.table
 
     torch.set_num_threads(1)
     ergnn.folder.learner_folder.make_learner(ergnn.folder.Settings())  # finds plug-ins, once

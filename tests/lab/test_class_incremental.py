@@ -17,7 +17,7 @@ from ergnn import Learner, make_stream
 from ergnn.cli.main import main
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import CLASS_INCREMENTAL
-from ergnn.lab.report.reproduced import write_results
+from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Cell, Options, cells, experiments_named, reproduce
 from ergnn.lab.run import members_of, streams_of
 from ergnn.lab.store import RunStore
@@ -77,7 +77,7 @@ def test_a_small_table_runs_resumes_and_names_its_commands(tmp_path: Path) -> No
     assert (first.done, first.failed) == (4, [])
     assert reproduce([small], tmp_path, options, resume=True).done == 0
     written = write_results(first, [small], tmp_path, options)
-    text = written.pages[0].render("text")
+    text = written.sections[0].render("text")
     assert "each with its own class order" in text
     assert text.count("--class-order seeded") == 4
     assert written.html is not None

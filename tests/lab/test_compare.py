@@ -20,8 +20,8 @@ from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import DATASETS
 from ergnn.lab.compare import Compared, compare, fit_memory
 from ergnn.lab.contenders import SEARCH_SEED, CompareOptions, Condition, Entry, contenders, plan
-from ergnn.lab.report.compare_tables import Group, benchmark_page, groups_of
-from ergnn.lab.report.compared import write_comparison
+from ergnn.lab.report.comparison import write_comparison
+from ergnn.lab.report.comparison_sections import Group, benchmark_section, groups_of
 from ergnn.lab.store import RunStore
 from ergnn.learning.resolve import default_options
 from ergnn.methods import METHODS
@@ -168,20 +168,19 @@ OURS = ("analytic:statistics", "rings")
 
 def test_the_overview_has_the_gap_to_our_method_of_every_other_one(folder: Path, done: Compared) -> None:
     text = (folder / "overview.svg").read_text(encoding="utf-8")
-    marks = re.findall(r'series c-\w+( alt)?"><circle class="mark" cx="([\d.]+)" [^>]*data-tip="([^"]+)"', text)
+    panels = text.split("<svg ")[2:]
+    marks = [re.findall(r'c-\w+( alt)?"><circle class="mark" cx="([\d.]+)" [^>]*data-tip="([^"]+)"', p) for p in panels]
     others = [e for e in done.entries if e.runs and e.method != "analytic:statistics"]
-    assert len(marks) == len(others)
+    assert len(panels) == 2
+    assert sum(map(len, marks)) == len(others)
     for entry in others:
         ours = of(done, "analytic:statistics", entry.condition.dataset, entry.condition.scenario)
         mean, own = (100 * np.mean([np.mean(run.matrix.values[-1]) for run in e.runs]) for e in (entry, ours))
         tip = f"{entry.method}, {entry.condition.dataset}: {mean - own:+.1f}"
-        assert (" alt" if not entry.ranked else "", tip) in {(alt, shown) for alt, _, shown in marks}
-    zeros = [float(x) for x in re.findall(r'class="zero" d="M([\d.]+) ', text)]
-    panels = sorted({float(x) for x in re.findall(r'class="rail" d="M([\d.]+) ', text)})
-    assert len(zeros) == len(panels) == 2
-    for _, x, shown in marks:  # worse is left of the line
-        zero = zeros[sum(float(x) >= start for start in panels) - 1]
-        assert (float(x) - zero) * float(shown.rsplit(" ", 1)[1]) >= 0, shown
+        assert (" alt" if not entry.ranked else "", tip) in {(alt, shown) for panel in marks for alt, _, shown in panel}
+    for panel, drawn in zip(panels, marks, strict=True):  # worse is left of the line
+        (zero,) = (float(x) for x in re.findall(r'class="zero" d="M([\d.]+) ', panel))
+        assert all((float(x) - zero) * float(shown.rsplit(" ", 1)[1]) >= 0 for _, x, shown in drawn)
 
 
 def test_micro_accuracy_counts_every_test_node_once(done: Compared) -> None:
@@ -220,7 +219,7 @@ def test_better_rivals_are_named_and_only_methods_within_the_budget_are_ranked(d
     assert list(group.ranking.names) == ["rival", "analytic:statistics", "worse"]
     assert group.methods[-1] == "large"
     assert group.pareto == {"rival", "worse", "analytic:statistics", "large"}
-    text = benchmark_page(group).render("text")
+    text = benchmark_section(group).render("text")
     assert "better than analytic:statistics at equal bytes: rival on rings (+5.00 ± 0.00), rival on noisy" in text
     cells = {line.split()[0]: line for line in text.splitlines() if "│" in line}
     assert cells["rival"].count("▲") == cells["worse"].count("▼") == cells["large"].count("!") == 2

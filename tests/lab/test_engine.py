@@ -18,7 +18,7 @@ from ergnn.lab import units
 from ergnn.lab.config import RunConfig
 from ergnn.lab.engine import run_units
 from ergnn.lab.engines.local import LocalEngine
-from ergnn.lab.report.reproduced import write_results
+from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, reproduce
 from ergnn.lab.run import members_of, run_members
 from ergnn.lab.store import RunStore

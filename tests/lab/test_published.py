@@ -17,9 +17,9 @@ from ergnn.cli.run import config_of
 from ergnn.data.datasets import load_graph
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
-from ergnn.lab.report.experiment_tables import fill, measure_pages
-from ergnn.lab.report.page import page_of
-from ergnn.lab.report.reproduced import write_results
+from ergnn.lab.report.experiment_sections import cell_results, experiment_sections
+from ergnn.lab.report.experiments import write_results
+from ergnn.lab.report.page import report_page
 from ergnn.lab.reproduce import EXPERIMENTS, Cell, Options, cells, reproduce
 from ergnn.lab.result import SeedResult
 from ergnn.lab.store import RunStore
@@ -165,9 +165,9 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     matrix = AccuracyMatrix([[1.0], [0.1, 0.9], [0.0, 0.3, 0.8]])
     with RunStore(":memory:") as store:
         store.put_all(cell.config, [SeedResult(0, 0, [[0]] * 3, matrix, [], 0, [])])
-        filled = fill(store, [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")], {})
+        results = cell_results(store, [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")], {})
         runs = store.runs()
-    (page,) = measure_pages(GSIP, filled, [])
+    (page,) = experiment_sections(GSIP, results)
     assert page.table is not None
     assert list(page.table.header) == ["%", "AA paper", "AA ours", "diff", "BWT paper", "BWT ours", "diff"]
     assert list(page.table.rows[0][1:]) == ["32.60", "36.67", "+4.07", "-96.80", "-80.00", "+16.80"]
@@ -177,7 +177,7 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     assert "Unknown: memory per class" in text
     assert "SSRM is unavailable: not implemented" in text
     assert published_result(runs[0].config) == {"aa": 0.326, "bwt": -0.968, "fm": 0.968, "experiment": "gsip"}
-    html = page_of(runs)
+    html = report_page(runs)
     assert "Unknown: memory per class" in html
     assert "ER-GNN, reproduced" not in html
 

@@ -22,7 +22,7 @@ from ergnn.lab.engine import run_units
 from ergnn.lab.grid import FIGURE_3, TABLE_2, TABLE_4
 from ergnn.lab.keys import member_key
 from ergnn.lab.paper import paper_result
-from ergnn.lab.report.experiment_tables import Filled, fill, measure_pages, paired_tests_of, sensitivity_pages
+from ergnn.lab.report.experiment_sections import CellResult, cell_results, experiment_sections, paired_tests_of
 from ergnn.lab.reproduce import EXPERIMENTS, Options, cells, command_of
 from ergnn.lab.run import SeedResult
 from ergnn.lab.store import RunStore
@@ -150,7 +150,7 @@ def test_protocols_decide_orders_and_splits() -> None:
     assert paper.config.split in ("public", "seeded")  # never auto: what is on disk may change
 
 
-def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) -> Filled:
+def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) -> CellResult:
     """A row with runs whose FM falls with the gain."""
     dataset, seeds = "cora", 12
     options = Options(datasets=[dataset], split="seeded", protocol="paper", seeds=seeds)
@@ -163,8 +163,8 @@ def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) ->
     ]
     with RunStore(":memory:") as store:
         store.put_all(cell.config, results)
-        (found,) = fill(store, [cell], {})
-    return found
+        (result,) = cell_results(store, [cell], {})
+    return result
 
 
 def test_significant_differences_are_marked() -> None:
@@ -176,7 +176,7 @@ def test_significant_differences_are_marked() -> None:
     ]
     tests = paired_tests_of(TABLE_2, rows)
     assert len(tests) == 6
-    (page,) = measure_pages(TABLE_2, rows, tests)
+    (page,) = experiment_sections(TABLE_2, rows, tests)
     assert page.table is not None
     cells_of = {line[0]: line[page.table.header.index("FM ours")].split()[-1] for line in page.table.rows}
     assert cells_of["ER-GAT MF*"] == "†"
@@ -188,7 +188,7 @@ def test_significant_differences_are_marked() -> None:
 
 def test_figure_3_has_one_column_per_e_and_notes_when_all_nodes_are_stored() -> None:
     rows = [filled(f"ER-GAT Random, e = {e}", 0.01 * e, FIGURE_3, buffer=e) for e in (1, 20)]
-    (page,) = sensitivity_pages(FIGURE_3, [*rows, filled("joint training", 0.4, FIGURE_3)])
+    (page,) = experiment_sections(FIGURE_3, [*rows, filled("joint training", 0.4, FIGURE_3)])
     assert page.table is not None
     assert list(page.table.header) == ["FM, %", "e = 1", "e = 20", "joint"]
     assert rows[1].row is not None

@@ -7,7 +7,7 @@ import sys
 
 from ergnn.lab.engines.local import LocalEngine
 from ergnn.lab.grid import Experiment, GridRow
-from ergnn.lab.report.reproduced import write_results
+from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, Reproduced, reproduce
 
 ROWS = (

@@ -13,7 +13,7 @@ import pytest
 from ergnn.data.tables import read_nodes
 from ergnn.folder import LearnerFolder
 from folder.growing import make_updates, quick, write_tables
-from lab.report.chromium import Browser, find
+from pages.chromium import Browser, find
 from serve.running import SECONDS, Server
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no chromium (or chrome) on the PATH")

@@ -52,7 +52,7 @@ def compare_command(args: argparse.Namespace) -> int:
     from ergnn.config.errors import InputError
     from ergnn.lab.compare import compare
     from ergnn.lab.contenders import QUICK, CompareOptions
-    from ergnn.lab.report.compared import write_comparison
+    from ergnn.lab.report.comparison import write_comparison
     from ergnn.lab.run import BATCH
 
     given = {name: getattr(args, name) for name in (*NUMBERS, "backbone") if getattr(args, name) is not None}
@@ -85,8 +85,8 @@ def compare_command(args: argparse.Namespace) -> int:
         on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
         on_done=lines.done,
     )
-    pages = write_comparison(done, args.out, _command(args), args.quick)
-    print("\n\n\n".join(page.render("text") for page in pages))
+    sections = write_comparison(done, args.out, _command(args), args.quick)
+    print("\n\n\n".join(section.render("text") for section in sections))
     print(
         f"\n{args.out}: benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
     )

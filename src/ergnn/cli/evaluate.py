@@ -80,7 +80,7 @@ def offline_scores(
 
 def offline_line(found: dict[str, Any]) -> str:
     """The accuracy of :func:`offline_scores` for a terminal."""
-    from ergnn.pages.tables import percent
+    from ergnn.pages.table import percent
 
     if found["over_nodes"] is None:
         return "offline, all updates at once: no update has held-out nodes"
@@ -107,7 +107,7 @@ def _over_nodes(found: HeldOut) -> float | None:
 
 def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) -> Iterator[str]:
     """Yield tables and lines for a terminal."""
-    from ergnn.pages.tables import Table, percent
+    from ergnn.pages.table import Table, percent
 
     def shown(value: float | None) -> str:
         return "" if value is None else percent(value)
@@ -148,7 +148,7 @@ def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> st
         names: of all classes.
         entries: true class, predicted class and number of nodes, where there are any.
     """
-    from ergnn.pages.tables import Table
+    from ergnn.pages.table import Table
 
     nodes = {(true, chosen): n for true, chosen, n in entries}
     if len(names) <= MAX_CLASSES:

@@ -47,10 +47,10 @@ def inspect_command(args: argparse.Namespace) -> int:
     if args.offline:
         found["offline"] = offline_scores(folder, args.version)[1]
     if args.out:
-        from ergnn.folder.page import page_of
+        from ergnn.folder.page import folder_page
 
         with output(args.out) as file:
-            file.write(page_of(found))
+            file.write(folder_page(found))
     if args.json:
         print(json.dumps(found, ensure_ascii=False))
     elif not args.out:
@@ -60,7 +60,7 @@ def inspect_command(args: argparse.Namespace) -> int:
 
 def as_text(found: dict[str, Any], most: int | None = None) -> str:
     """Format the result for a terminal, with at most ``most`` stored nodes and classes."""
-    from ergnn.pages.tables import Table, percent
+    from ergnn.pages.table import Table, percent
 
     graph = found["graph"]
     lines = [
@@ -120,7 +120,7 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
 
 def watch_lines(found: dict[str, Any]) -> list[str]:
     """Drift of inputs, calibration and unknown classes, a line each."""
-    from ergnn.pages.tables import percent
+    from ergnn.pages.table import percent
 
     lines = []
     tested = [(u["update"] + 1, u["input_drift"]) for u in found["updates"] if u.get("input_drift")]

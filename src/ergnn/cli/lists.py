@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 def datasets_command(args: argparse.Namespace) -> int:
     from ergnn.data import describe_datasets
-    from ergnn.pages.tables import Table
+    from ergnn.pages.table import Table
 
     rows = [
         [
@@ -55,7 +55,7 @@ def list_command(args: argparse.Namespace) -> int:
     from ergnn.config.registry import REQUIRED
     from ergnn.methods import METHODS
     from ergnn.nn.backbones import BACKBONES
-    from ergnn.pages.tables import Table
+    from ergnn.pages.table import Table
     from ergnn.replay.selectors import SELECTORS
 
     registries: dict[str, Registry[Any]] = {"backbones": BACKBONES, "methods": METHODS, "selectors": SELECTORS}

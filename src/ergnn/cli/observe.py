@@ -95,7 +95,7 @@ def _say(args: argparse.Namespace, text: str) -> None:
 
 def describe(record: dict[str, Any]) -> str:
     """Format the record of an update for a terminal."""
-    from ergnn.pages.tables import percent
+    from ergnn.pages.table import percent
 
     counts = record["counts"]
     lines = [f"{record['name']}: {counts['nodes']:,} new nodes, {counts['edges']:,} new edges (each way counted)"]

@@ -27,18 +27,21 @@ def add(commands: Any) -> None:
         help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
     )
     parser.add_argument("--title", metavar="TEXT", help="title of the page (default: derived from its content)")
-    parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG and PDF files")
+    parser.add_argument(
+        "--figures", metavar="DIR", help="also write the figures as SVG files, and PDF if it can be made"
+    )
 
 
 def report_command(args: argparse.Namespace) -> int:
+    from ergnn.lab.report.figures import write_figures
     from ergnn.lab.report.page import stored_runs, write_page
+    from ergnn.lab.report.rows import result_rows, settings_of
+    from ergnn.pages.figure_files import CONVERTERS, converter
 
     store = store_path(args.store)
     path = write_page(store, args.out, title=args.title)
     print(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
     if args.figures:
-        from ergnn.lab.report.figure_files import write_figures
-
-        written = write_figures(stored_runs(store), args.figures)
-        print(f"{args.figures}: {len(written)} files")
+        written = write_figures(settings_of(result_rows(stored_runs(store))), args.figures)
+        print(f"{args.figures}: {len(written)} files" + ("" if converter() else f"; .pdf files need {CONVERTERS}"))
     return 0

@@ -77,7 +77,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 def reproduce_command(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
     from ergnn.config.errors import InputError
-    from ergnn.lab.report.reproduced import write_results
+    from ergnn.lab.report.experiments import write_results
     from ergnn.lab.reproduce import Options, experiments_named, reproduce
 
     for name in ("seeds", "class_orders"):
@@ -108,7 +108,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
         on_done=lines.done,
     )
     written = write_results(done, experiments, args.out, options, command=_command(args))
-    print("\n\n\n".join(page.render("text") for page in written.pages))
+    print("\n\n\n".join(section.render("text") for section in written.sections))
     runs = "" if args.store else "runs.sqlite, "
     where = f"{args.out}: {runs}results.json, tables as .txt, .md and .tex"
     print(f"\n{where}{', report.html' if written.html else ''}")

@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     shown.add_argument("--latex", action="store_true", help="print LaTeX tables (booktabs) instead of text")
-    parser.add_argument("--plot", metavar="FILE.pdf|svg|png", help="plot the accuracy after each task to a file")
+    parser.add_argument("--plot", metavar="FILE.svg|png|pdf", help="plot the accuracy after each task to a file")
     parser.add_argument(
         "--store",
         metavar="DIR|FILE|URL",
@@ -84,7 +84,7 @@ def run_command(args: argparse.Namespace) -> int:
     from ergnn.engine.distributed import launched_first
     from ergnn.lab.run import total_epochs
     from ergnn.learning.resolve import options_in_effect
-    from ergnn.pages.tables import accuracy_table, measure_table, run_table
+    from ergnn.pages.run_tables import accuracy_table, measure_table, run_text
 
     refuse_unused(config.given(), config.learner)
     config = config.resolved()
@@ -94,9 +94,10 @@ def run_command(args: argparse.Namespace) -> int:
     if args.verbose:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
     if args.plot:
-        from ergnn.lab.report.figure_files import check_file, write_run_figure
+        from ergnn.lab.report.figures import write_run_figure
+        from ergnn.pages.figure_files import check_figure_file
 
-        check_file(args.plot)
+        check_figure_file(args.plot)
     learner, selector = config.learner, options_in_effect(config.learner).get("selector")
     name = f"{config.dataset} · {learner.backbone} · {learner.method}" + (f" {selector}" if selector else "")
     with progress_bar(name, total_epochs(config), enabled=not args.quiet and launched_first()) as progress:
@@ -109,7 +110,7 @@ def run_command(args: argparse.Namespace) -> int:
     elif args.latex:
         print("\n\n".join(table.to_latex() for table in (accuracy_table(shown), measure_table(shown))))
     else:
-        print(run_table(shown))
+        print(run_text(shown))
     if args.plot:  # last: if it cannot be written, the results are not lost
         write_run_figure(result, args.plot)
     return 0

@@ -78,11 +78,11 @@ def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
 
 def _listing(runs: Sequence[StoredRun]) -> str:
     """Format one line per configuration: the number of runs, and their mean PM, FM and AA."""
-    from ergnn.lab.report.rows import gather
+    from ergnn.lab.report.rows import result_rows
     from ergnn.pages.table import Table, percent
 
     lines = []
-    rows = gather(runs)
+    rows = result_rows(runs)
     for row in rows:
         first = row.runs[0]
         what = [first.dataset, first.protocol, first.backbone, first.method, first.selector or "", first.split]

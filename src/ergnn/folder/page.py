@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from ergnn import __version__
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.watch.drift import ALPHA
-from ergnn.pages.figures import Point, Series, heat_map, line_chart, look_of
-from ergnn.pages.tables import percent
+from ergnn.pages.figures import Drawing, Point, Series, heat_map, line_chart, look_of, value_ticks
+from ergnn.pages.page import render_page
+from ergnn.pages.table import Table, percent
 
 MOST_UPDATES = 40
 """Updates that the figures show: the newest."""
@@ -34,78 +32,68 @@ MEASURES = {
     "accuracy": ("accuracy over nodes", "Share of all scored nodes that are predicted right after the last update."),
 }
 """What each measure is called and means."""
+OFFLINE = {
+    True: "The closed form gives the same as learning all updates at once.",
+    False: "A new network trained on the labels of all updates at once: mean over updates, and over held-out nodes.",
+}
+"""Meaning of the offline scores, by whether they are the same by construction."""
 ASPECTS = ("features", "neighborhoods", "degrees", "predictions")
 """What the nodes of an update are compared by."""
-LEFT = ("result", "probability %", "name", "classes learned", "class", "part", "time", "what happened")
-"""Columns of text, which are aligned left."""
+TEXT_COLUMNS = ("result", "probability %", "name", "classes learned", "class", "part", "time", "what happened")
+"""Columns that are aligned left."""
 
 
-def page_of(
-    found: dict[str, Any], template: str = "folder_page.html", package: str = "ergnn.pages", **values: Any
+def folder_page(
+    inspection: dict[str, Any], template: str = "folder.html", package: str = "ergnn.pages", **values: Any
 ) -> str:
-    """The page, which needs nothing else: style, script and figures are inside.
+    """Render the page of a learner's folder.
 
     Args:
-        found: the result of :meth:`ergnn.folder.LearnerFolder.inspect`.
-        template: a page that extends ``folder_page.html``, in ``package``.
+        inspection: the result of :meth:`ergnn.folder.LearnerFolder.inspect`.
+        template: a page that extends ``folder.html``, in ``package``.
         values: further values for it; one with the id of a table takes its place.
     """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "ergnn.pages"))])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters["svg"] = Markup
-    folder = files("ergnn.pages") / "templates"
-    return environment.get_template(template).render(
-        title=f"Learner {found['folder']}",
-        style=Markup((folder / "style.css").read_text(encoding="utf-8")),
-        script=Markup((folder / "script.js").read_text(encoding="utf-8")),
-        facts=_facts(found),
-        matrix=_matrix(found["updates"]),
-        measures=[
-            (
-                f"{key.upper()}, {name}" if key != "accuracy" else name.capitalize(),
-                f"{percent(found['measures'][key])} %",
-                text,
-            )
-            for key, (name, text) in MEASURES.items()
-            if found["measures"]
-        ]
-        + _offline(found.get("offline")),
-        confusion=_confusion(found),
-        charts=_charts(found["updates"]),
-        tables=[table for table in _tables(found) if table["id"] not in values],
+    return render_page(
+        template,
+        package,
+        title=f"Learner {inspection['folder']}",
+        facts=_facts(inspection),
+        matrix=_matrix(inspection["updates"]),
+        measures=_measures(inspection),
+        confusion=_confusion(inspection),
+        charts=_charts(inspection["updates"]),
+        tables=[table for table in _tables(inspection) if table.id not in values],
         alpha=ALPHA,
-        version=__version__,
-        made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         **values,
     )
 
 
-def _offline(found: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    if found is None:
-        return []
-    shown = f"{percent(found['mean_over_updates'])} %, over nodes {percent(found['over_nodes'])} %"
-    if found["same_by_construction"]:
-        return [("Offline", shown, "The closed form gives the same as learning all updates at once.")]
-    text = "A new network trained on the labels of all updates at once: mean over updates, and over all held-out nodes."
-    return [("Offline", shown, text)]
+def _measures(inspection: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, value and meaning of each measure."""
+    measures = []
+    for key, (name, meaning) in MEASURES.items():
+        if inspection["measures"]:
+            title = f"{key.upper()}, {name}" if key != "accuracy" else name.capitalize()
+            measures.append((title, f"{percent(inspection['measures'][key])} %", meaning))
+    if offline := inspection.get("offline"):
+        value = f"{percent(offline['mean_over_updates'])} %, over nodes {percent(offline['over_nodes'])} %"
+        measures.append(("Offline", value, OFFLINE[bool(offline["same_by_construction"])]))
+    return measures
 
 
-def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    graph, settings = found["graph"], found["settings"]
+def _facts(inspection: dict[str, Any]) -> list[tuple[str, str]]:
+    graph, settings = inspection["graph"], inspection["settings"]
     return [
-        ("version", str(found["version"])),
-        ("updates", str(len(found["updates"]))),
+        ("version", str(inspection["version"])),
+        ("updates", str(len(inspection["updates"]))),
         ("nodes", f"{graph['nodes']:,}"),
         ("edges", f"{graph['edges']:,}"),
         ("labeled", f"{graph['labeled']:,}"),
-        ("classes", str(len(found["classes"]))),
-        ("remembered", f"{len(found['buffer']):,}"),
+        ("classes", str(len(inspection["classes"]))),
+        ("remembered", f"{len(inspection['buffer']):,}"),
         ("backbone", settings["backbone"]),
         ("method", settings["method"]),
-        *_watched(found["watch"]),
+        *_watched(inspection["watch"]),
     ]
 
 
@@ -117,101 +105,114 @@ def _watched(watch: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "unknown class", f"{percent(watch['unknown']['above'] / watch['unknown']['nodes'])} %"
 
 
-def _matrix(updates: Sequence[dict[str, Any]]) -> str | None:
+def _matrix(updates: Sequence[dict[str, Any]]) -> Drawing | None:
     """Accuracy on each update (column) after each update (row)."""
-    found = accuracy_matrix(list(updates))
-    if found is None or len(found[0]) > MOST_UPDATES:
+    scored = accuracy_matrix(list(updates))
+    if scored is None or len(scored[0]) > MOST_UPDATES:
         return None
-    numbers, matrix = found
+    numbers, matrix = scored
     values = np.where(np.tri(len(numbers), dtype=bool), matrix.values, np.nan)
-    tips = [[f"update {j + 1} after update {i + 1}: {percent(v)} %" for j, v in zip(numbers, row, strict=True)]
-            for i, row in zip(numbers, matrix.values, strict=True)]  # fmt: skip
+    tips = [
+        [f"update {j + 1} after update {i + 1}: {percent(value)} %" for j, value in zip(numbers, row, strict=True)]
+        for i, row in zip(numbers, matrix.values, strict=True)
+    ]
     label = "accuracy in percent on the held-out nodes of each update, after each update"
     return heat_map(values, low=0.0, high=1.0, label=label, tips=tips, side=480)
 
 
-def _confusion(found: dict[str, Any]) -> str | None:
+def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     """Share of each class (row) that is predicted as each class (column)."""
-    size, names = len(found["classes"]), found["classes"]
-    if not found["confusion"] or size > MOST_CLASSES:
+    names: list[str] = inspection["classes"]
+    if not inspection["confusion"] or len(names) > MOST_CLASSES:
         return None
-    nodes = np.zeros((size, size))
-    for true, predicted, count in found["confusion"]:
+    nodes = np.zeros((len(names), len(names)))
+    for true, predicted, count in inspection["confusion"]:
         nodes[true, predicted] = count
     total = nodes.sum(1, keepdims=True)
     shares = np.divide(nodes, total, out=np.full_like(nodes, np.nan), where=nodes > 0)
-    tips = [[f"{int(nodes[i, j])} of {int(total[i, 0])} nodes of {names[i]} are predicted as {names[j]}"
-             for j in range(size)] for i in range(size)]  # fmt: skip
+    tips = [
+        [
+            f"{count:.0f} of {of:.0f} nodes of {name} are predicted as {other}"
+            for count, other in zip(row, names, strict=True)
+        ]
+        for row, of, name in zip(nodes, total[:, 0], names, strict=True)
+    ]
     label = "share in percent of the held-out nodes of each class that is predicted as each class"
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
     return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
 
 
-def _charts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
+def _charts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str, Drawing]]:
     """Forgetting and drift over time, where there is more than one point: title, text and figure."""
-    out = []
+    charts = []
     for name, key, text in (
         ("Forgetting", "forgetting", "Accuracy lost on earlier updates since they were learned, averaged over them."),
         ("Drift", "drift", "How far each update moved the parameters below the heads, in percent of their norm."),
     ):
         shown = [(u["update"] + 1, 100 * u[key]) for u in updates if u[key] is not None][-MOST_UPDATES:]
         if len(shown) > 1:
-            points = [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown]
-            svg = line_chart(
-                [Series("", look_of("mf"), points)],
+            series = [Series("", look_of("mf"), [Point(x, y, None, f"update {x}: {y:.2f}") for x, y in shown])]
+            chart = line_chart(
+                series,
                 label=f"{name}: {text}",
                 x_name="update",
                 y_name="%",
                 x_ticks=[x for x, _ in shown][:: -(-len(shown) // 10)],
-                y_limits=(-100.0, 10_000.0),
+                y_ticks=value_ticks(series, (-100.0, 10_000.0)),
                 size=(460, 280),
             )
-            out.append((name, text, svg))
-    return out
+            charts.append((name, text, chart))
+    return charts
 
 
-def _tables(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Title, columns and rows; ``left`` has the columns that are aligned left."""
-    last = found["updates"][-1]["scores"] if found["updates"] else []
-    updates = [
-        [u["update"] + 1, u["name"], ", ".join(u["classes"]), *(u["counts"][k] for k in ("nodes", "edges", "train")),
-         u["remembered"], _share(u["scores"], u["update"]), _share(last, u["update"])]
-        for u in found["updates"]
-    ]  # fmt: skip
+def _tables(inspection: dict[str, Any]) -> list[Table]:
+    updates = inspection["updates"]
+    last = updates[-1]["scores"] if updates else []
+    learned = [
+        [
+            str(u["update"] + 1),
+            u["name"],
+            ", ".join(u["classes"]),
+            *(u["counts"][key] for key in ("nodes", "edges", "train")),
+            u["remembered"],
+            *(_accuracy(scores, u["update"]) for scores in (u["scores"], last)),
+        ]
+        for u in updates
+    ]
     classes = [
         [r["class"], r["nodes"], *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
-        for r in found["per_class"]
+        for r in inspection["per_class"]
     ]
     buffer = [
-        [r["id"], r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
-        for r in found["buffer"]
+        [str(r["id"]), r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
+        for r in inspection["buffer"]
     ]
     drift = [
-        [u["update"] + 1, "alarm" if u["input_drift"]["alarm"] else "no alarm",
+        [str(u["update"] + 1), "alarm" if u["input_drift"]["alarm"] else "no alarm",
          *(f"{u['input_drift']['p'][name]:.3f}" if name in u["input_drift"]["p"] else "" for name in ASPECTS)]
-        for u in found["updates"]
+        for u in updates
         if u.get("input_drift")
     ]  # fmt: skip
     bins = [
         [f"{percent(low)} to {percent(high)}", nodes, percent(confidence), percent(accuracy)]
-        for low, high, nodes, confidence, accuracy in (found["watch"]["calibration"] or {"bins": []})["bins"]
+        for low, high, nodes, confidence, accuracy in (inspection["watch"]["calibration"] or {"bins": []})["bins"]
     ]
-    log = [[entry["time"].replace("T", " ")[:19], in_words(entry)] for entry in found["log"][-MOST_LOG_LINES:]]
+    log = [[entry["time"].replace("T", " ")[:19], in_words(entry)] for entry in inspection["log"][-MOST_LOG_LINES:]]
     scores = ["recall %", "precision %", "F1 %"]
     counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]
     tables = [
         ("classes", "Classes", ["class", "held out", *scores], classes),
-        ("updates", "Updates", ["update", "name", "classes learned", *counts], updates),
+        ("updates", "Updates", ["update", "name", "classes learned", *counts], learned),
         ("input-drift", "Input drift", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift),
         ("calibration", "Calibration", ["probability %", "nodes", "mean probability %", "right %"], bins),
         ("buffer", "Remembered nodes", ["id", "class", "update", "rank", "score"], buffer[:MOST_REMEMBERED]),
-        ("bytes", "Bytes on disk", ["part", "bytes"], [[name, size] for name, size in found["bytes"].items()]),
-        ("versions", "Versions that are kept", ["version"], [[number] for number in found["versions"]]),
+        ("bytes", "Bytes on disk", ["part", "bytes"], list(map(list, inspection["bytes"].items()))),
+        ("versions", "Versions that are kept", ["version"], [[str(number)] for number in inspection["versions"]]),
         ("log", "History", ["time", "what happened"], log),
     ]
     return [
-        {"id": key, "title": title, "columns": columns, "left": [name in LEFT for name in columns], "rows": rows}
-        for key, title, columns, rows in tables
+        Table(header, rows, "".join("l" if name in TEXT_COLUMNS else "r" for name in header), title, id=id)
+        for id, title, header, rows in tables
         if rows
     ]
 
@@ -230,5 +231,5 @@ def in_words(entry: dict[str, Any]) -> str:
     return f"{entry['action']}{f': {told}' if told else ''}"
 
 
-def _share(scores: list[list[int]], update: int) -> str:
+def _accuracy(scores: list[list[int]], update: int) -> str:
     return next((percent(right / of) for number, right, of in scores if number == update), "")

@@ -1,6 +1,6 @@
 """Run the experiments of the paper's tables and figures, one configuration per row, data set and protocol.
 
-:mod:`ergnn.lab.report.reproduced` writes the results.
+:mod:`ergnn.lab.report.experiments` writes the results.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Figures as inline SVG, a few kilobytes each, colored by the page's style sheet.
+"""Charts as SVG, a few kilobytes each, colored by the style sheet of the page that shows them.
 
-A figure uses style classes (``c-mf``, ``axis``, ``mark`` …), never colors, so one SVG works in the light theme, the
-dark theme and print. Every mark has its value as ``data-tip`` (shown on hover and by the arrow keys), and every figure
-has a text alternative.
+A chart uses style classes (``c-mf``, ``axis``, ``mark`` …), never colors, so one SVG works in the light theme, the
+dark theme and print; :mod:`ergnn.pages.figure_files` writes it as a file. Every mark has its value as ``data-tip``
+(shown on hover and by the arrow keys), and every chart has a text alternative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from math import ceil, floor, log, log10
+from math import ceil, copysign, floor, inf, log10, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +33,40 @@ FAMILIES = {
     "agem": "la",
 }
 """Color by family, so that a selector looks the same in every figure."""
-SPARE = ("s2", "la", "mf", "cm", "im")
+OTHER_COLORS = ("s2", "la", "mf", "cm", "im")
+"""Colors of selectors and methods that have no family."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart: its size in pixels, its text alternative, and the content of its SVG element."""
+
+    width: float
+    height: float
+    label: str
+    content: str
+
+    def __html__(self) -> str:
+        """Return the element of an HTML page; templates insert it as it is."""
+        return (
+            f'<svg class="figure" role="img" tabindex="0" viewBox="0 0 {self.width:g} {self.height:g}" '
+            f'width="{self.width:g}" style="max-width:{self.width:g}px" aria-label="{escape(self.label)}">'
+            f"{self.content}</svg>"
+        )
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value, half of its 95 % interval if there is one, and the text shown on hover."""
+    """A value, half of its 95 % interval if there is one, and the text shown on hover.
+
+    ``look`` is its class in the style sheet if it differs from that of its series.
+    """
 
     x: float
     y: float
     half: float | None = None
     tip: str = ""
+    look: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,33 @@ class Series:
     points: Sequence[Point]
 
 
+@dataclass(frozen=True)
+class Scale:
+    """Maps values from ``low`` to ``high`` to pixels from ``start`` to ``end``; values outside are drawn at the ends.
+
+    ``kind`` is ``linear``, ``log`` or ``root``, the square root with its sign.
+
+    >>> Scale(1, 100, 0, 50, "log")(10), Scale(0, 10, 0, 50)(20)
+    (25.0, 50.0)
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    kind: str = "linear"
+
+    def __call__(self, value: float) -> float:
+        low, high, place = map(self._transformed, (self.low, self.high, value))
+        share = (place - low) / ((high - low) or 1)
+        return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
+
+    def _transformed(self, value: float) -> float:
+        if self.kind == "log":
+            return log10(value) if value > 0 else -inf
+        return copysign(sqrt(abs(value)), value) if self.kind == "root" else value
+
+
 def look_of(name: str) -> str:
     """Return the style class of a selector or method: color by family, ``alt`` (hollow, dashed) for variants.
 
@@ -63,7 +113,7 @@ def look_of(name: str) -> str:
     """
     stem = name.rstrip("*")
     alt = " alt" if stem != name or name in ("rim", "agem", "mf-s2", "nearest-mean") else ""
-    return f"c-{FAMILIES.get(stem) or SPARE[sum(map(ord, stem)) % len(SPARE)]}{alt}"
+    return f"c-{FAMILIES.get(stem) or OTHER_COLORS[sum(map(ord, stem)) % len(OTHER_COLORS)]}{alt}"
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -75,17 +125,14 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     [5.5, 15.5, 50.0]
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    blocks: list[list[float]] = []  # each: sum of (wanted − offset), number of labels
+    blocks: list[list[float]] = []  # sum of the wanted positions, number of labels
     for i in order:
         blocks.append([wanted[i], 1])
         while len(blocks) > 1 and _start(blocks[-2], gap) + blocks[-2][1] * gap > _start(blocks[-1], gap):
             total, number = blocks.pop()
             blocks[-1][0] += total
             blocks[-1][1] += number
-    placed: list[float] = []
-    for block in blocks:
-        first = _start(block, gap)
-        placed += [first + k * gap for k in range(int(block[1]))]
+    placed = [_start(block, gap) + k * gap for block in blocks for k in range(int(block[1]))]
     for k in range(len(placed)):
         placed[k] = max(placed[k], low if k == 0 else placed[k - 1] + gap)
     for k in reversed(range(len(placed))):
@@ -113,7 +160,25 @@ def ticks(low: float, high: float, number: int = 5) -> list[float]:
     return [round(k * step, 10) + 0 for k in range(floor(low / step + 1e-9), ceil(high / step - 1e-9) + 1)]
 
 
-def value_ticks(series: Sequence[Series], limits: tuple[float, float]) -> list[float]:
+def log_ticks(values: Sequence[float]) -> list[float]:
+    """Return round numbers that cover the values: powers of ten, with 2 and 5 times them in a short range.
+
+    A value of 0 is drawn at the left end, half of the smallest positive value or less.
+
+    >>> log_ticks([3, 40]), log_ticks([0, 3000])
+    ([2.0, 5.0, 10.0, 20.0, 50.0], [1000.0, 2000.0, 5000.0])
+    """
+    positive = [value for value in values if value > 0] or [1.0]
+    low, high = min(positive) / (2 if min(values) <= 0 else 1), max(positive)
+    steps = (1, 2, 5) if high <= 100 * low else (1,)
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    found = [float(f"{step}e{power}") for power in powers for step in steps]
+    first = max(tick for tick in found if tick <= low)
+    last = min(tick for tick in found if tick >= high and tick > first)
+    return [tick for tick in found if first <= tick <= last]
+
+
+def value_ticks(series: Sequence[Series], limits: tuple[float, float] = (-100.0, 100.0)) -> list[float]:
     """Return ticks of the y axis that cover all means and bars of median length; longer bars are cut."""
     means = [point.y for one in series for point in one.points]
     bars = [point.half for one in series for point in one.points if point.half is not None]
@@ -124,12 +189,6 @@ def value_ticks(series: Sequence[Series], limits: tuple[float, float]) -> list[f
     return ticks(low, high)
 
 
-def loss_ticks(rows: Sequence[Series]) -> list[float]:
-    """Return ticks of the x axis of a dot plot that cover zero and all means."""
-    values = [point.y for row in rows for point in row.points]
-    return ticks(min(0.0, *values), max(1.0, *values), 6)
-
-
 def line_chart(
     series: Sequence[Series],
     *,
@@ -137,47 +196,40 @@ def line_chart(
     x_name: str,
     y_name: str,
     x_ticks: Sequence[float],
+    y_ticks: Sequence[float] | None = None,
     log_x: bool = False,
-    y_limits: tuple[float, float] = (-100.0, 100.0),
+    log_y: bool = False,
     size: tuple[int, int] = (560, 340),
-) -> str:
-    """Draw lines with 95 % bars, each labeled at its right end."""
-    (width, height), left, top, bottom = size, 46, 26, 42
-    right, inset = 24 + name_width([one.label for one in series]), 10 + 2.2 * len(series)
-    y_ticks = value_ticks(series, y_limits)
-    low, high = y_ticks[0], y_ticks[-1]
-    first, last = (log(t) if log_x else t for t in (min(x_ticks), max(x_ticks)))
-
-    def sx(x: float) -> float:
-        place = ((log(x) if log_x else x) - first) / ((last - first) or 1)
-        return left + inset + place * (width - left - right - 2 * inset)
-
-    def sy(y: float) -> float:
-        return top + (high - min(max(y, low), high)) / (high - low) * (height - top - bottom)
-
-    parts = [text(left - 8, sy(t) + 4, f"{t:g}", "tick end") for t in y_ticks]
-    parts += [f'<path class="grid" d="M{left} {sy(t):.1f}H{width - right}"/>' for t in y_ticks]
-    parts += [text(sx(t), height - bottom + 20, f"{t:g}", "tick mid") for t in x_ticks]
-    parts.append(text((left + width - right) / 2, height - 4, x_name, "name mid"))
-    parts.append(text(4, 13, y_name, "name"))
+) -> Drawing:
+    """Draw lines with 95 % bars, each labeled at its right end; a series of one point is a labeled mark."""
+    y_ticks = value_ticks(series) if y_ticks is None else y_ticks
+    (width, height), left, top, bottom = size, max(46, 16 + name_width(list(map(tick_text, y_ticks)))), 26, 42
+    right = width - 24 - name_width([one.label for one in series])
+    has_bars = any(point.half is not None for one in series for point in one.points)
+    inset = 10 + 2.2 * len(series) * has_bars
+    sx = Scale(min(x_ticks), max(x_ticks), left + inset, right - inset, "log" if log_x else "linear")
+    sy = Scale(y_ticks[0], y_ticks[-1], height - bottom, top, "log" if log_y else "linear")
+    elements = [text(left - 8, sy(t) + 4, tick_text(t), "tick end") for t in y_ticks]
+    elements += [f'<path class="grid" d="M{left:.1f} {sy(t):.1f}H{right:.1f}"/>' for t in y_ticks]
+    elements += [text(sx(t), height - bottom + 20, tick_text(t), "tick mid") for t in x_ticks]
+    elements += [text((left + right) / 2, height - 4, x_name, "name mid"), text(4, 13, y_name, "name")]
     near = min((sx(b) - sx(a) for a, b in pairwise(sorted(x_ticks))), default=60.0)
-    dodge = min(4.0, 0.4 * near / len(series))  # bars at one x are drawn side by side
-    ends = [one.points[-1] for one in series]
-    names = spread([sy(end.y) for end in ends], 14.5, top, height - bottom)
-    for number, (one, end, name_y) in enumerate(zip(series, ends, names, strict=True)):
+    dodge = min(4.0, 0.4 * near / len(series)) * has_bars  # bars at one x are drawn side by side
+    names = spread([sy(one.points[-1].y) for one in series], 14.5, top, height - bottom)
+    for number, (one, name_y) in enumerate(zip(series, names, strict=True)):
         shift = (number - (len(series) - 1) / 2) * dodge
         places = [(sx(p.x) + shift, sy(p.y), p) for p in one.points]
         body = ['<path class="line" d="M' + "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in places) + '"/>']
         for x, y, p in places:
             if p.half is not None:
                 body.append(f'<path class="bar" d="M{x:.1f} {sy(p.y - p.half):.1f}V{sy(p.y + p.half):.1f}"/>')
-            body.append(mark(x, y, 3.4, p.tip))
+            body.append(mark(x, y, 3.4 if len(places) <= 60 else 1.2, p.tip))
         if one.label:
-            x = sx(end.x) + shift
-            body.append(f'<path class="lead" d="M{x + 5:.1f} {sy(end.y):.1f}L{width - right + 8} {name_y:.1f}h4"/>')
-            body.append(text(width - right + 15, name_y + 4, one.label, "label"))
-        parts.append(f'<g class="series {one.look}">{"".join(body)}</g>')
-    return svg(width, height, label, "".join(parts))
+            x, y, _ = places[-1]
+            body.append(f'<path class="lead" d="M{x + 5:.1f} {y:.1f}L{right + 8:.1f} {name_y:.1f}h4"/>')
+            body.append(text(right + 15, name_y + 4, one.label, "label"))
+        elements.append(f'<g class="series {one.look}">{"".join(body)}</g>')
+    return Drawing(width, height, label, "".join(elements))
 
 
 def heat_map(
@@ -189,7 +241,7 @@ def heat_map(
     tips: Sequence[Sequence[str]],
     names: Sequence[str] = (),
     side: int | None = None,
-) -> str:
+) -> Drawing:
     """Draw cells colored from low to high (fractions), one row per task learned, with numbers if they fit.
 
     Args:
@@ -201,93 +253,117 @@ def heat_map(
     left, top, size = 22 + name_width(names), 16, cell * tasks
     every = 1 if cell >= 22 else ceil(22 / cell)
     short = bool(names) and all(7 * len(name) <= cell for name in names)
-    parts = []
+    elements = []
     for i in range(0, tasks, every):
         column_name = names[i] if short else str(i + 1)
         row_name = names[i] if short else f"{i + 1} {names[i]}" if names else str(i + 1)
-        parts.append(text(left + (i + 0.5) * cell, top - 4, column_name, "tick mid"))
-        parts.append(text(left - 6, top + (i + 0.5) * cell + 4, row_name, "tick end"))
-    for i in range(tasks):
-        for j in range(tasks):
-            value = matrix[i, j]
-            if np.isnan(value):
-                continue
-            depth = float(np.clip((value - low) / ((high - low) or 1), 0, 1))
-            x, y = left + j * cell, top + i * cell
-            parts.append(
-                f'<rect class="cell mark" x="{x}" y="{y}" width="{cell - 1}" height="{cell - 1}" '
-                f'fill-opacity="{0.06 + 0.94 * depth:.2f}" data-tip="{escape(tips[i][j])}"/>'
-            )
-            if cell >= 30:
-                kind = "value mid deep" if depth > 0.52 else "value mid"
-                parts.append(text(x + cell / 2 - 0.5, y + cell / 2 + 4, f"{100 * value:.1f}", kind))
-    return svg(left + size + 2, top + size + 2, label, "".join(parts), "heat")
+        elements.append(text(left + (i + 0.5) * cell, top - 4, column_name, "tick mid"))
+        elements.append(text(left - 6, top + (i + 0.5) * cell + 4, row_name, "tick end"))
+    for i, j in np.argwhere(~np.isnan(matrix)).tolist():
+        depth = float(np.clip((matrix[i, j] - low) / ((high - low) or 1), 0, 1))
+        x, y = left + j * cell, top + i * cell
+        elements.append(
+            f'<rect class="cell mark" x="{x:g}" y="{y}" width="{cell - 1}" height="{cell - 1}" '
+            f'fill-opacity="{0.06 + 0.94 * depth:.2f}" data-tip="{escape(tips[i][j])}"/>'
+        )
+        if cell >= 30:
+            kind = "value mid deep" if depth > 0.52 else "value mid"
+            elements.append(text(x + cell / 2 - 0.5, y + cell / 2 + 4, f"{100 * matrix[i, j]:.1f}", kind))
+    return Drawing(left + size + 2, top + size + 2, label, "".join(elements))
 
 
-def dot_plot(rows: Sequence[Series], *, label: str, x_name: str) -> str:
-    """Draw one line per row; each point shows its task number, so that the plot can be read without color."""
-    step, width, top, bottom = 32, 560, 26, 22
+def dot_plot(
+    rows: Sequence[Series],
+    *,
+    label: str,
+    x_name: str,
+    x_ticks: Sequence[float],
+    numbered: bool = True,
+    scale: str = "linear",
+    legend: Mapping[str, str] | None = None,
+    width: float = 560,
+) -> Drawing:
+    """Draw one line per row with its points (their ``y``) as dots, the first on top.
+
+    Args:
+        numbered: whether dots show their ``x``, e.g. the number of a task, so that the plot can be read without color;
+            rows with more than nine points do not.
+        scale: kind of :class:`Scale`.
+        legend: names of style classes, drawn above the plot.
+    """
+    step, top, bottom = 32 if numbered else 19, 44 if legend else 26, 22
     left = 4 + name_width([row.label for row in rows])
-    x_ticks = loss_ticks(rows)
-    low, high = x_ticks[0], x_ticks[-1]
     height = top + step * len(rows) + bottom
-
-    def sx(value: float) -> float:
-        return left + 14 + (min(max(value, low), high) - low) / (high - low) * (width - left - 28)
-
-    parts = [text(sx(t), height - 4, f"{t:g}", "tick mid") for t in x_ticks]
-    parts += [f'<path class="grid" d="M{sx(t):.1f} {top}V{height - bottom}"/>' for t in x_ticks]
-    parts.append(f'<path class="zero" d="M{sx(0):.1f} {top - 4}V{height - bottom}"/>')
-    parts.append(text(4, 13, x_name, "name"))
+    sx = Scale(x_ticks[0], x_ticks[-1], left + 14, width - 14, scale)
+    elements = [text(sx(t), height - 4, tick_text(t), "tick mid") for t in x_ticks]
+    elements += [f'<path class="grid" d="M{sx(t):.1f} {top}V{height - bottom}"/>' for t in x_ticks]
+    if x_ticks[0] <= 0 <= x_ticks[-1]:
+        elements.append(f'<path class="zero" d="M{sx(0):.1f} {top - 4}V{height - bottom}"/>')
+    elements.append(text(4, 13, x_name, "name"))
+    x = left + 14
+    for name, look in (legend or {}).items():
+        elements.append(f'<g class="series {look}">{mark(x, 30, 3.4, name)}{text(x + 8, 34, name, "label")}</g>')
+        x += 28 + name_width([name])
     for number, row in enumerate(rows):
         y = top + (number + 0.5) * step
-        numbered = len(row.points) <= 9
+        with_numbers = numbered and len(row.points) <= 9
         body = [text(left, y + 4, row.label, "label end")]
-        body.append(f'<path class="rail" d="M{left + 14} {y}H{width - 14}"/>')
+        body.append(f'<path class="rail" d="M{left + 14:.1f} {y}H{width - 14:.1f}"/>')
         for k, p in enumerate(row.points):
-            x, own = sx(p.y), y + (14 * k / (len(row.points) - 1) - 7 if len(row.points) > 1 else 0)
-            if p.half is not None and numbered:
-                body.append(f'<path class="bar" d="M{sx(p.y - p.half):.1f} {own:.1f}H{sx(p.y + p.half):.1f}"/>')
-            body.append(mark(x, own, 7 if numbered else 3.4, p.tip))
-            if numbered:
-                body.append(text(x, own + 3.6, f"{p.x:g}", "number mid"))
-        parts.append(f'<g class="series {row.look}">{"".join(body)}</g>')
-    return svg(width, height, label, "".join(parts))
+            x, own_y = sx(p.y), y + 0.44 * step * (k / (len(row.points) - 1) - 0.5 if len(row.points) > 1 else 0)
+            dot = mark(x, own_y, 7 if with_numbers else 3.0, p.tip)
+            if p.half is not None and (with_numbers or not numbered):
+                dot = f'<path class="bar" d="M{sx(p.y - p.half):.1f} {own_y:.1f}H{sx(p.y + p.half):.1f}"/>{dot}'
+            if with_numbers:
+                dot += text(x, own_y + 3.6, f"{p.x:g}", "number mid")
+            body.append(f'<g class="{p.look}">{dot}</g>' if p.look else dot)
+        elements.append(f'<g class="series {row.look}">{"".join(body)}</g>')
+    return Drawing(width, height, label, "".join(elements))
 
 
 def class_map(
-    all_nodes: NDArray[np.float64],
-    candidates: NDArray[np.float64],
-    chosen: Sequence[tuple[str, str, float, float, str]],
-    *,
-    label: str,
-) -> str:
+    all_nodes: NDArray[np.float64], candidates: NDArray[np.float64], chosen: Sequence[Series], *, label: str
+) -> Drawing:
     """Draw a class in two dimensions: all nodes, candidates as larger dots, chosen nodes marked and labeled.
 
     Args:
         all_nodes, candidates: ``[n, 2]`` coordinates.
-        chosen: name, style class, x, y and hover text of each choice.
+        chosen: one point each.
     """
-    right, height, pad = 16 + name_width([name for name, *_ in chosen]), 200, 8
+    right, height, pad = 16 + name_width([one.label for one in chosen]), 200, 8
     width = 220 + right
     both = np.concatenate([all_nodes, candidates])
-    low, high = both.min(axis=0), both.max(axis=0)
-    scale = np.where(high > low, high - low, 1.0)
+    (left_x, low_y), (right_x, high_y) = both.min(axis=0), both.max(axis=0)
+    sx, sy = Scale(left_x, right_x, pad, width - right - pad), Scale(low_y, high_y, height - pad, pad)
+    elements = []
+    for points, kind in ((all_nodes, "faint"), (candidates, "candidate")):  # strokes of no length: a few bytes per node
+        dots = "".join(f"M{sx(x):.0f} {sy(y):.0f}h0" for x, y in points)
+        elements.append(f'<path class="{kind}" d="{dots}"/>')
+    names = spread([sy(one.points[0].y) for one in chosen], 13, pad + 2, height - pad)
+    for one, name_y in zip(chosen, names, strict=True):
+        x, y = sx(one.points[0].x), sy(one.points[0].y)
+        body = f'<path class="lead" d="M{x:.1f} {y:.1f}L{width - right + 4:.1f} {name_y:.1f}h5"/>'
+        body += mark(x, y, 4.4, one.points[0].tip) + text(width - right + 12, name_y + 4, one.label, "label")
+        elements.append(f'<g class="series {one.look}">{body}</g>')
+    return Drawing(width, height, label, "".join(elements))
 
-    def place(points: NDArray[np.float64]) -> NDArray[np.float64]:
-        unit = (points - low) / scale
-        return np.column_stack(
-            [pad + unit[:, 0] * (width - right - 2 * pad), height - pad - unit[:, 1] * (height - 2 * pad)]
-        )
 
-    parts = [_dots(place(all_nodes), "faint"), _dots(place(candidates), "candidate")]
-    spots = place(np.array([[x, y] for _, _, x, y, _ in chosen]).reshape(-1, 2))
-    names = spread([float(y) for _, y in spots], 13, pad + 2, height - pad)
-    for (name, look, _, _, tip), (x, y), name_y in zip(chosen, spots, names, strict=True):
-        body = f'<path class="lead" d="M{x:.1f} {y:.1f}L{width - right + 4} {name_y:.1f}h5"/>'
-        body += mark(float(x), float(y), 4.4, tip) + text(width - right + 12, name_y + 4, name, "label")
-        parts.append(f'<g class="series {look}">{body}</g>')
-    return svg(width, height, label, "".join(parts))
+def panels(drawings: Sequence[tuple[str, Drawing]], *, label: str, title: str = "", columns: int = 4) -> Drawing:
+    """Arrange drawings in rows, each below its caption (a name and, after ``|``, a remark on a line of its own)."""
+    lines = max((len(caption.split("|")) for caption, _ in drawings if caption), default=0)
+    elements, y, width = ([text(4, 15, title, "title")], 34.0, name_width([title])) if title else ([], 0.0, 0.0)
+    for first in range(0, len(drawings), columns):
+        row, x = drawings[first : first + columns], 0.0
+        for caption, drawing in row:
+            for number, line in enumerate(caption.split("|")):
+                elements.append(text(x + 4, y + 13 + 15 * number, line, "caption" if number == 0 else "name"))
+            elements.append(
+                f'<svg x="{x:g}" y="{y + 15 * lines + 8 * bool(lines):g}" width="{drawing.width:g}" '
+                f'height="{drawing.height:g}" overflow="visible">{drawing.content}</svg>'
+            )
+            x += max(drawing.width, name_width(caption.split("|"))) + 24
+        width, y = max(width, x - 24), y + 15 * lines + 8 * bool(lines) + max(d.height for _, d in row) + 16
+    return Drawing(width, y - 16, label, "".join(elements))
 
 
 def name_width(names: Sequence[str]) -> float:
@@ -295,9 +371,8 @@ def name_width(names: Sequence[str]) -> float:
     return 7.4 * max(map(len, names), default=0)
 
 
-def _dots(points: NDArray[np.float64], kind: str) -> str:
-    """Draw round dots as one path of zero-length strokes, a few bytes per node."""
-    return f'<path class="{kind}" d="' + "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points) + '"/>'
+def tick_text(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
 def mark(x: float, y: float, radius: float, tip: str) -> str:
@@ -307,10 +382,3 @@ def mark(x: float, y: float, radius: float, tip: str) -> str:
 def text(x: float, y: float, words: str, kind: str) -> str:
     words = escape(words.replace("-", "−") if words[:1] == "-" else words)
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{words}</text>'
-
-
-def svg(width: float, height: float, label: str, body: str, kind: str = "") -> str:
-    return (
-        f'<svg class="figure {kind}" role="img" tabindex="0" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" style="max-width:{width:g}px" aria-label="{escape(label)}">{body}</svg>'
-    )

@@ -18,16 +18,29 @@ NOTHING = "–"
 
 
 class Cell(str):
-    """Text of a table cell. HTML also uses ``value`` (to sort by), ``kind`` (style class) and ``tip`` (on hover)."""
+    """Text of a table cell; integers get separators. HTML also uses ``kind`` (style class) and ``tip`` (on hover)."""
 
-    value: float | str | None
     kind: str
     tip: str
 
-    def __new__(cls, text: str, value: float | str | None = None, kind: str = "", tip: str = "") -> Cell:
-        cell = super().__new__(cls, text)
-        cell.value, cell.kind, cell.tip = value, kind, tip
+    def __new__(cls, text: str | int, kind: str = "", tip: str = "") -> Cell:
+        cell = super().__new__(cls, f"{text:,}" if isinstance(text, int) else text)
+        cell.kind, cell.tip = kind, tip
         return cell
+
+    @property
+    def sort_key(self) -> str:
+        """The number that the text starts with, otherwise the text; empty for a missing number.
+
+        >>> Cell("1,234.5 ± 0.1").sort_key, Cell("mf* 2").sort_key, Cell(NOTHING).sort_key
+        ('1234.5', 'mf* 2', '')
+        """
+        first = self.partition(" ")[0].replace(",", "").rstrip("%")
+        try:
+            float(first)
+        except ValueError:
+            return "" if self == NOTHING else str(self)
+        return first
 
 
 @dataclass(frozen=True)
@@ -36,12 +49,12 @@ class Table:
 
     Args:
         header: column names.
-        rows: cells, plain strings or :class:`Cell`.
+        rows: cells: strings, integers or :class:`Cell`.
         align: one letter per column, ``l``, ``c`` or ``r``; by default the first is left, the others right.
         title: a line above the table; its caption in LaTeX and HTML.
         groups: HTML only: names above the header, each with the number of columns it spans.
         id: HTML only: the element's id.
-        sources: HTML only: for each row, the :class:`~ergnn.lab.report.rows.Row` with its badges and command.
+        sources: HTML only: for each row, an object with its ``badges`` and ``command``.
 
     >>> print(Table(["method", "PM"], [["finetune", "94.19"], ["replay", "95.66"]]).to_text())
      method   │    PM
@@ -51,7 +64,7 @@ class Table:
     """
 
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | int]]
     align: str = ""
     title: str = ""
     groups: Sequence[tuple[str, int]] = ()
@@ -69,6 +82,8 @@ class Table:
         if len(align) != columns or set(align) - set("lcr"):
             raise InputError(f"align is {align!r}; it needs one of l, c, r for each of {columns} columns")
         object.__setattr__(self, "align", align)
+        cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
+        object.__setattr__(self, "rows", cells)
 
     def render(self, format: str) -> str:
         """Render as ``"text"``, ``"markdown"`` or ``"latex"``; HTML is rendered by the page's template."""
@@ -79,7 +94,7 @@ class Table:
 
     def to_text(self) -> str:
         """Render as aligned columns with a rule under the header, for a terminal."""
-        widths = [max(map(display_width, column)) for column in zip(self.header, *self.rows, strict=True)]
+        widths = [max(map(display_width, column)) for column in zip(*self._all, strict=True)]
         header, *rows = ([_pad(*cell) for cell in zip(row, widths, self.align, strict=True)] for row in self._all)
         rule = ["─" * width for width in widths]
         lines = [_line(header), _line(rule, gap="──", bar="─┼─", edge="─"), *map(_line, rows)]
@@ -121,7 +136,7 @@ class Table:
 
     @property
     def _all(self) -> list[Sequence[str]]:
-        return [self.header, *self.rows]
+        return [self.header, *([str(cell) for cell in row] for row in self.rows)]
 
 
 def display_width(text: str) -> int:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
-from ergnn.folder.page import page_of
+from ergnn.folder.page import folder_page
+from ergnn.pages.page import render_page
 
 
-def live_page(found: dict[str, Any], kept: Sequence[dict[str, Any]]) -> str:
+def live_page(inspection: dict[str, Any], versions: Sequence[dict[str, Any]]) -> str:
     """The page of a version, with an input field to predict a node and buttons to roll back.
 
     Args:
-        found: the result of ``LearnerFolder.inspect``.
-        kept: stored versions, oldest first.
+        inspection: the result of ``LearnerFolder.inspect``.
+        versions: stored versions, oldest first.
     """
-    found = {**found, "folder": PurePath(found["folder"]).name}  # paths of the server are not shown
-    return page_of(found, "live.html", "ergnn.serve", number=found["version"], versions=list(reversed(kept)))
+    shown = {**inspection, "folder": PurePath(inspection["folder"]).name}  # paths of the server are not shown
+    values = {"number": shown["version"], "versions": list(reversed(versions))}
+    return folder_page(shown, "live.html", "ergnn.serve", **values)
 
 
 def docs_page(openapi: dict[str, Any]) -> str:
     """The OpenAPI description as a self-contained page."""
-    from jinja2 import ChainableUndefined, Environment, PackageLoader
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("ergnn.serve"), autoescape=True, undefined=ChainableUndefined, trim_blocks=True
-    )
-    environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    style = Markup((files("ergnn.pages") / "templates" / "style.css").read_text(encoding="utf-8"))
-    return environment.get_template("docs.html").render(api=openapi, style=style)
+    return render_page("docs.html", "ergnn.serve", api=openapi)

@@ -1,4 +1,4 @@
-"""The page against its store, its projection against closed forms, its figures against their data."""
+"""The page against its store."""
 
 from __future__ import annotations
 
@@ -10,30 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
-from ergnn.data.graph import Graph
-from ergnn.data.stream import Task
 from ergnn.lab.config import command_of
 from ergnn.lab.keys import member_config
 from ergnn.lab.report.claims import claims_of
-from ergnn.lab.report.page import page_of, write_page
-from ergnn.lab.report.projection import class_maps, principal_components, smoothed_features
-from ergnn.lab.report.rows import Row, gather, main_rows
-from ergnn.lab.report.settings import settings_of
+from ergnn.lab.report.page import report_page, write_page
+from ergnn.lab.report.rows import ResultRow, main_rows, result_rows, settings_of
 from ergnn.lab.store import RunStore
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix
-from ergnn.pages.figures import Point, Series, heat_map, line_chart, spread, ticks
 from lab.report.stores import SELECTORS, configurations
 
 
 @pytest.fixture(scope="module")
-def rows(store: Path) -> list[Row]:
+def rows(store: Path) -> list[ResultRow]:
     with RunStore(store) as opened:
-        return gather(opened.runs())
+        return result_rows(opened.runs())
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +87,7 @@ def test_table_matches_the_store(page: str, store: Path) -> None:
     assert cells[-1] == "2"
 
 
-def test_unreliable_results_are_marked(page: str, rows: list[Row]) -> None:
+def test_unreliable_results_are_marked(page: str, rows: list[ResultRow]) -> None:
     leaky = [row for row in rows if row.is_leaky]
     assert [row.config["selector_options"] for row in leaky] == [{"target": "test"}]
     assert {mark for row in rows for mark, _ in row.badges} == {"LEAKY", "OWN EDGES", "QUICK", "FEW"}
@@ -104,7 +98,7 @@ def test_unreliable_results_are_marked(page: str, rows: list[Row]) -> None:
     assert "seeded split" in page
 
 
-def test_every_row_has_the_command_that_reproduces_it(page: str, rows: list[Row]) -> None:
+def test_every_row_has_the_command_that_reproduces_it(page: str, rows: list[ResultRow]) -> None:
     from ergnn.cli.main import make_parser
     from ergnn.cli.run import config_of
 
@@ -116,7 +110,7 @@ def test_every_row_has_the_command_that_reproduces_it(page: str, rows: list[Row]
         assert f"<code>{row.command}</code>" in page
 
 
-def test_rows_of_different_settings_never_share_a_table(rows: list[Row]) -> None:
+def test_rows_of_different_settings_never_share_a_table(rows: list[ResultRow]) -> None:
     settings = settings_of(rows)
     assert [setting.protocol for setting in settings] == ["paper", "clean"]
     assert "shuffled class orders" in settings[1].label
@@ -124,9 +118,9 @@ def test_rows_of_different_settings_never_share_a_table(rows: list[Row]) -> None
     assert sum(len(setting.rows) for setting in settings) == len(rows)
 
 
-def test_choices_match_the_store(rows: list[Row]) -> None:
+def test_choices_match_the_store(rows: list[ResultRow]) -> None:
     paper = settings_of(rows)[0]
-    page = page_of([run for row in paper.rows for run in row.runs])
+    page = report_page([run for row in paper.rows for run in row.runs])
     for name in SELECTORS:
         row = next(row for row in main_rows(paper.rows) if row.selector == name and not row.special)
         run = next(run for run in row.runs if run.seed == 0)
@@ -135,15 +129,15 @@ def test_choices_match_the_store(rows: list[Row]) -> None:
         assert drawn == set(run.buffer_ids)
 
 
-def test_claims_follow_the_intervals(rows: list[Row]) -> None:
+def test_claims_follow_the_intervals(rows: list[ResultRow]) -> None:
     """Matrices with known FM: replay forgets 0.1 ± 0.01 where no replay forgets 0.4, or the other way round."""
     low = [[0.9, None], [0.8, 0.9]]
     high = [[0.9, None], [0.5, 0.9]]
 
-    def with_matrix(row: Row, entries: list[list[float | None]]) -> Row:
+    def with_matrix(row: ResultRow, entries: list[list[float | None]]) -> ResultRow:
         drop = [np.array(entries, dtype=float) - np.array([[0, 0], [0.01 * k, 0]]) for k in range(len(row.runs))]
         runs = [replace(run, matrix=AccuracyMatrix(m)) for run, m in zip(row.runs, drop, strict=True)]
-        return Row(row.config, runs)
+        return ResultRow(row.config, runs)
 
     paper = settings_of(rows)[0]
     for plain, replay, verdict in ((high, low, "holds"), (low, high, "fails"), (low, low, "open")):
@@ -152,29 +146,29 @@ def test_claims_follow_the_intervals(rows: list[Row]) -> None:
         assert claims_of(setting)["Replay forgets less than no replay"]["cora"].verdict == verdict
 
 
-def test_stand_in_data_are_marked_by_what_was_recorded_not_by_words_of_a_note(rows: list[Row]) -> None:
+def test_stand_in_data_are_marked_by_what_was_recorded_not_by_words_of_a_note(rows: list[ResultRow]) -> None:
     def marks(**recorded: Any) -> list[str]:
         row = rows[0]
-        return [mark for mark, _ in Row(row.config, [replace(run, **recorded) for run in row.runs]).badges]
+        return [mark for mark, _ in ResultRow(row.config, [replace(run, **recorded) for run in row.runs]).badges]
 
     assert "DIGITS" in marks(data="permuted-digits", notes=[])
     assert "DIGITS" not in marks(data="permuted-mnist", notes=["not the digits of scikit-learn"])
 
 
-def test_paired_difference_uses_common_members_only(rows: list[Row]) -> None:
+def test_paired_difference_uses_common_members_only(rows: list[ResultRow]) -> None:
     one, other = rows[0], rows[1]
-    fewer = Row(other.config, other.runs[:1])
+    fewer = ResultRow(other.config, other.runs[:1])
     gap = one.paired(fewer, "pm")
     assert gap is not None
     assert gap.n == 1
     expected = metrics.performance_mean(one.runs[0].matrix) - metrics.performance_mean(other.runs[0].matrix)
     assert gap.mean == pytest.approx(expected)
-    assert one.paired(Row(other.config, [replace(other.runs[0], seed=99)])) is None
+    assert one.paired(ResultRow(other.config, [replace(other.runs[0], seed=99)])) is None
 
 
-def test_text_from_a_store_cannot_become_markup(rows: list[Row]) -> None:
+def test_text_from_a_store_cannot_become_markup(rows: list[ResultRow]) -> None:
     run = replace(rows[0].runs[0], notes=["<script>alert(1)</script>"], class_names=["<b>"] * 7)
-    page = page_of([run])
+    page = report_page([run])
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
 
@@ -195,107 +189,3 @@ def test_command_writes_the_page(store: Path, tmp_path: Path, capsys: pytest.Cap
     assert str(out) in capsys.readouterr().out
     assert main(["report", "-o", str(tmp_path), "--store", str(store)]) == 2
     assert "cannot be written" in capsys.readouterr().err
-
-
-# ── projection ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("shape", [(6, 9), (9, 4), (3, 3), (1, 5), (5, 1)])
-def test_principal_components_are_the_covariance_matrix_s(shape: tuple[int, int]) -> None:
-    """Coordinates are uncorrelated, with the covariance's largest eigenvalues as variances."""
-    rows = np.random.default_rng(0).normal(size=shape)
-    points, part = principal_components(rows)
-    assert points.shape == (shape[0], 2)
-    centered = rows - rows.mean(axis=0)
-    eigenvalues = np.sort(np.linalg.eigvalsh(centered.T @ centered))[::-1]
-    largest = np.pad(eigenvalues, (0, 2))[:2]
-    np.testing.assert_allclose(points.T @ points, np.diag(largest), atol=1e-9)
-    total = eigenvalues.sum()
-    assert part == pytest.approx(largest.sum() / total if total > 1e-12 else 0.0)
-    assert (points.max(axis=0) >= -points.min(axis=0) - 1e-12).all()
-
-
-def test_smoothing_is_s_squared_x() -> None:
-    """Against dense products on a path of four nodes and one alone."""
-    edges = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
-    x = torch.rand(5, 3, generator=torch.Generator().manual_seed(0))
-    adjacency = torch.eye(5, dtype=torch.float64)
-    adjacency[edges[1], edges[0]] = 1
-    root = adjacency.sum(1).rsqrt().diag()
-    expected = torch.linalg.matrix_power(root @ adjacency @ root, 2) @ x.double()
-    expected = expected / expected.norm(dim=1, keepdim=True)
-    for features in (x, x.to_sparse_csr()):
-        graph = Graph(features, edges, torch.zeros(5, dtype=torch.long))
-        found = smoothed_features(graph, np.array([3, 0, 4]))
-        np.testing.assert_allclose(found, expected[[3, 0, 4]].numpy(), rtol=1e-6)
-
-
-def test_class_maps_show_every_training_node_and_every_kept_one() -> None:
-    count = 1200
-    y = torch.arange(count) % 2
-    x = torch.rand(count, 4, generator=torch.Generator().manual_seed(1))
-    graph = Graph(x, torch.empty(2, 0, dtype=torch.long), y)
-    task = Task(0, graph, torch.arange(20), torch.arange(20, 30), torch.arange(30, 60), (1, 0))
-    first, second = class_maps(task, keep={1199, 1198})
-    assert (first.label, second.label) == (1, 0)
-    assert set(first.nodes[first.is_training]) == set(range(1, 20, 2))
-    assert 1199 in first.nodes
-    assert 1198 in second.nodes
-    assert len(first.nodes) <= 10 + 251
-    assert first.at(0) is None
-    np.testing.assert_array_equal(first.at(int(first.nodes[3])), first.points[3])
-
-
-# ── figures ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_labels_are_ordered_and_do_not_overlap() -> None:
-    wanted = [50.0, 50.0, 51.0, 10.0, 97.0, 98.0]
-    placed = spread(wanted, gap=10, low=5, high=100)
-    ordered = sorted(placed)
-    assert min(np.diff(ordered)) >= 10 - 1e-9
-    assert ordered[0] >= 5
-    assert ordered[-1] <= 100
-    assert np.argsort(wanted, kind="stable").tolist() == np.argsort(placed, kind="stable").tolist()
-    assert placed[3] == 10.0  # nobody is near
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 37), (-3.2, 1.1), (92.1, 95.8), (0, 1e-3)])
-def test_ticks_are_round_and_cover(low: float, high: float) -> None:
-    found = ticks(low, high)
-    assert found[0] <= low + 1e-12
-    assert found[-1] >= high - 1e-12
-    assert 3 <= len(found) <= 8
-    step = found[1] - found[0]
-    np.testing.assert_allclose(np.diff(found), step)
-    assert round(step / 10 ** np.floor(np.log10(step) + 1e-9)) in (1, 2, 5, 10)
-
-
-def test_line_chart_draws_points_where_their_values_are() -> None:
-    points = [Point(1, 10.0, 1.0, "a"), Point(2, 30.0, 1.0, "b"), Point(3, 20.0, 1.0, "c")]
-    svg = line_chart([Series("one", "c-mf", points)], label="l", x_name="x", y_name="y", x_ticks=[1, 2, 3])
-    xs, ys = (
-        np.array([float(v) for v in re.findall(rf'<circle[^>]* {axis}="([\d.]+)"', svg)]) for axis in ("cx", "cy")
-    )
-    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
-    assert (ys[2] - ys[1]) / (ys[0] - ys[1]) == pytest.approx(0.5, abs=0.01)
-    assert svg.count('class="bar"') == 3
-
-
-@pytest.mark.parametrize("value", [0.0, 42.0, 100.0])
-def test_line_chart_of_equal_values_is_drawn(value: float) -> None:
-    svg = line_chart(
-        [Series("", "c-mf", [Point(1, value), Point(2, value)])], label="", x_name="x", y_name="y", x_ticks=[1, 2]
-    )
-    assert svg.count("<circle") == 2
-    assert f">{value:g}</text>" in svg
-    assert 'class="lead"' not in svg  # no name, no tick beside the line
-
-
-def test_heat_map_is_deeper_for_larger_values_and_skips_what_was_not_measured() -> None:
-    matrix = np.array([[0.9, np.nan], [0.5, 0.7]])
-    svg = heat_map(matrix, low=0.5, high=1.0, label="l", tips=[["a", ""], ["b", "<c>"]])
-    depth = {tip: float(opacity) for opacity, tip in re.findall(r'fill-opacity="([\d.]+)" data-tip="([^"]*)"', svg)}
-    assert depth["a"] > depth["&lt;c&gt;"] > depth["b"]
-    assert len(depth) == 3
-    assert re.findall(r">(\d+\.\d)<", svg) == ["90.0", "50.0", "70.0"]

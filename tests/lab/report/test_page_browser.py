@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ergnn.lab.report.page import write_page
-from lab.report.chromium import Browser, find
+from pages.chromium import Browser, find
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no chromium (or chrome) on the PATH")
 

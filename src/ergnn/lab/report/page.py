@@ -6,30 +6,24 @@ maps of chosen nodes also read the data set, if it is available.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import datetime, timezone
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ergnn import __version__
 from ergnn.config.errors import InputError
 from ergnn.config.files import write_file
+from ergnn.data import describe_datasets
 from ergnn.lab.grid import PAPER_TABLE_1
 from ergnn.lab.published import protocol_of
 from ergnn.lab.report.claims import claims_of
-from ergnn.lab.report.page_figures import KINDS, DatasetFigures
-from ergnn.lab.report.result_tables import cost_table, page_table, tables_text, tests_of
-from ergnn.lab.report.rows import Row, dataset_order, gather, main_backbone
-from ergnn.lab.report.settings import Setting, settings_of
+from ergnn.lab.report.figures import KINDS, SettingFigures, drawn_settings, figures_of
+from ergnn.lab.report.rows import ResultRow, Setting, dataset_order, main_backbone, result_rows, settings_of
+from ergnn.lab.report.tables import cost_table, page_table, tables_text, tests_of
 from ergnn.lab.store import RunStore, StoredRun
+from ergnn.pages.page import render_page
 from ergnn.pages.table import Table, duration
 
-MAX_SETTINGS = 3
-"""Maximum number of settings with figures; all settings have tables."""
 TABLE_FORMATS = {".md": "markdown", ".tex": "latex", ".txt": "text"}
-Figures = list[tuple[Setting, list[DatasetFigures]]]
 
 
 def stored_runs(store_path: str | Path) -> list[StoredRun]:
@@ -54,41 +48,26 @@ def write_page(store_path: str | Path, out: str | Path, title: str | None = None
     """
     runs, path = stored_runs(store_path), Path(out)
     if path.suffix in TABLE_FORMATS:
-        text = tables_text(settings_of(gather(runs)), TABLE_FORMATS[path.suffix])
+        text = tables_text(settings_of(result_rows(runs)), TABLE_FORMATS[path.suffix])
     else:
-        text = page_of(runs, title=title, command=command)
+        text = report_page(runs, title=title, command=command)
     write_file(path, text.encode())
     return path
 
 
-def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = "") -> str:
+def report_page(runs: Sequence[StoredRun], title: str | None = None, command: str = "") -> str:
     """Render the HTML page of some stored runs."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    settings = settings_of(gather(runs))
+    settings = settings_of(result_rows(runs))
     drawn = drawn_settings(settings)
     figures = {kind: figures_of(kind, drawn) for kind in KINDS}
     papers = [row.paper or {} for setting in settings for row in setting.rows]
     in_paper = any("table" in paper for paper in papers)
     protocols = [protocol_of(name) for name in dict.fromkeys(p["experiment"] for p in papers if "experiment" in p)]
-    environment = Environment(
-        loader=PackageLoader("ergnn.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["svg"] = Markup
-    environment.filters["minus"] = lambda text: re.sub(r"(?<![\w)])-(?=\d)", "−", text)
-    folder = files("ergnn.pages") / "templates"
-    return environment.get_template("page.html").render(
+    return render_page(
+        "report.html",
         title=title or _title(settings, in_paper),
         in_paper=in_paper,
         command=command,
-        version=__version__,
-        style=Markup((folder / "style.css").read_text(encoding="utf-8")),
-        script=Markup((folder / "script.js").read_text(encoding="utf-8")),
         facts=_facts(runs, settings),
         warnings=_warnings(settings),
         claims=[(setting, claims) for setting in drawn if (claims := claims_of(setting))],
@@ -98,23 +77,7 @@ def page_of(runs: Sequence[StoredRun], title: str | None = None, command: str = 
         left_out=[setting.label for setting in settings if setting not in drawn],
         costs=[(setting, cost_table(f"cost-{setting.id}", setting.rows)) for setting in settings],
         notes=[*_notes(runs), *((note, "published table") for one in protocols for note in one.notes)],
-        made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
-
-
-def drawn_settings(settings: Sequence[Setting]) -> list[Setting]:
-    """Return the settings that get figures."""
-    return [s for s in settings if not s.is_image][:MAX_SETTINGS] + [s for s in settings if s.is_image][:1]
-
-
-def figures_of(kind: str, settings: Sequence[Setting]) -> Figures:
-    """Build the figures of one of :data:`KINDS`, by setting and data set."""
-    shown = settings[:2] if kind == "choices" else settings
-    made = [
-        (setting, [one for dataset in setting.datasets if (one := KINDS[kind](dataset, setting.of(dataset)))])
-        for setting in shown
-    ]
-    return [(setting, figures) for setting, figures in made if figures]
 
 
 def _title(settings: Sequence[Setting], in_paper: bool) -> str:
@@ -124,34 +87,32 @@ def _title(settings: Sequence[Setting], in_paper: bool) -> str:
     return f"Continual learning on {', '.join(datasets)}"
 
 
-def _tables(settings: Sequence[Setting], swept: Figures) -> dict[int, list[tuple[Setting, list[Table]]]]:
+def _tables(settings: Sequence[Setting], swept: SettingFigures) -> dict[int, list[tuple[Setting, list[Table]]]]:
     """Map the number of a paper's table to our tables, by setting and data set; figure 3 shows rows with e > 1."""
     in_sweep = {id(row) for _, figures in swept for one in figures for row in one.rows}
-    found: dict[int, list[tuple[Setting, list[Table]]]] = {2: [], 3: [], 4: []}
+    tables: dict[int, list[tuple[Setting, list[Table]]]] = {2: [], 3: [], 4: []}
     for setting in settings:
         tests = tests_of(setting.rows)
-        made: dict[int, list[Table]] = {2: [], 3: [], 4: []}
-        for dataset in setting.datasets:
-            all_rows = setting.of(dataset)
-            backbone = main_backbone(all_rows)
-            for kind in found:
+        for number, listed in tables.items():
+            made = []
+            for dataset in setting.datasets:
+                backbone = main_backbone(setting.of(dataset))
                 rows = [
                     row
-                    for row in all_rows
-                    if _table_of(row, backbone) == kind
+                    for row in setting.of(dataset)
+                    if _table_of(row, backbone) == number
                     and (row.per_class == 1 or row.is_image or id(row) not in in_sweep)
                 ]
                 if rows:
-                    name = f"table{kind}-{dataset}-{setting.id}"
-                    own = tests.get(dataset, {}) if kind != 3 else {}
-                    made[kind].append(page_table(name, dataset, rows, own, 1 if kind == 4 else 100))
-        for kind, tables in made.items():
-            if tables:
-                found[kind].append((setting, tables))
-    return found
+                    name = f"table{number}-{dataset}-{setting.id}"
+                    row_tests = tests.get(dataset, {}) if number != 3 else {}
+                    made.append(page_table(name, dataset, rows, row_tests, 1 if number == 4 else 100))
+            if made:
+                listed.append((setting, made))
+    return tables
 
 
-def _table_of(row: Row, backbone: str) -> int:
+def _table_of(row: ResultRow, backbone: str) -> int:
     """Return the paper's table that a row belongs to."""
     if row.is_image:
         return 4
@@ -191,23 +152,21 @@ def _warnings(settings: Sequence[Setting]) -> list[tuple[str, str]]:
 
 def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     """Build table 1: the size of each data set, the paper's counts if they differ, and the tasks learned."""
-    from ergnn.data import describe_datasets
-
     known = {info.name: info for info in describe_datasets()}
     rows = []
     for dataset in sorted({run.dataset for run in runs}, key=dataset_order):
-        own = [run for run in runs if run.dataset == dataset]
-        info, first = known.get(dataset), own[0]
+        members = [run for run in runs if run.dataset == dataset]
+        info, first = known.get(dataset), members[0]
         ours = (info.nodes, info.features, info.classes) if info else (None, None, None)
         ours = (*ours, len(first.classes), len(first.classes[0]))
-        same = all(run.classes == first.classes for run in own)
+        same = all(run.classes == first.classes for run in members)
         rows.append(
             {
                 "name": dataset,
                 "counts": list(zip(ours, PAPER_TABLE_1.get(dataset, ours), strict=True)),
                 "edges": info.edges if info else None,
                 "metric": first.metric,
-                "splits": ", ".join(sorted({run.split for run in own})),
+                "splits": ", ".join(sorted({run.split for run in members})),
                 "order": _order(first) if same else "differ between class orders",
             }
         )
@@ -224,8 +183,8 @@ def _order(run: StoredRun) -> str:
 
 def _notes(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:
     """Collect the distinct notes of the runs, with the data sets they belong to."""
-    found: dict[str, set[str]] = {}
+    datasets: dict[str, set[str]] = {}
     for run in runs:
         for note in [f"{run.split} split", *run.notes]:
-            found.setdefault(note, set()).add(run.dataset)
-    return [(note, ", ".join(sorted(names))) for note, names in sorted(found.items())]
+            datasets.setdefault(note, set()).add(run.dataset)
+    return [(note, ", ".join(sorted(names))) for note, names in sorted(datasets.items())]

@@ -39,8 +39,8 @@ class ClassMap:
 
     def at(self, node: int) -> NDArray[np.float64] | None:
         """Return the coordinates of a node, or None if it is not in this class."""
-        found = np.flatnonzero(self.nodes == node)
-        return self.points[found[0]] if found.size else None
+        places = np.flatnonzero(self.nodes == node)
+        return self.points[places[0]] if places.size else None
 
 
 def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[NDArray[np.float64], float]:
@@ -49,21 +49,13 @@ def principal_components(rows: NDArray[np.float64], number: int = 2) -> tuple[ND
     For centered rows R = U Σ Vᵀ the coordinates are U Σ. The sign of a component makes its largest coordinate
     positive; missing components are zero.
     """
-    centered = rows - rows.mean(axis=0)
-    gram = centered @ centered.T if len(rows) <= rows.shape[1] else None
-    if gram is not None:  # fewer rows than columns: the eigenvectors of R Rᵀ are U, its eigenvalues Σ²
-        values, vectors = np.linalg.eigh(gram)
-        sigma = np.sqrt(np.clip(values[::-1], 0, None))
-        points = vectors[:, ::-1] * sigma
-    else:
-        u, sigma, _ = np.linalg.svd(centered, full_matrices=False)
-        points = u * sigma
-    total = float((sigma**2).sum())
-    points = points[:, :number]
+    u, sigma, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    points = (u * sigma)[:, :number]
     points = np.pad(points, ((0, 0), (0, number - points.shape[1])))
     heights = points[np.abs(points).argmax(axis=0), range(number)]
-    part = float((sigma[:number] ** 2).sum() / total) if total > 0 else 0.0
-    return points * np.where(heights < 0, -1.0, 1.0), part
+    total = float((sigma**2).sum())
+    explained = float((sigma[:number] ** 2).sum() / total) if total > 0 else 0.0
+    return points * np.where(heights < 0, -1.0, 1.0), explained
 
 
 def smoothed_features(graph: Graph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -82,12 +74,12 @@ def class_maps(task: Task, keep: Collection[int] = (), seed: int = 0) -> list[Cl
     training = task.train.cpu().numpy()
     maps = []
     for label in task.classes:
-        all_own = training[labels[training] == label]
-        own = _some(all_own, keep, rng)
-        others = _some(np.setdiff1d(np.flatnonzero(labels == label), all_own), keep, rng)
-        nodes = np.concatenate([own, others])
+        all_candidates = training[labels[training] == label]
+        candidates = _some(all_candidates, keep, rng)
+        others = _some(np.setdiff1d(np.flatnonzero(labels == label), all_candidates), keep, rng)
+        nodes = np.concatenate([candidates, others])
         points, explained = principal_components(smoothed_features(task.graph, nodes))
-        maps.append(ClassMap(task.id, label, nodes, points, np.arange(len(nodes)) < len(own), explained))
+        maps.append(ClassMap(task.id, label, nodes, points, np.arange(len(nodes)) < len(candidates), explained))
     return maps
 
 

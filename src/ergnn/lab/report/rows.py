@@ -1,10 +1,10 @@
-"""The row model of every table and figure: one configuration over its seeds and class orders."""
+"""The rows of every table and figure: one configuration over its seeds and class orders, and rows of equal settings."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,14 +35,21 @@ NAMES = {
     **{"random": "Random", "mf": "MF", "mf*": "MF*", "cm": "CM", "cm*": "CM*", "im": "IM", "rim": "RIM"},
     **{"s2-ridge": "S2-ridge", "la-ridge": "LA-ridge", "mf-s2": "MF in S²X"},
 }
-OF_THE_ROW = ("selector", "per_class", "selector_options")
-"""Options that may differ between the rows of one table; other options are part of the row's name."""
+NAMED_OPTIONS = ("selector", "per_class", "selector_options")
+"""Options of methods that have a place in the name of a row; others follow it in parentheses."""
+ROW_SETTINGS = (
+    *("dataset", "backbone", "method", "input"),
+    *("backbone_options", "method_options", "input_options"),
+)
+"""Settings that may differ between the rows of one table."""
+LABEL_SETTINGS = ("scenario", "protocol", "edges", "split", "class_order")
+"""Settings that every label of a :class:`Setting` shows."""
 MIN_RUNS = 5
 """Rows with fewer runs are marked on the page."""
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One configuration and all its finished runs."""
 
     config: Mapping[str, Any]
@@ -99,10 +106,10 @@ class Row:
         rows = [row.settings for row in TABLE_4.rows if self.is_image and row.settings["method"] == self.method]
         usual = next((row for row in rows if row.get("selector") == self.selector), {})
         given = {name: value for name, value in self.minimal.items() if value != usual.get(name)}
-        found = {name: value for name, value in given.items() if name not in {*DEFAULTS, *OF_THE_ROW}}
+        options = {name: value for name, value in given.items() if name not in {*DEFAULTS, *NAMED_OPTIONS}}
         for name in ("selector_options", "backbone_options", "method_options", "input_options"):
-            found |= given.get(name) or {}
-        return found
+            options |= given.get(name) or {}
+        return options
 
     @property
     def short_name(self) -> str:
@@ -163,19 +170,10 @@ class Row:
         return metrics.mean_matrix(self.matrices)
 
     @cached_property
-    def forgetting_per_task(self) -> list[Summary]:
+    def drops(self) -> list[Summary]:
         """``a_jj − a_Mj`` for each task except the last, over the runs."""
         drops = np.array([np.diagonal(m.values) - m.values[-1] for m in self.matrices])
         return [summarize(drops[:, j]) for j in range(drops.shape[1] - 1)]
-
-    @cached_property
-    def seconds(self) -> Summary:
-        """Seconds of one run (one seed and class order)."""
-        return summarize([run.seconds for run in self.runs])
-
-    @property
-    def memory_mb(self) -> float:
-        return max(run.peak_memory_mb for run in self.runs)
 
     @property
     def paper(self) -> PaperResult | None:
@@ -215,35 +213,94 @@ class Row:
         """Return ``pm``, ``fm`` or ``aa`` of each seed and class order."""
         return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
 
-    def paired(self, other: Row, name: str = "fm") -> Summary | None:
+    def paired(self, other: ResultRow, name: str = "fm") -> Summary | None:
         """Compute ``self − other`` over the seeds and class orders that both have; None if there are none."""
         mine, theirs = self.by_member(name), other.by_member(name)
         common = sorted(mine.keys() & theirs.keys())
         return summarize([mine[key] - theirs[key] for key in common]) if common else None
 
 
-def gather(runs: Iterable[StoredRun]) -> list[Row]:
+def result_rows(runs: Iterable[StoredRun]) -> list[ResultRow]:
     """Group runs into one row per configuration, in the order of the paper's tables."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(canonical_json(run.config), []).append(run)
-    return sorted((Row(group[0].config, group) for group in groups.values()), key=_row_order)
+    return sorted((ResultRow(group[0].config, group) for group in groups.values()), key=_row_order)
 
 
-def main_backbone(rows: Sequence[Row]) -> str:
+@dataclass
+class Setting:
+    """Rows that may share a table, for each data set."""
+
+    label: str
+    protocol: str
+    rows: list[ResultRow] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return "".join(letter if letter.isalnum() else "-" for letter in self.label.lower())
+
+    @property
+    def datasets(self) -> list[str]:
+        return sorted({row.dataset for row in self.rows}, key=dataset_order)
+
+    @property
+    def is_image(self) -> bool:
+        return self.rows[0].is_image
+
+    @property
+    def badges(self) -> list[tuple[str, str]]:
+        """Badges that every row of the setting has, shown once in its heading."""
+        return [badge for badge in self.rows[0].badges if all(badge in row.badges for row in self.rows)]
+
+    def of(self, dataset: str) -> list[ResultRow]:
+        return [row for row in self.rows if row.dataset == dataset]
+
+
+def settings_of(rows: Sequence[ResultRow]) -> list[Setting]:
+    """Group rows by common settings; those with the most rows first, the paper's protocol before others."""
+    settings: dict[str, Setting] = {}
+    for row in rows:
+        label = _label(row)
+        settings.setdefault(label, Setting(label, row.runs[0].protocol)).rows.append(row)
+    return sorted(settings.values(), key=lambda s: (-len(s.rows), s.protocol != "paper", s.label))
+
+
+def _label(row: ResultRow) -> str:
+    """Format protocol, split and class order, then the settings that the protocol does not determine."""
+    given, scenario = row.minimal, row.config.get("scenario")
+    order = row.config.get("class_order", "natural")
+    edges = [] if row.is_image else [f"{row.runs[0].edges} edges{' (reveal labels)' * row.reveals_labels}"]
+    words = [
+        *([f"scenario {scenario}"] if scenario else []),
+        f"{row.runs[0].protocol} protocol",
+        *edges,
+        f"{' and '.join(sorted({run.split for run in row.runs}))} split",
+        "shuffled class orders" if order in ("shuffled", "seeded") else f"{order} class order",
+    ]
+    words += [
+        f"{name.replace('_', ' ')} "
+        + (", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+        for name, value in given.items()
+        if value is not None and name in DEFAULTS and name not in (*ROW_SETTINGS, *LABEL_SETTINGS)
+    ]
+    return " · ".join(words)
+
+
+def main_backbone(rows: Sequence[ResultRow]) -> str:
     """Return the main backbone of the rows of one data set: the paper's if present, otherwise the most frequent."""
     counts = Counter(row.backbone for row in rows if not row.is_bound) or Counter(row.backbone for row in rows)
     paper = "mlp" if rows[0].is_image else "gat"
     return paper if paper in counts else counts.most_common(1)[0][0]
 
 
-def base_rows(rows: Sequence[Row]) -> list[Row]:
+def base_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Return the rows of one data set with the smallest e, and those without replay."""
     fewest = min((row.per_class for row in rows if row.runs[0].per_class), default=1)
     return [row for row in rows if row.runs[0].per_class in (None, fewest)]
 
 
-def main_rows(rows: Sequence[Row]) -> list[Row]:
+def main_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Return the rows of one data set for figure 2: one backbone, with and without replay, one e."""
     backbone = main_backbone(rows)
     return [row for row in base_rows(rows) if row.is_bound or row.backbone == backbone]
@@ -261,8 +318,8 @@ def minimal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _same_run(given: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     try:
-        same = [canonical_json(member_config(RunConfig(**part).resolved())) for part in (given, config)]
-        return same[0] == same[1]
+        first, second = (canonical_json(member_config(RunConfig(**one).resolved())) for one in (given, config))
+        return first == second
     except ErgnnError:  # such as a data set or selector of a package that is not installed
         return False
 
@@ -273,7 +330,7 @@ def dataset_order(name: str) -> tuple[int, str]:
     return (known.index(name) if name in known else len(known), name)
 
 
-def _row_order(row: Row) -> tuple[Any, ...]:
+def _row_order(row: ResultRow) -> tuple[Any, ...]:
     """Return the sort key of a row: baselines, ER rows by selector, our selectors, then references such as joint."""
     return (
         dataset_order(row.dataset),

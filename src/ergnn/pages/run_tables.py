@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.config.errors import InputError
 from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table, duration, percent
-
-__all__ = ["Table", "accuracy_table", "measure_table", "percent", "run_table"]
 
 WIDTH = 80
 MAX_TASKS = 8
@@ -19,17 +16,10 @@ MAX_TASKS = 8
 
 
 def accuracy_table(result: Mapping[str, Any]) -> Table:
-    """Build the accuracy matrix of one run: one row after each task, one column per task learned so far.
-
-    ``result["matrix"]`` is the mean matrix, or one matrix per seed, to be averaged.
-    """
+    """Build the mean accuracy matrix of one run: one row after each task, one column per task learned so far."""
     matrix = np.array(result["matrix"], dtype=np.float64)
-    if matrix.ndim == 3:
-        matrix = matrix.mean(axis=0)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"matrix has shape {list(matrix.shape)}; expected [M, M] or [seeds, M, M]")
     shown = _shown_tasks(len(matrix))
-    metric = {"accuracy": "accuracy", "micro-f1": "micro-F1"}[result.get("metric", "accuracy")]
+    metric = {"accuracy": "accuracy", "micro-f1": "micro-F1"}[result["metric"]]
     header = [f"{metric} (%)", *("…" if j is None else f"task {j + 1}" for j in shown)]
     rows = []
     for i in shown:
@@ -48,7 +38,7 @@ def measure_table(result: Mapping[str, Any]) -> Table:
         "fm": f"FM forgetting mean (over {result['fm']['denominator']})",
         "aa": "AA average accuracy",
     }
-    paper = result.get("paper")
+    paper = result["paper"]
     header = ["%", "mean ± std", "95 % interval", *(["paper", "diff"] if paper else [])]
     rows = []
     for key, name in names.items():
@@ -61,45 +51,20 @@ def measure_table(result: Mapping[str, Any]) -> Table:
     return Table(header, rows, title=LEAKY if result["leaky"] else "")
 
 
-RESULT_FIELDS = (
-    *(
-        "dataset",
-        "backbone",
-        "method",
-        "selector",
-        "per_class",
-        "protocol",
-        "split",
-        "head",
-        "edges",
-        "seeds",
-    ),
-    *("pm", "fm", "aa", "matrix", "buffer", "seconds", "peak_memory_mb", "leaky"),
-)
-
-
-def run_table(result: Mapping[str, Any]) -> str:
+def run_text(result: Mapping[str, Any]) -> str:
     """Format the output of ``ergnn run`` from the object that ``ergnn run --json`` prints.
-
-    Args:
-        result: the fields ``RESULT_FIELDS``, and optionally ``metric``, ``notes`` (list of strings), ``tasks`` (the
-            class names of each task), ``paper`` (``pm`` and ``fm`` as fractions, or None). ``buffer["ids"]`` is a list
-            of node ids, or one such list per seed.
 
     Returns:
         The configuration, the mean accuracy matrix, PM, FM and AA with their spread, the buffer, the costs, and notes;
         at most 80 columns wide unless a name is longer.
     """
-    missing = [name for name in RESULT_FIELDS if name not in result]
-    if missing:
-        raise InputError(f"the result of a run has no field {missing[0]!r}; it needs {', '.join(RESULT_FIELDS)}")
     blocks = [
         _heading(result),
         accuracy_table(result).to_text(),
-        _tasks(result.get("tasks") or []),
+        _tasks(result["tasks"] or []),
         measure_table(result).to_text(),
         _cost(result),
-        "\n".join(_wrapped("Note", note) for note in result.get("notes") or []),
+        "\n".join(_wrapped("Note", note) for note in result["notes"]),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -108,16 +73,15 @@ def _heading(result: Mapping[str, Any]) -> str:
     what = f"{result['dataset']} · {result['backbone']} · {result['method']}"
     if result["selector"] is not None:
         what += f" · {result['selector']}, {_count(result['per_class'], 'node')} per class"
-    seeds = result["seeds"]
     how = [
-        *([f"scenario {result['scenario']}"] if result.get("scenario") else []),
+        *([f"scenario {result['scenario']}"] if result["scenario"] else []),
         f"protocol {result['protocol']}",
         f"{result['split']} split",
         f"{result['head']} head",
         f"{result['edges'] or 'no'} edges",
-        _count(seeds if isinstance(seeds, int) else len(seeds), "seed"),
+        _count(len(result["seeds"]), "seed"),
     ]
-    marks = [*([LEAKY] if result["leaky"] else []), *([OWN_EDGES] if result.get("reveals_labels") else [])]
+    marks = [*([LEAKY] if result["leaky"] else []), *([OWN_EDGES] if result["reveals_labels"] else [])]
     return "\n".join([what, *textwrap.wrap(" · ".join(how), WIDTH), *marks])
 
 
@@ -129,23 +93,16 @@ def _tasks(tasks: Sequence[Sequence[object]]) -> str:
 
 
 def _cost(result: Mapping[str, Any]) -> str:
-    kept = result["buffer"]
+    buffer = result["buffer"]
     lines = []
-    if kept and kept["nodes"]:
-        ids = list(kept["ids"])
-        lines.append(_wrapped("Buffer", f"{_count(kept['nodes'], 'node')}, {_size(kept['bytes'])}"))
-        if ids and isinstance(ids[0], Sequence):
-            seeds = result["seeds"]
-            seed = 0 if isinstance(seeds, int) else seeds[0]
-            lines.append(_wrapped("", f"seed {seed}: {_listing(ids[0])}"))
-        elif ids:
-            lines.append(_wrapped("", _listing(ids)))
+    if buffer["nodes"]:
+        lines.append(_wrapped("Buffer", f"{_count(buffer['nodes'], 'node')}, {_size(buffer['bytes'])}"))
+        lines.append(_wrapped("", f"seed {result['seeds'][0]}: {_listing(buffer['ids'][0])}"))
     lines.append(_wrapped("Time", duration(result["seconds"])))
-    training, selection = result.get("train_seconds"), result.get("select_seconds")
-    if training and selection and kept and kept["nodes"]:
+    training, selection = result["train_seconds"], result["select_seconds"]
+    if training and selection and buffer["nodes"]:
         lines.append(_wrapped("", f"selection took {100 * selection / training:.0f} % of the training time"))
-    if result["peak_memory_mb"] is not None:
-        lines.append(_wrapped("Memory", f"{result['peak_memory_mb']:,.0f} MB (peak)"))
+    lines.append(_wrapped("Memory", f"{result['peak_memory_mb']:,.0f} MB (peak)"))
     return "\n".join(lines)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ergnn.lab.contenders import ROWS, Entry
 from ergnn.lab.ranking import Ranking, pareto_front, rank
-from ergnn.lab.report.experiment_tables import Page
-from ergnn.lab.report.result_tables import number, with_interval
+from ergnn.lab.report.sections import Section
+from ergnn.lab.report.tables import number, with_interval
 from ergnn.lab.statistics import ALPHA, PairedTest, measure, paired_tests
 from ergnn.lab.stored_run import StoredRun
 from ergnn.learning.metrics import Summary, summarize
@@ -46,13 +46,18 @@ class Group:
         return list(dict.fromkeys(entry.condition.dataset for entry in self.entries if entry.runs))
 
     @cached_property
-    def found(self) -> dict[tuple[str, str], Entry]:
+    def finished(self) -> dict[tuple[str, str], Entry]:
         """Entries with runs, by data set and method."""
         return {(entry.condition.dataset, entry.method): entry for entry in self.entries if entry.runs}
 
     def of(self, method: str) -> list[Entry]:
         """The entries of a method with runs, in the order of the data sets."""
-        return [self.found[dataset, method] for dataset in self.datasets if (dataset, method) in self.found]
+        return [self.finished[dataset, method] for dataset in self.datasets if (dataset, method) in self.finished]
+
+    @cached_property
+    def complete(self) -> list[str]:
+        """Methods with runs on all data sets, other than those that need the graph, whose bytes no budget counts."""
+        return [m for m in self.methods if len(self.of(m)) == len(self.datasets) and not self.of(m)[0].needs_graph]
 
     def mean(self, method: str, name: str) -> float:
         """Mean over data sets of a measure, of ``seconds``, or of ``memory``, the share of the budget."""
@@ -65,16 +70,18 @@ class Group:
     @cached_property
     def ranking(self) -> Ranking | None:
         """The ranking at equal bytes, of methods that are within the budget on every data set."""
-        names = dict.fromkeys(method for _, method in self.found)
-        whole = {m: own for m in names if len(own := self.of(m)) == len(self.datasets) and all(e.ranked for e in own)}
-        scores = {m: [summary_of(entry, "aa").mean for entry in own] for m, own in whole.items()}
+        scores = {}
+        for method in dict.fromkeys(method for _, method in self.finished):
+            entries = self.of(method)
+            if len(entries) == len(self.datasets) and all(entry.ranked for entry in entries):
+                scores[method] = [summary_of(entry, "aa").mean for entry in entries]
         return rank(scores) if len(scores) > 1 else None
 
     @cached_property
     def methods(self) -> list[str]:
         """All methods with runs: ranked ones by rank, then the others by average accuracy."""
         ranked = list(self.ranking.names) if self.ranking else []
-        others = dict.fromkeys(method for _, method in self.found if method not in ranked)
+        others = dict.fromkeys(method for _, method in self.finished if method not in ranked)
         return ranked + sorted(others, key=lambda method: -self.mean(method, "aa"))
 
     @cached_property
@@ -82,54 +89,52 @@ class Group:
         """Paired tests of AA against the recommended method at equal bytes, one family, by data set and method."""
         samples = {
             key: {(run.seed, run.order): value_of(run, "aa") for run in entry.runs}
-            for key, entry in self.found.items()
+            for key, entry in self.finished.items()
             if entry.ranked
         }
         return {(test.group, test.row): test for test in paired_tests(samples, RECOMMENDED)}
 
     @cached_property
     def pareto(self) -> set[str]:
-        """Methods that no other beats in accuracy, seconds and bytes; those that need the graph are left out."""
-        names = [m for m in self.methods if len(self.of(m)) == len(self.datasets) and not self.of(m)[0].needs_graph]
-        costs = [[-self.mean(m, "aa"), self.mean(m, "seconds"), self.mean(m, "memory")] for m in names]
-        return {name for name, best in zip(names, pareto_front(costs), strict=True) if best} if names else set()
+        """Methods of :attr:`complete` that no other beats in accuracy, seconds and bytes."""
+        costs = [[-self.mean(m, "aa"), self.mean(m, "seconds"), self.mean(m, "memory")] for m in self.complete]
+        return {m for m, best in zip(self.complete, pareto_front(costs), strict=True) if best} if costs else set()
 
 
 def groups_of(entries: Iterable[Entry]) -> list[Group]:
     """Group entries by scenario and edges."""
-    found: dict[tuple[str, str], list[Entry]] = {}
+    groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        found.setdefault((entry.condition.scenario, entry.condition.edges), []).append(entry)
-    return [Group(*key, own) for key, own in found.items()]
+        groups.setdefault((entry.condition.scenario, entry.condition.edges), []).append(entry)
+    return [Group(*key, members) for key, members in groups.items()]
 
 
 def summary_of(entry: Entry, name: str) -> Summary:
     return summarize([value_of(run, name) for run in entry.runs])
 
 
-def benchmark_page(group: Group) -> Page:
+def benchmark_section(group: Group) -> Section:
     """AA of every method on every data set, mean rank, seconds, share of the budget, and the Pareto front."""
     ranks = dict(zip(group.ranking.names, group.ranking.ranks, strict=True)) if group.ranking else {}
     rows = []
     for method in group.methods:
-        own = group.of(method)
-        memory = "graph" if own[0].needs_graph else f"{100 * group.mean(method, 'memory'):.0f}"
+        needs_graph = group.of(method)[0].needs_graph
         rows.append(
             [
                 f"{method} (ours)" if method == RECOMMENDED else method,
                 *(_score(group, dataset, method) for dataset in group.datasets),
                 f"{ranks[method]:.2f}" if method in ranks else NOTHING,
                 f"{group.mean(method, 'seconds'):.2f}",
-                memory,
+                "graph" if needs_graph else f"{100 * group.mean(method, 'memory'):.0f}",
                 "yes" if method in group.pareto else "",
             ]
         )
     header = ["AA %", *group.datasets, "rank", "s per run", "memory %", "Pareto"]
-    return Page(group.title, Table(header, rows) if rows else None, [*_about(group), *_left_out(group.entries)])
+    return Section(group.title, Table(header, rows) if rows else None, [*_about(group), *_left_out(group.entries)])
 
 
 def _score(group: Group, dataset: str, method: str) -> str:
-    entry, test = group.found.get((dataset, method)), group.tests.get((dataset, method))
+    entry, test = group.finished.get((dataset, method)), group.tests.get((dataset, method))
     if entry is None:
         return NOTHING
     mark = ABOVE if entry.above_budget and not entry.needs_graph else ""
@@ -139,11 +144,11 @@ def _score(group: Group, dataset: str, method: str) -> str:
 
 
 def _about(group: Group) -> list[str]:
-    if not group.found:
+    if not group.finished:
         return ["no finished runs"]
-    counts = sorted({len(entry.runs) for entry in group.found.values()})
+    counts = sorted({len(entry.runs) for entry in group.finished.values()})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    budgets = {entry.condition.dataset: entry.budget for entry in group.found.values()}
+    budgets = {entry.condition.dataset: entry.budget for entry in group.finished.values()}
     few = " (too few runs to show any difference)" if len(group.tests) * 2.0 ** (1 - counts[-1]) > ALPHA else ""
     notes = [
         f"Average accuracy over tasks at the end, mean ± 95 % interval over {runs} seeds and class orders.",
@@ -178,14 +183,14 @@ def _left_out(entries: Sequence[Entry]) -> list[str]:
     return [f"{method} is left out on {', '.join(sets)}: {reason}" for (method, reason), sets in reasons.items()]
 
 
-def detail_pages(group: Group) -> list[Page]:
+def detail_sections(group: Group) -> list[Section]:
     """One table per data set: all measures, cost, memory and the chosen settings."""
-    pages = []
+    sections = []
     header = ["%", "AA", "micro", "AF", f"AA − {RECOMMENDED}", "s per run", "bytes", "memory", "chosen settings"]
     for dataset in group.datasets:
         rows = []
         for method in group.methods:
-            if (entry := group.found.get((dataset, method))) is None:
+            if (entry := group.finished.get((dataset, method))) is None:
                 continue
             test = group.tests.get((dataset, method))
             rows.append(
@@ -200,9 +205,9 @@ def detail_pages(group: Group) -> list[Page]:
                 ]
             )
         title = f"{dataset} · {group.title}"
-        budget = group.found[dataset, group.of(rows[0][0])[0].method].budget
-        pages.append(Page(title, Table(header, rows, "l" + "r" * 6 + "ll"), [f"Budget: {budget:,} bytes."]))
-    return pages
+        budget = group.finished[dataset, rows[0][0]].budget
+        sections.append(Section(title, Table(header, rows, "l" + "r" * 6 + "ll"), [f"Budget: {budget:,} bytes."]))
+    return sections
 
 
 def _difference(test: PairedTest | None) -> str:
@@ -212,7 +217,7 @@ def _difference(test: PairedTest | None) -> str:
     return f"{with_interval(test.difference)} {mark}".rstrip()
 
 
-def search_page(group: Group) -> Page:
+def search_section(group: Group) -> Section:
     """Every trial with its accuracy on validation nodes; the chosen one is marked."""
     rows = []
     for entry in group.entries:
@@ -221,7 +226,7 @@ def search_page(group: Group) -> Page:
             settings = _settings(trial.settings) or "default"
             rows.append([entry.method, entry.condition.dataset, settings, number(trial.score), mark])
     table = Table(["method", "data set", "settings", "AA on validation nodes (%)", ""], rows, "lllrl") if rows else None
-    return Page(f"Search · {group.title}", table, [] if rows else ["no trials"])
+    return Section(f"Search · {group.title}", table, [] if rows else ["no trials"])
 
 
 def _settings(settings: Mapping[str, Any]) -> str:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ergnn.config.errors import UnknownNameError
 from ergnn.lab.paper import PaperResult
-from ergnn.lab.report.rows import Row, main_rows
-from ergnn.lab.report.settings import Setting
+from ergnn.lab.report.rows import ResultRow, Setting, main_rows
 from ergnn.lab.statistics import MEASURES, PairedTest, paired_tests
 from ergnn.learning.metrics import Summary
 from ergnn.pages.table import NOTHING, Cell, Table
@@ -22,19 +21,18 @@ class Column:
 
     group: str
     name: str
-    cells: Sequence[Cell]
+    cells: Sequence[str | int]
 
 
 def result_table(
     names: Sequence[str],
-    rows: Sequence[Row | None],
+    rows: Sequence[ResultRow | None],
     *,
     scale: float = 100,
     order: Sequence[str] = ("pm", "fm", "aa"),
     papers: Sequence[PaperResult | None] | None = None,
     marks: Mapping[str, str] | None = None,
     more: Sequence[Column] = (),
-    grouped: bool = False,
     title: str = "",
     id: str = "",
 ) -> Table:
@@ -48,7 +46,7 @@ def result_table(
         papers: the paper's results; by default those of the rows.
         marks: significance marks after FM, by row label.
         more: additional columns.
-        grouped: put the names of the metrics above the header, as on the HTML page.
+        id: on the HTML page, the id of the table; the names of the metrics are then above the header.
     """
     papers = [row.paper if row else None for row in rows] if papers is None else papers
     columns: list[Column] = []
@@ -58,18 +56,16 @@ def result_table(
         cells = [_ours(summary, scale) for summary in ours]
         if name == "fm" and marks:
             widest = max(map(len, marks.values()))
-            cells = [Cell(f"{cell} {marks.get(own, ''):<{widest}}") for own, cell in zip(names, cells, strict=True)]
+            cells = [Cell(f"{cell} {marks.get(name, ''):<{widest}}") for name, cell in zip(names, cells, strict=True)]
+        columns.append(Column(name.upper(), "ours", cells))
         if any(value is not None for value in theirs):
-            columns.append(Column(name.upper(), "paper", [_paper(value, scale) for value in theirs]))
-            columns.append(Column(name.upper(), "ours", cells))
-            pairs = zip(ours, theirs, strict=True)
-            columns.append(Column(name.upper(), "diff", [_difference(*pair, scale) for pair in pairs]))
-        else:
-            columns.append(Column(name.upper(), "ours", cells))
+            differences = [_difference(*pair, scale) for pair in zip(ours, theirs, strict=True)]
+            columns.insert(-1, Column(name.upper(), "paper", [_paper(value, scale) for value in theirs]))
+            columns.append(Column(name.upper(), "diff", differences))
     columns += more
     unit = "%" if scale == 100 else ""
-    body = [[Cell(name, name), *cells] for name, *cells in zip(names, *(c.cells for c in columns), strict=True)]
-    if not grouped:
+    body = [list(cells) for cells in zip(names, *(column.cells for column in columns), strict=True)]
+    if not id:
         header = [unit, *(c.name if c.name == "diff" or not c.group else f"{c.group} {c.name}" for c in columns)]
         return Table(header, body, title=title)
     groups: list[tuple[str, int]] = [("", 1)]
@@ -81,55 +77,56 @@ def result_table(
     return Table(header, body, title=title, groups=groups, id=id, sources=rows)
 
 
-def page_table(id: str, title: str, rows: Sequence[Row], tests: Mapping[str, PairedTest], scale: float) -> Table:
+def page_table(id: str, title: str, rows: Sequence[ResultRow], tests: Mapping[str, PairedTest], scale: float) -> Table:
     """Build a table for the HTML page, with the paired difference in FM to Random and the number of runs.
 
     Args:
         tests: by row name; empty if there is no baseline.
     """
-    more = [Column("", "runs", [Cell(str(len(row.runs)), len(row.runs)) for row in rows])]
+    more = [_runs(rows)]
     if tests:
         more.insert(0, Column(f"FM − {BASELINE}", "paired", [_test(tests.get(row.name), scale) for row in rows]))
-    names = [row.name for row in rows]
-    return result_table(names, rows, scale=scale, more=more, grouped=True, title=title, id=id)
+    return result_table([row.name for row in rows], rows, scale=scale, more=more, title=title, id=id)
 
 
 def tables_text(settings: Sequence[Setting], format: str) -> str:
     """Render every row as ``text``, ``markdown`` or ``latex``, with one table per setting and data set."""
-    parts = []
+    tables = []
     for setting in settings:
         for dataset in setting.datasets:
             rows = setting.of(dataset)
-            runs = Column("", "runs", [Cell(str(len(row.runs))) for row in rows])
             names = [row.name + (" (leaky)" if row.is_leaky else "") for row in rows]
-            title = f"{dataset} · {setting.label}"
-            parts.append(result_table(names, rows, more=[runs], title=title).render(format))
-    return "\n\n\n".join(parts) + "\n"
+            tables.append(result_table(names, rows, more=[_runs(rows)], title=f"{dataset} · {setting.label}"))
+    return "\n\n\n".join(table.render(format) for table in tables) + "\n"
 
 
-def cost_table(id: str, rows: Sequence[Row]) -> Table:
+def _runs(rows: Sequence[ResultRow]) -> Column:
+    return Column("", "runs", [len(row.runs) for row in rows])
+
+
+def cost_table(id: str, rows: Sequence[ResultRow]) -> Table:
     """Build a table of seconds per run, total seconds, and peak memory."""
-    longest = max(row.seconds.mean for row in rows)
-    body = []
-    for row in rows:
-        share = row.seconds.mean / longest if longest else 0.0
-        nodes = sum(len(run.buffer_ids) for run in row.runs) / len(row.runs)
+    totals = [sum(run.seconds for run in row.runs) for row in rows]
+    longest = max(total / len(row.runs) for row, total in zip(rows, totals, strict=True))
+    body: list[list[str | int]] = []
+    for row, total in zip(rows, totals, strict=True):
+        seconds, nodes = (value / len(row.runs) for value in (total, sum(len(run.buffer_ids) for run in row.runs)))
         body.append(
             [
-                Cell(row.name, row.name),
-                Cell(row.dataset, row.dataset),
-                Cell(f"{row.seconds.mean:.2f}", row.seconds.mean, "meter", f"{share:.3f}"),
-                Cell(f"{row.seconds.mean * len(row.runs):.1f}", row.seconds.mean * len(row.runs)),
-                Cell(f"{row.memory_mb:,.0f}", row.memory_mb),
-                Cell(f"{nodes:,.0f}" if row.selector else NOTHING, nodes),
-                Cell(str(len(row.runs)), len(row.runs)),
+                row.name,
+                row.dataset,
+                Cell(f"{seconds:.2f}", "meter", f"{seconds / longest if longest else 0.0:.3f}"),
+                f"{total:.1f}",
+                f"{max(run.peak_memory_mb for run in row.runs):,.0f}",
+                f"{nodes:,.0f}" if row.selector else NOTHING,
+                len(row.runs),
             ]
         )
     header = ["Row", "data set", "s per run", "s total", "peak MB", "stored nodes", "runs"]
     return Table(header, body, id=id, sources=rows)
 
 
-def tests_of(rows: Sequence[Row]) -> dict[str, dict[str, PairedTest]]:
+def tests_of(rows: Sequence[ResultRow]) -> dict[str, dict[str, PairedTest]]:
     """Map data set and row name to the signed-rank test of FM against replay with Random; one Holm family."""
     samples: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for dataset in dict.fromkeys(row.dataset for row in rows):
@@ -137,10 +134,10 @@ def tests_of(rows: Sequence[Row]) -> dict[str, dict[str, PairedTest]]:
             if row.method == "replay":
                 name = BASELINE if row.selector == "random" and not row.special else row.name
                 samples[dataset, name] = row.by_member("fm")
-    found: dict[str, dict[str, PairedTest]] = {}
+    tests: dict[str, dict[str, PairedTest]] = {}
     for test in paired_tests(samples, BASELINE):
-        found.setdefault(test.group, {})[test.row] = test
-    return found
+        tests.setdefault(test.group, {})[test.row] = test
+    return tests
 
 
 def number(value: float, scale: float = 100) -> str:
@@ -171,30 +168,29 @@ def _printed(paper: PaperResult | None, measure: str) -> float | None:
 
 
 def _paper(value: float | None, scale: float) -> Cell:
-    return Cell(NOTHING, None, "dim") if value is None else Cell(number(value, scale), value, "paper")
+    return Cell(NOTHING, "dim") if value is None else Cell(number(value, scale), "paper")
 
 
 def _ours(summary: Summary | None, scale: float) -> Cell:
     if summary is None:
-        return Cell(NOTHING, None, "dim")
+        return Cell(NOTHING, "dim")
     tip = f"standard deviation {number(summary.std, scale)}, {summary.n} runs" if summary.n > 1 else "one run"
-    return Cell(with_interval(summary, scale), summary.mean, "ours", tip)
+    return Cell(with_interval(summary, scale), "ours", tip)
 
 
 def _difference(ours: Summary | None, theirs: float | None, scale: float) -> Cell:
     if ours is None or theirs is None:
-        return Cell(NOTHING, None, "dim")
+        return Cell(NOTHING, "dim")
     gap = ours.mean - theirs
     covered = ours.ci95 is not None and abs(gap) <= ours.ci95
     tip = "the paper's number lies inside our 95 % interval" if covered else "outside our 95 % interval"
-    return Cell(_signed(number(gap, scale)), gap, "gap" if covered else "gap far", tip)
+    return Cell(_signed(number(gap, scale)), "gap" if covered else "gap far", tip)
 
 
 def _test(test: PairedTest | None, scale: float) -> Cell:
     if test is None:
-        return Cell(NOTHING, None, "dim")
-    kind = "better" if test.lower else "worse" if test.higher else "unsure"
-    mark = {"better": " ▼", "worse": " ▲", "unsure": ""}[kind]
+        return Cell(NOTHING, "dim")
+    kind, mark = ("better", " ▼") if test.lower else ("worse", " ▲") if test.higher else ("unsure", "")
     word = "significant" if test.significant else "not significant"
     tip = f"Wilcoxon p = {test.p:.3g}, after Holm {test.p_holm:.3g}: {word}; {test.difference.n} pairs"
-    return Cell(_signed(with_interval(test.difference, scale)) + mark, test.difference.mean, kind, tip)
+    return Cell(_signed(with_interval(test.difference, scale)) + mark, kind, tip)

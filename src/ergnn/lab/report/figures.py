@@ -1,0 +1,310 @@
+"""Figures of stored runs: accuracy as tasks arrive, FM against e, matrices, forgetting, selected nodes; and of one run.
+
+Each figure of the page is also written as a file (:func:`write_figures`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ergnn.config.errors import ErgnnError
+from ergnn.config.registry import name_of
+from ergnn.data import describe_datasets
+from ergnn.data.stream import TaskStream
+from ergnn.lab.config import RunConfig
+from ergnn.lab.report.projection import MAX_EDGES, ClassMap, class_maps
+from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone, main_rows
+from ergnn.lab.result import RunResult
+from ergnn.lab.run import make_config_stream
+from ergnn.lab.stored_run import StoredRun
+from ergnn.learning.metrics import AccuracyMatrix, Summary, performance_after_each_task, summarize
+from ergnn.pages.figure_files import converter, write_figure
+from ergnn.pages.figures import (
+    Drawing,
+    Point,
+    Series,
+    class_map,
+    dot_plot,
+    heat_map,
+    line_chart,
+    panels,
+    ticks,
+    value_ticks,
+)
+
+MAX_CELLS = 4000
+"""Maximum number of heat-map cells for one data set and setting; 23 tasks have 276 each."""
+MAX_SETTINGS = 3
+"""Maximum number of settings with figures; all settings have tables."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, its caption (a name and, after ``|``, a remark), and its numbers as text."""
+
+    drawing: Drawing
+    caption: str = ""
+    header: Sequence[str] = ()
+    numbers: Sequence[Sequence[str]] = ()
+
+
+@dataclass(frozen=True)
+class DatasetFigures:
+    """Figures of one data set, a note, and the rows that they show."""
+
+    dataset: str
+    figures: Sequence[Figure]
+    rows: Sequence[ResultRow]
+    note: str = ""
+
+
+SettingFigures = list[tuple[Setting, list[DatasetFigures]]]
+
+
+def growth(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
+    """Build figure 2: average accuracy over the tasks seen so far, after each task, with and without replay."""
+    shown = [row for row in main_rows(rows) if not row.special and row.matrix.num_tasks > 1]
+    if not shown:
+        return None
+    series = [
+        _series(row, row.figure_name, ((i, v, f"after task {i}") for i, v in enumerate(row.after_each_task, 1)))
+        for row in shown
+    ]
+    tasks = max(row.matrix.num_tasks for row in shown)
+    drawing = line_chart(
+        series,
+        label=f"{dataset}: average accuracy over the tasks seen so far, after each of {tasks} tasks",
+        x_name="tasks learned",
+        y_name="AA over the tasks so far (%)",
+        x_ticks=[*range(1, tasks + 1, max(1, tasks // 12))],
+        y_ticks=value_ticks(series, (0.0, 100.0)),
+    )
+    header = ["row", *(f"after {i}" for i in range(1, tasks + 1))]
+    numbers = [[row.name, *map(_percent, row.after_each_task)] for row in shown]
+    return DatasetFigures(dataset, [Figure(drawing, "", header, numbers)], shown)
+
+
+def sweep(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
+    """Build figure 3: FM against e, and joint training, which stores everything."""
+    backbone = main_backbone(rows)
+    by_selector: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.method == "replay" and row.backbone == backbone:
+            by_selector.setdefault(row.short_name, []).append(row)
+    swept = [sorted(group, key=lambda row: row.per_class) for group in by_selector.values() if len(group) > 1]
+    if not swept:
+        return None
+    sizes = sorted({row.per_class for group in swept for row in group})
+    series = [
+        _series(group[0], group[0].figure_name, ((r.per_class, r.fm, f"e = {r.per_class}") for r in group))
+        for group in swept
+    ]
+    joint = [row for row in rows if row.method == "joint" and row.backbone == backbone]
+    for row in joint:
+        points = [Point(e, 100 * row.fm.mean, None, f"{row.short_name}: {_percent(row.fm)}") for e in sizes]
+        series.append(Series(row.figure_name, row.look, [points[0], points[-1]]))
+    drawing = line_chart(
+        series,
+        label=f"{dataset}: forgetting mean against the number e of stored nodes per class",
+        x_name="e, nodes per class (log scale)",
+        y_name="FM (%)",
+        x_ticks=sizes,
+        log_x=True,
+    )
+    shown = [row for group in swept for row in group] + joint
+    numbers = [[row.name, "all" if row in joint else str(row.per_class), _percent(row.fm)] for row in shown]
+    note = "Joint training stores all nodes: the limit of more memory." if joint else ""
+    return DatasetFigures(dataset, [Figure(drawing, "", ["row", "e", "FM (%)"], numbers)], shown, note)
+
+
+def matrices(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
+    """Build heat maps of the mean accuracy matrix of each row, all on one scale."""
+    shown, cells = [], 0
+    for row in base_rows(rows):
+        cells += row.matrix.num_tasks * (row.matrix.num_tasks + 1) // 2
+        if cells <= MAX_CELLS:
+            shown.append(row)
+    if not shown:
+        return None
+    low = float(np.floor(10 * min(float(np.nanmin(row.matrix.values)) for row in shown)) / 10)
+    figures = []
+    for row in shown:
+        measures = f"PM {100 * row.pm.mean:.1f} · FM {100 * row.fm.mean:.1f}".replace("-", "−")
+        caption = f"{row.name}{' · LEAKY' if row.is_leaky else ''}|{measures}"
+        figures.append(Figure(matrix_map(row.matrices, f"{row.name} on {dataset}", low), caption))
+    note = f"Row i: after learning task i. Column j: on task j. Scale: {100 * low:.0f} to 100 %."
+    return DatasetFigures(dataset, figures, shown, note)
+
+
+def matrix_map(runs: Sequence[AccuracyMatrix], name: str, low: float = 0.0, side: int | None = None) -> Drawing:
+    """Draw the mean of accuracy matrices; hover texts have the intervals."""
+    values = np.array([matrix.values for matrix in runs])
+    tasks, mean = values.shape[1], np.where(np.tri(values.shape[1], dtype=bool), values.mean(axis=0), np.nan)
+    tips = [
+        [f"task {j + 1} after task {i + 1}: {_percent(summarize(values[:, i, j]))}" for j in range(i + 1)]
+        for i in range(tasks)
+    ]
+    lines = [f"after task {i + 1}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(tasks)]
+    label = f"{name}, accuracy in percent on tasks 1, 2, … {'; '.join(lines)}"
+    return heat_map(mean, low=low, high=1.0, label=label, tips=tips, side=side)
+
+
+def forgetting(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
+    """Build dot plots of the accuracy lost on each task between learning it and the end."""
+    shown = [row for row in base_rows(rows) if row.matrix.num_tasks > 1]
+    if not shown:
+        return None
+    series = [
+        _series(row, row.name, ((j, drop, f"points lost on task {j}") for j, drop in enumerate(row.drops, 1)))
+        for row in shown
+    ]
+    lost = [point.y for one in series for point in one.points]
+    drawing = dot_plot(
+        series,
+        label=f"{dataset}: points of accuracy lost on each task by the end of the stream",
+        x_name="accuracy lost by the end, in points; the number is the task",
+        x_ticks=ticks(min(0.0, *lost), max(1.0, *lost), 6),
+    )
+    header = ["row", *(f"task {j}" for j in range(1, max(row.matrix.num_tasks for row in shown)))]
+    numbers = [[row.name, *map(_percent, row.drops)] for row in shown]
+    return DatasetFigures(dataset, [Figure(drawing, "", header, numbers)], shown)
+
+
+def choices(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
+    """Build maps of the nodes chosen by each selector, for one seed and class order that all rows have."""
+    shown = [row for row in main_rows(rows) if row.selector and not row.is_image and (row.is_leaky or not row.special)]
+    common = set.intersection(*({(run.seed, run.order) for run in row.runs} for row in shown)) if shown else set()
+    stream = _stream(shown[0], *min(common)) if common else None
+    if stream is None:
+        return None
+    seed, order = min(common)
+    chosen: dict[int, list[ResultRow]] = {}
+    for row in shown:
+        run = next(run for run in row.runs if (run.seed, run.order) == (seed, order))
+        for node in run.buffer_ids:
+            chosen.setdefault(node, []).append(row)
+    figures = []
+    for task in stream:
+        names = task.graph.class_names
+        for one in class_maps(task, keep=chosen):
+            title = names[one.label].replace("_", " ") if names else f"class {one.label}"
+            caption = f"{title}|task {task.id + 1} · {100 * one.explained:.0f} % of the variance"
+            label = f"{dataset}, class {title}: the chosen nodes among its nodes"
+            marks = _choices_on(one, chosen)
+            drawing = class_map(one.points[~one.is_training], one.points[one.is_training], marks, label=label)
+            figures.append(Figure(drawing, caption))
+    note = f"Seed {seed}, class order {order}. Small dots: nodes of the class; larger dots: its training nodes."
+    return DatasetFigures(dataset, figures, shown, note)
+
+
+def _choices_on(one: ClassMap, chosen: dict[int, list[ResultRow]]) -> list[Series]:
+    """Mark each chosen node of a class, named by at most two of the rows that chose it."""
+    marks = []
+    for node, rows in chosen.items():
+        place = one.at(node)
+        if place is not None:
+            names = [row.figure_name for row in rows]
+            short = ", ".join(names) if len(names) <= 2 else f"{names[0]}, {names[1]} +{len(names) - 2}"
+            tip = f"{', '.join(names)} chose node {node}"
+            look = rows[0].look if len(rows) == 1 else "c-all"
+            marks.append(Series(short, look, [Point(float(place[0]), float(place[1]), None, tip)]))
+    return marks
+
+
+KINDS: dict[str, Callable[[str, Sequence[ResultRow]], DatasetFigures | None]] = {
+    "growth": growth,
+    "sweep": sweep,
+    "matrices": matrices,
+    "forgetting": forgetting,
+    "choices": choices,
+}
+
+
+def drawn_settings(settings: Sequence[Setting]) -> list[Setting]:
+    """Return the settings that get figures."""
+    return [s for s in settings if not s.is_image][:MAX_SETTINGS] + [s for s in settings if s.is_image][:1]
+
+
+def figures_of(kind: str, settings: Sequence[Setting]) -> SettingFigures:
+    """Build the figures of one of :data:`KINDS`, by setting and data set."""
+    shown = settings[:2] if kind == "choices" else settings
+    made = [
+        (setting, [one for dataset in setting.datasets if (one := KINDS[kind](dataset, setting.of(dataset)))])
+        for setting in shown
+    ]
+    return [(setting, figures) for setting, figures in made if figures]
+
+
+def write_figures(settings: Sequence[Setting], folder: str | Path) -> list[Path]:
+    """Write every figure of the page as SVG, and as PDF where a converter is installed; return the files.
+
+    A file is named by kind and data set, and by a number if there are several settings.
+    """
+    drawn, suffixes = drawn_settings(settings), ("svg", "pdf") if converter() else ("svg",)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in KINDS:
+        for setting, datasets in figures_of(kind, drawn):
+            number = f"-{drawn.index(setting) + 1}" if len(drawn) > 1 else ""
+            for one in datasets:
+                title = f"{one.dataset} · {setting.label}"
+                drawing = panels([(f.caption, f.drawing) for f in one.figures], label=title, title=title)
+                for suffix in suffixes:
+                    written.append(Path(folder) / f"{kind}-{one.dataset}{number}.{suffix}")
+                    write_figure(drawing, written[-1])
+    return written
+
+
+def write_run_figure(result: RunResult, path: str | Path) -> None:
+    """Draw the mean accuracy matrix of a run, and mean accuracy on the tasks so far after each task.
+
+    Bars are 95 % intervals over seeds and class orders.
+    """
+    after = np.array([performance_after_each_task(matrix) for matrix in result.matrices])
+    tasks, learner = after.shape[1], result.learner
+    title = f"{result.dataset} · {name_of(learner.backbone)} · {name_of(learner.method)}"
+    points = _points((i + 1, summarize(after[:, i]), f"after task {i + 1}") for i in range(tasks))
+    curve = line_chart(
+        [Series("", "c-mf", points)],
+        label=f"{title}: mean over the tasks so far, after each task",
+        x_name="after task",
+        y_name="mean over tasks so far (%)",
+        x_ticks=list(range(1, tasks + 1, -(-tasks // 10))),
+    )
+    metric = f"{result.members[0].matrix.metric} (%)|on each task (column) after each task (row)"
+    drawing = panels([(metric, matrix_map(result.matrices, title, side=300)), ("", curve)], label=title, title=title)
+    write_figure(drawing, path)
+
+
+def _stream(row: ResultRow, seed: int, order: int) -> TaskStream | None:
+    """Create the stream of a stored run; None if its data set is unavailable or not a graph."""
+    run: StoredRun = row.runs[0]
+    if next((info.edges for info in describe_datasets() if info.name == row.dataset), 0) > MAX_EDGES:
+        return None
+    try:
+        config = RunConfig(**{**row.config, "split": run.split})
+        preset = make_config_stream(config, seed if run.split != "public" else 0, order)
+    except ErgnnError:
+        return None
+    return preset.stream if preset.split == run.split else None
+
+
+def _series(row: ResultRow, label: str, values: Iterable[tuple[float, Summary, str]]) -> Series:
+    return Series(label, row.look, _points((x, value, f"{row.short_name}, {words}") for x, value, words in values))
+
+
+def _points(values: Iterable[tuple[float, Summary, str]]) -> list[Point]:
+    """Make points, in percent, of x, a summary and words for the hover text."""
+    return [
+        Point(x, 100 * value.mean, None if value.ci95 is None else 100 * value.ci95, f"{words}: {_percent(value)}")
+        for x, value, words in values
+    ]
+
+
+def _percent(value: Summary) -> str:
+    half = "" if value.ci95 is None else f" ± {100 * value.ci95:.1f}"
+    return f"{100 * value.mean:.1f}{half}".replace("-", "−")
