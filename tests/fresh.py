@@ -48,5 +48,5 @@ def python(*args: str, site: Path | None = None, stdin: str = "") -> str:
 
 def commands(*lines: str, site: Path | None = None) -> list[Done]:
     """Run ``ergnn`` commands, one after another."""
-    said = python("-c", RUNNER, site=site, stdin=json.dumps([line.split() for line in lines]))
-    return [Done(*each) for each in json.loads(said)]
+    outcomes = json.loads(python("-c", RUNNER, site=site, stdin=json.dumps([line.split() for line in lines])))
+    return [Done(*outcome) for outcome in outcomes]

@@ -31,13 +31,10 @@ from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
 from ergnn.replay import SELECTORS
-from ergnn.testing import check_selector, checks
+from ergnn.testing import check_selector
 
 ergnn.replay.selectors.__path__.append(sys.argv[1])
-check_selector("hub")
 check_selector("dropped-in")
-for check in checks("backbone"):
-    check("graphconv")
 learner = Learner("graphconv", "replay", selector="hub", epochs=3)
 for task in make_stream("rings", split="seeded").stream:
     learner.observe(task)
@@ -81,30 +78,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-@pytest.fixture(scope="module")
-def used(site: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("selectors")
-    (folder / "dropped_in.py").write_text(DROPPED_IN, encoding="utf-8")
-    return json.loads(python("-c", USE, str(folder), site=site))
-
-
-@pytest.mark.parametrize(
-    ("registry", "name"),
-    [("selectors", "hub"), ("backbones", "graphconv"), ("methods", "hoard"), ("datasets", "rings")],
-)
-def test_one_file_and_an_entry_point_add_a_name(used: dict[str, Any], registry: str, name: str) -> None:
-    assert name in used[registry]
-
-
-def test_the_built_in_names_are_still_there(used: dict[str, Any]) -> None:
-    assert {"random", "mf", "mf*", "cm", "cm*", "im"} < set(used["selectors"])
-
-
-def test_one_file_in_the_selectors_folder_adds_a_selector(used: dict[str, Any]) -> None:
-    assert "dropped-in" in used["selectors"]
-
-
-def test_a_learner_runs_with_third_party_selector_backbone_and_data_set(used: dict[str, Any]) -> None:
+def test_files_and_entry_points_add_names(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "dropped_in.py").write_text(DROPPED_IN, encoding="utf-8")
+    used: dict[str, Any] = json.loads(python("-c", USE, str(tmp_path), site=site))
+    assert {"hub", "dropped-in", "random", "mf", "mf*", "cm", "cm*", "im"} < set(used["selectors"])
+    for registry, name in (("backbones", "graphconv"), ("methods", "hoard"), ("datasets", "rings")):
+        assert name in used[registry]
     assert used["remembered"] == 4
     assert used["help"] == "most neighbors, or fewest"
 

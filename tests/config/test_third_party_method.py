@@ -84,24 +84,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def test_it_is_listed_and_its_options_are_documented(site: Path) -> None:
-    methods, listed, text = commands("methods", "methods keep-outputs", "run --help --method keep-outputs", site=site)
-    assert re.search(r"^ keep-outputs .*outputs of the shared head", methods.out, re.MULTILINE)
-    assert re.search(r"^ --strength +│ float +0\.5 +weight of the distance", listed.out, re.MULTILINE)
-    assert re.search(r"--strength X +weight of the distance .*\(default: 0\.5\)", text.out)
-    assert re.search(r"--divergence squared\|absolute\s+how the distance is measured \(default: squared", text.out)
-
-
-def test_a_run_takes_its_options(site: Path) -> None:
-    command = "run cora --method keep-outputs --backbone sgc --head shared --split seeded --seeds 1 --epochs 20"
-    ran = commands(*(f"{command} --strength {strength} --json --quiet" for strength in (0, 1000)), site=site)
-    weak, strong = (json.loads(each.out) for each in ran)
-    assert weak["method_options"] == {"strength": 0.0, "divergence": "squared"}
-    assert strong["method_options"]["strength"] == 1000.0
-    moved = [abs(result["matrix"][2][0] - result["matrix"][0][0]) for result in (weak, strong)]
-    assert moved[1] < moved[0], "what is held in place forgets less"
-
-
+RUN = "run cora --method keep-outputs --backbone sgc --head shared --split seeded --seeds 1 --epochs 20 --json --quiet"
 WRONG = {
     "--method replay --strength 2": "method 'replay' has no option 'strength'; its options: ",
     "--method keep-outputs --per-class 7": "'keep-outputs' has no option 'per_class'; its options: div",
@@ -110,11 +93,27 @@ WRONG = {
 }
 
 
-def test_wrong_options_are_rejected(site: Path) -> None:
-    done = commands(*(f"run cora {options}" for options in WRONG), site=site)
-    for refused, message in zip(done, WRONG.values(), strict=True):
-        assert refused.code == 2
-        assert message in refused.err
+def test_the_command_line_lists_documents_and_takes_its_options(site: Path) -> None:
+    methods, listed, text, weak, strong, *refused = commands(
+        "methods",
+        "methods keep-outputs",
+        "run --help --method keep-outputs",
+        *(f"{RUN} --strength {strength}" for strength in (0, 1000)),
+        *(f"run cora {options}" for options in WRONG),
+        site=site,
+    )
+    assert re.search(r"^ keep-outputs .*outputs of the shared head", methods.out, re.MULTILINE)
+    assert re.search(r"^ --strength +│ float +0\.5 +weight of the distance", listed.out, re.MULTILINE)
+    assert re.search(r"--strength X +weight of the distance .*\(default: 0\.5\)", text.out)
+    assert re.search(r"--divergence squared\|absolute\s+how the distance is measured \(default: squared", text.out)
+    results = [json.loads(run.out) for run in (weak, strong)]
+    assert results[0]["method_options"] == {"strength": 0.0, "divergence": "squared"}
+    assert results[1]["method_options"]["strength"] == 1000.0
+    moved = [abs(result["matrix"][2][0] - result["matrix"][0][0]) for result in results]
+    assert moved[1] < moved[0], "what is held in place forgets less"
+    for done, message in zip(refused, WRONG.values(), strict=True):
+        assert done.code == 2
+        assert message in done.err
 
 
 def test_it_satisfies_the_contract_and_the_store_records_its_options(site: Path, tmp_path: Path) -> None:
