@@ -46,7 +46,8 @@ def python(*args: str, site: Path | None = None, stdin: str = "") -> str:
     return done.stdout
 
 
-def commands(*lines: str, site: Path | None = None) -> list[Done]:
-    """Run ``ergnn`` commands, one after another."""
-    outcomes = json.loads(python("-c", RUNNER, site=site, stdin=json.dumps([line.split() for line in lines])))
+def commands(*lines: str | list[str], site: Path | None = None) -> list[Done]:
+    """Run ``ergnn`` commands, one after another; each is a line or its words."""
+    words = [line.split() if isinstance(line, str) else line for line in lines]
+    outcomes = json.loads(python("-c", RUNNER, site=site, stdin=json.dumps(words)))
     return [Done(*outcome) for outcome in outcomes]

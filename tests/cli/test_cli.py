@@ -124,18 +124,12 @@ def test_methods_without_a_buffer_report_no_buffer(json_of, method: str) -> None
     assert (result["buffer"]["nodes"], result["buffer"]["bytes"]) == (0, kept)
 
 
-@pytest.mark.parametrize("method", ["online-ewc", "mas", "si", "twp", "packnet", "piggyback"])
+@pytest.mark.parametrize("method", ["twp", "packnet"])
 def test_methods_with_statistics_or_masks_run_and_report_their_bytes(json_of, method: str) -> None:
     result = json_of("cora", "--backbone", "gcn", "--seeds", "1", "--epochs", "3", "--method", method)
     assert result["pm"]["mean"] > 0.3
     assert (result["buffer"]["nodes"], result["buffer"]["bytes"] > 1433 * 16) == (0, True)
-    assert (result["fm"]["mean"] == 0) == (method in ("packnet", "piggyback")), "masks of earlier tasks do not change"
-
-
-@pytest.mark.parametrize("selector", ["herding", "k-center", "dslr", "degree", "pagerank", "gradient-norm"])
-def test_selectors_of_other_papers_run(json_of, selector: str) -> None:
-    result = json_of("cora", *QUICK, "--selector", selector, "--per-class", "2")
-    assert (result["selector"], result["buffer"]["nodes"]) == (selector, 12)
+    assert (result["fm"]["mean"] == 0) == (method == "packnet"), "masks of earlier tasks do not change"
 
 
 def test_the_same_seed_gives_bitwise_the_same_numbers(json_of) -> None:
@@ -156,11 +150,10 @@ def test_a_seed_gives_the_same_numbers_whichever_comes_first(json_of) -> None:
     assert second["runs"][0]["matrix"] == both["runs"][1]["matrix"]
 
 
-@pytest.mark.parametrize(("alias", "name"), [("mf-star", "mf*"), ("cm-star", "cm*"), ("MF", "mf")])
-def test_aliases_resolve_to_the_full_name(json_of, alias: str, name: str) -> None:
-    result = json_of("cora", *QUICK, "--selector", alias)
-    assert result["selector"] == name
-    assert numbers(result) == numbers(json_of("cora", *QUICK, "--selector", name))
+def test_aliases_resolve_to_the_full_name(json_of) -> None:
+    result = json_of("cora", *QUICK, "--selector", "CM-star")
+    assert result["selector"] == "cm*"
+    assert numbers(result) == numbers(json_of("cora", *QUICK, "--selector", "cm*"))
 
 
 def test_the_protocol_sets_missing_values(json_of) -> None:

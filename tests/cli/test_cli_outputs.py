@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ergnn.cli.main import main
+from fresh import commands
 
 QUICK = ["cora", "--backbone", "sgc", "--selector", "random", "--epochs", "2", "--quiet"]
 
@@ -118,25 +117,21 @@ def test_unwritable_outputs_and_broken_imports_are_rejected_before_training(
     assert error.count("\n") == 1
 
 
-def ergnn(*words: str) -> str:
-    """A command in a process of its own, where no other test has imported the plug-in."""
-    done = subprocess.run([sys.executable, "-m", "ergnn", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_a_plug_in_file_adds_names_and_options(tmp_path: Path) -> None:
     (tmp_path / "plug in.py").write_text(PLUGIN)
     (tmp_path / "neighbor.py").write_text('PREFER = "small"\n')
     plugin = ["--import", str(tmp_path / "plug in.py")]
-    assert "replay-by-number" in ergnn("methods", *plugin)
-    for command in ("run", "init"):
-        assert "--vigor" in ergnn(command, "--help", "--method", "replay-by-number", *plugin)
-    options = ["--method", "replay-by-number", "--vigor", "3", "--seeds", "1"]
-    shown = json.loads(
-        ergnn("run", "cora", "--backbone", "sgc", "--epochs", "1", "--json", "--quiet", *options, *plugin)
+    method = ["--method", "replay-by-number", *plugin]
+    run, init, result, methods = commands(
+        ["run", "--help", *method],
+        ["init", "--help", *method],
+        ["run", "cora", "--backbone", "sgc", "--epochs", "1", "--json", "--seeds", "1", "--vigor", "3", *method],
+        ["methods", *plugin],
     )
-    assert shown["method_options"]["vigor"] == 3.0
+    assert "--vigor" in run.out
+    assert "--vigor" in init.out
+    assert json.loads(result.out)["method_options"]["vigor"] == 3.0
+    assert "replay-by-number" in methods.out
 
 
 def test_a_plug_in_that_fails_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
