@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
         "--nodes", metavar="FILE", help="file with new nodes, or new labels of existing nodes: id, label, …"
     )
     parser.add_argument("--edges", metavar="FILE", help="file with edges between new or existing nodes: source, target")
-    parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz, .pt, .graphml, …)")
+    parser.add_argument("--graph", metavar="FILE", help="one file with nodes and edges (.npz)")
     parser.add_argument("--task-name", metavar="TEXT", default="", help="name of this update (default: update N)")
     parser.add_argument("--resume", action="store_true", help="resume an interrupted update")
     parser.add_argument("--discard", action="store_true", help="discard an interrupted update")

@@ -81,7 +81,7 @@ def test_ids_of_digits_keep_their_text(ids: list[str], other: str | None, kind: 
 def test_each_distinct_id_is_kept_once(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text("source,target\n5,7\n7,5\n5,7\n")
     source, target = read_edges(tmp_path / "edges.csv").ends
-    assert sorted(map(str, source.words)) == sorted(map(str, target.words)) == ["5", "7"]
+    assert sorted(map(str, source.values)) == sorted(map(str, target.values)) == ["5", "7"]
     assert (source.decode().tolist(), target.decode().tolist()) == (["5", "7", "5"], ["7", "5", "7"])
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ergnn.data.scenarios.cutting import cut
     from ergnn.data.tables.columns import Columns
     from ergnn.data.tables.named_graph import NamedGraph, from_graph, to_graph
-    from ergnn.data.tables.networkx import from_networkx
     from ergnn.data.tables.node_tables import EdgeTable, NodeTable
     from ergnn.data.tables.read import read_edges, read_graph, read_nodes
     from ergnn.data.tables.write import write_edges, write_nodes
@@ -28,7 +27,6 @@ __all__ = [
     "NodeTable",
     "cut",
     "from_graph",
-    "from_networkx",
     "read_edges",
     "read_graph",
     "read_nodes",
@@ -43,7 +41,6 @@ __getattr__ = lazy_names(
         "ergnn.data.scenarios.cutting": ("cut",),
         "ergnn.data.tables.columns": ("Columns",),
         "ergnn.data.tables.named_graph": ("NamedGraph", "from_graph", "to_graph"),
-        "ergnn.data.tables.networkx": ("from_networkx",),
         "ergnn.data.tables.node_tables": ("EdgeTable", "NodeTable"),
         "ergnn.data.tables.read": ("read_edges", "read_graph", "read_nodes"),
         "ergnn.data.tables.write": ("write_edges", "write_nodes"),

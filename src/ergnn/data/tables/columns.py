@@ -56,24 +56,31 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The columns of a table; a ``single`` feature column may hold a list or sparse text per node."""
+class ColumnRoles:
+    """Roles of a table's columns.
 
-    roles: dict[str, str]
+    Args:
+        names: column of each role.
+        features: feature columns.
+        single: whether a single feature column may hold a list or sparse text per node.
+    """
+
+    names: dict[str, str]
     features: tuple[str, ...] = ()
     single: bool = False
 
     @property
-    def wanted(self) -> list[str]:
-        return [*self.roles.values(), *self.features]
+    def columns(self) -> list[str]:
+        """All columns with a role."""
+        return [*self.names.values(), *self.features]
 
     @property
-    def texts(self) -> list[str]:
+    def text_columns(self) -> list[str]:
         """Columns whose values are text even if they look like numbers."""
-        return [self.roles[role] for role in TEXTS if role in self.roles]
+        return [self.names[role] for role in TEXTS if role in self.names]
 
 
-def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, where: object) -> Found:
+def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, where: object) -> ColumnRoles:
     """Find the column of each role; default names are matched in any case."""
     keys = [name.strip() for name in names]
     first: dict[str, int] = {}
@@ -89,21 +96,21 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
         given = getattr(columns, role)
         allowed = ("weight", "weights", "edge_weight") if role == "weight" else (role,)
         fits = [key == given if given else key.lower() in allowed and key not in columns.ignore for key in keys]
-        found = [name for name, fit in zip(names, fits, strict=True) if fit and (given or name not in out.values())]
-        if len(found) > 1:
-            raise FormatError(f"{where}: columns {listed(found)} could all be the {role}; {_hint(role)}")
-        if found:
-            out[role] = found[0]
+        matches = [name for name, fit in zip(names, fits, strict=True) if fit and (given or name not in out.values())]
+        if len(matches) > 1:
+            raise FormatError(f"{where}: columns {listed(matches)} could all be the {role}; {_hint(role)}")
+        if matches:
+            out[role] = matches[0]
         elif given or role in REQUIRED:
             raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; {_hint(role)}")
-    return Found(out)
+    return ColumnRoles(out)
 
 
 def find_node_columns(
     names: Sequence[str], index: Sequence[str], columns: Columns, limits: Limits, where: object
-) -> Found:
+) -> ColumnRoles:
     """Find the columns of a node table; ``index`` columns, from the index of a pandas frame, are no features."""
-    roles = find_columns(names, NODE_ROLES, columns, where).roles
+    roles = find_columns(names, NODE_ROLES, columns, where).names
     free = [n for n in names if n not in {*roles.values(), *index} and n.strip() not in columns.ignore]
     single = [n for n in free if n.strip().lower() == FEATURES]
     if columns.features is not None:
@@ -115,7 +122,7 @@ def find_node_columns(
             raise FormatError(f"{where}: features both in {truncate(single[0])} and in {truncate(chosen[0])}; {CHOOSE}")
         chosen = chosen or single or [_feature(n, names, where) for n in free]
     limits.check("features", len(chosen), where)
-    return Found(roles, tuple(dict.fromkeys(chosen)), bool(single))
+    return ColumnRoles(roles, tuple(dict.fromkeys(chosen)), bool(single))
 
 
 def _hint(role: str) -> str:
@@ -124,10 +131,10 @@ def _hint(role: str) -> str:
 
 
 def _matching(want: str, free: Sequence[str], names: Sequence[str], where: object) -> list[str]:
-    found = [n for n in free if n.strip() == want.strip()] or [n for n in free if fnmatchcase(n.strip(), want)]
-    if not found:
+    matches = [n for n in free if n.strip() == want.strip()] or [n for n in free if fnmatchcase(n.strip(), want)]
+    if not matches:
         raise FormatError(f"{where}: no column {truncate(want)} that could be a feature; {_present(names)}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(matches))
 
 
 def _feature(name: str, names: Sequence[str], where: object) -> str:
@@ -143,10 +150,10 @@ def _feature(name: str, names: Sequence[str], where: object) -> str:
 
 
 def _index(name: str, at: int, where: object) -> FormatError:
-    said = f"is called {truncate(name)}" if name in INDEX[1:] else "has no name"
+    problem = f"is called {truncate(name)}" if name in INDEX[1:] else "has no name"
     return FormatError(
-        f"{where}: column {at + 1} {said}; if it is the index of a pandas frame, write the file with index=False, or "
-        f"leave it out with --ignore-column {truncate(name)}; if it is a feature, name it with --feature-columns"
+        f"{where}: column {at + 1} {problem}; if it is the index of a pandas frame, write the file with index=False, "
+        f"or leave it out with --ignore-column {truncate(name)}; if it is a feature, name it with --feature-columns"
     )
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.config.errors import FormatError, InputError, truncate
 from ergnn.config.files import wrap_errors
-from ergnn.data.tables.columns import EDGE_ROLES, TEXTS, Columns, Found, find_columns, find_node_columns
+from ergnn.data.tables.columns import EDGE_ROLES, TEXTS, ColumnRoles, Columns, find_columns, find_node_columns
 from ergnn.data.tables.limits import Limits
-from ergnn.data.tables.node_tables import Coded, EdgeTable, NodeTable, canonical
-from ergnn.data.tables.values import numbers, read_features, times, words
+from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable, canonical
+from ergnn.data.tables.values import encode_text, to_features, to_floats, to_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,65 +28,65 @@ class Source:
 
     where: str
     names: list[str]
-    read: Callable[[Found], pa.Table]
+    read: Callable[[ColumnRoles], pa.Table]
     index: tuple[str, ...] = ()
 
     def nodes(self, columns: Columns, limits: Limits, num_features: int | None = None) -> NodeTable:
         """Read the table as nodes."""
-        found = find_node_columns(self.names, self.index, columns, limits, self.where)
-        table, texts = self._read(found, "nodes", limits)
+        roles = find_node_columns(self.names, self.index, columns, limits, self.where)
+        table, texts = self._read(roles, "nodes", limits)
         if not table.num_rows:
             raise FormatError(f"{self.where}: no nodes")
-        limits.check_bytes(table.num_rows * (ROW_BYTES + 4 * len(found.features)), self.where)
+        limits.check_bytes(table.num_rows * (ROW_BYTES + 4 * len(roles.features)), self.where)
         labels = texts.get("label")
         if labels is not None and not columns.keep_na_labels:
-            labels = Coded([None if canonical(word) in NO_LABEL else word for word in labels.words], labels.codes)
-        features, named = read_features(table, found, self.where, limits, num_features)
+            labels = labels._replace(values=[None if canonical(text) in NO_LABEL else text for text in labels.values])
+        features, named = to_features(table, roles, self.where, limits, num_features)
         return NodeTable(
             ids=texts["id"],
             labels=labels,
-            time=times(table[found.roles["time"]], self.where) if "time" in found.roles else None,
+            time=to_times(table[roles.names["time"]], self.where) if "time" in roles.names else None,
             split=texts.get("split"),
             domain=texts.get("domain"),
             features=features,
-            feature_names=tuple(name.strip() for name in found.features) if named else None,
-            place=self._place,
+            feature_names=tuple(name.strip() for name in roles.features) if named else None,
+            row_name=self._row_name,
         )
 
     def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
         """Read the table as edges; there may be none."""
-        found = find_columns(self.names, EDGE_ROLES, columns, self.where)
-        table, texts = self._read(found, "edges", limits)
-        weight = numbers(table[name], name, self.where) if (name := found.roles.get("weight")) else None
-        return EdgeTable(**texts, weight=weight, place=self._place)
+        roles = find_columns(self.names, EDGE_ROLES, columns, self.where)
+        table, texts = self._read(roles, "edges", limits)
+        weight = to_floats(table[name], name, self.where) if (name := roles.names.get("weight")) else None
+        return EdgeTable(**texts, weight=weight, row_name=self._row_name)
 
-    def _place(self, row: int) -> str:
+    def _row_name(self, row: int) -> str:
         return f"{self.where}, row {row + 1}"
 
-    def _read(self, found: Found, what: str, limits: Limits) -> tuple[pa.Table, dict[str, Coded]]:
+    def _read(self, roles: ColumnRoles, what: str, limits: Limits) -> tuple[pa.Table, dict[str, EncodedText]]:
         """Read the table and convert its text columns."""
-        table = self.read(found)
+        table = self.read(roles)
         limits.check(what, table.num_rows, self.where)
         limits.check_bytes(table.nbytes, self.where)
-        texts = {role: words(table[n], n, self.where) for role, n in found.roles.items() if role in TEXTS}
-        for role, coded in texts.items():
-            _check_exact(table[found.roles[role]].type, coded, f"{self.where}, column {truncate(found.roles[role])}")
+        texts = {role: encode_text(table[n], n, self.where) for role, n in roles.names.items() if role in TEXTS}
+        for role, text in texts.items():
+            _check_exact(table[roles.names[role]].type, text, f"{self.where}, column {truncate(roles.names[role])}")
         return table, texts
 
 
-def _check_exact(kind: pa.DataType, coded: Coded, where: str) -> None:
+def _check_exact(kind: pa.DataType, column: EncodedText, where: str) -> None:
     """Refuse whole numbers that are floats and too large for them: they lost digits, so that two ids may be one."""
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     is_float = pa.types.is_floating(kind)
     bits = {16: 11, 32: 24, 64: 53}[kind.bit_width] if is_float else 53
-    for word in (word for word in coded.words if word and (is_float or "." in word or "+" in word)):
-        whole = canonical(word) or ""
-        rounded = is_float or whole != word.strip()
+    for text in (text for text in column.values if text and (is_float or "." in text or "+" in text)):
+        whole = canonical(text) or ""
+        rounded = is_float or whole != text.strip()
         if rounded and whole.lstrip("-").isdecimal() and abs(int(whole)) >= 2**bits:
             raise FormatError(
-                f"{where}: {truncate(word)} is a float, and whole numbers from 2^{bits} on lose digits as floats; "
+                f"{where}: {truncate(text)} is a float, and whole numbers from 2^{bits} on lose digits as floats; "
                 "write the column as integers or as text"
             )
 
@@ -104,11 +104,11 @@ def frame_source(frame: Any, where: str) -> Source:
         if is_pandas:
             frame = frame.copy(deep=False)
             for name in (name for name in frame.columns if frame[name].dtype == object):
-                if pa.types.is_string(column_of(frame[name].tolist()).type):  # possibly mixed types
+                if _is_text_or_mixed(frame[name].tolist()):
                     frame[name] = frame[name].map(str, na_action="ignore")
         table = pa.table(frame)
     index = index_columns((table.schema.metadata or {}).get(b"pandas"))
-    return Source(where, table.column_names, lambda found: table.select(found.wanted), index)
+    return Source(where, table.column_names, lambda roles: table.select(roles.columns), index)
 
 
 def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
@@ -119,11 +119,10 @@ def index_columns(metadata: str | bytes | None) -> tuple[str, ...]:
         return ()
 
 
-def column_of(values: list[Any]) -> Any:
-    """Convert Python values to an Arrow column; mixed types become text."""
+def _is_text_or_mixed(values: list[Any]) -> bool:
     import pyarrow as pa
 
     try:
-        return pa.array(values, from_pandas=True)
+        return bool(pa.types.is_string(pa.array(values, from_pandas=True).type))
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        return pa.array([None if v is None or v != v else str(v) for v in values], pa.string())
+        return True

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, listed, truncate
 from ergnn.data.graph import UNLABELED, Graph, Split
-from ergnn.data.tables.node_tables import SPLITS, Coded, EdgeTable, NodeTable
+from ergnn.data.tables.node_tables import SPLITS, EdgeTable, EncodedText, NodeTable
 
 
 class NamedGraph(NamedTuple):
@@ -78,17 +78,17 @@ def from_graph(graph: Graph) -> tuple[NodeTable, EdgeTable]:
     else:
         features = graph.x.numpy()
     labels = [None if label == UNLABELED else names[label] for label in graph.y.tolist()]
-    source, target = (Coded(ids, end) for end in graph.edge_index.numpy())
+    source, target = (EncodedText(ids, end) for end in graph.edge_index.numpy())
     weight = None if graph.edge_weight is None else graph.edge_weight.numpy()
     return NodeTable(ids, labels, split=split, features=features), EdgeTable(source, target, weight)
 
 
 def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
     """Sort the labels that occur: as numbers if all are integers, otherwise as text."""
-    found = {label for label in labels if label is not None}
-    if all(label.isascii() and label.isdigit() and len(label) < 19 for label in found):
-        return tuple(sorted(found, key=lambda label: (int(label), label)))
-    return tuple(sorted(found))
+    distinct = {label for label in labels if label is not None}
+    if all(label.isascii() and label.isdigit() and len(label) < 19 for label in distinct):
+        return tuple(sorted(distinct, key=lambda label: (int(label), label)))
+    return tuple(sorted(distinct))
 
 
 def features_tensor(nodes: NodeTable) -> Tensor:
@@ -108,21 +108,21 @@ def features_tensor(nodes: NodeTable) -> Tensor:
 def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> tuple[Tensor, Tensor | None]:
     if edges is None or not len(edges):
         return torch.empty(2, 0, dtype=torch.long), None
-    place = {node: i for i, node in enumerate(nodes.ids)}
-    ends = [np.array([place.get(word, -1) for word in end.words], np.int64)[end.codes] for end in edges.ends]
+    index_of = {node: i for i, node in enumerate(nodes.ids)}
+    ends = [np.array([index_of.get(node, -1) for node in end.values], np.int64)[end.codes] for end in edges.ends]
     for what, index, column in zip(("source", "target"), ends, edges.ends, strict=True):
         for row in np.flatnonzero(index < 0):
             raise InputError(
-                f"{name}: edge {row + 1} names {what} {truncate(column.words[column.codes[row]])}, which is no node; "
-                f"there are {len(place):,}, the first is {truncate(nodes.ids[0])}"
+                f"{name}: edge {row + 1} names {what} {truncate(column.values[column.codes[row]])}, which is no node; "
+                f"there are {len(index_of):,}, the first is {truncate(nodes.ids[0])}"
             )
     keep = ends[0] != ends[1]
     source, target = (end[keep] for end in ends)
     if undirected:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])
-    codes, weight = source * len(place) + target, None
+    codes, weight = source * len(index_of) + target, None
     code = np.unique(codes)
     if edges.weight is not None:
         weight = torch.full((len(code),), -torch.inf)
         np.maximum.at(weight.numpy(), np.searchsorted(code, codes), np.tile(edges.weight[keep], 1 + undirected))
-    return torch.from_numpy(np.stack([code // len(place), code % len(place)])), weight
+    return torch.from_numpy(np.stack([code // len(index_of), code % len(index_of)])), weight

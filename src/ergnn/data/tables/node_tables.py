@@ -17,7 +17,7 @@ from ergnn.config.errors import FormatError, listed, truncate
 SPLITS = ("train", "val", "test")
 Column = Any
 """Any sequence or array is accepted; a built table has numpy arrays, or ``None`` for a missing column."""
-Place = Callable[[int], str]
+RowName = Callable[[int], str]
 """Names the origin of a row in messages, e.g. ``nodes.csv, row 7``."""
 WHOLE = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.0*|(\.[0-9]+)?e\+([0-9]{1,2}))", re.ASCII)
 UNUSUAL = (*"\0\t\n\v\f\r\x1c\x1d\x1e\x1f .+", "true", "false")
@@ -26,15 +26,15 @@ NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 """NUL and halves of surrogate pairs, which no text file can contain."""
 
 
-class Coded(NamedTuple):
-    """A dictionary-encoded column of texts: row ``i`` holds ``words[codes[i]]``; the word ``None`` means missing."""
+class EncodedText(NamedTuple):
+    """A dictionary-encoded column of texts: row ``i`` holds ``values[codes[i]]``; ``None`` means missing."""
 
-    words: Sequence[str | None]
+    values: Sequence[str | None]
     codes: np.ndarray
 
     def decode(self) -> np.ndarray:
         """The text of every row, as an array of objects."""
-        return np.array(self.words, dtype=object)[self.codes]
+        return np.array(self.values, dtype=object)[self.codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class NodeTable:
         domain: text or ``None`` per node. Default: no such column.
         features: ``[n, f]`` of ``float32``, dense or CSR. Default: no features.
         feature_names: one name per feature. Default: features have no names.
-        place: names the origin of a row in messages.
+        row_name: names the origin of a row in messages.
     """
 
     ids: Column
@@ -59,10 +59,10 @@ class NodeTable:
     domain: Column = None
     features: Any = None
     feature_names: tuple[str, ...] | None = None
-    place: InitVar[Place | None] = None
+    row_name: InitVar[RowName | None] = None
 
-    def __post_init__(self, place: Place | None) -> None:
-        where = place or _row
+    def __post_init__(self, row_name: RowName | None) -> None:
+        where = row_name or _row
         columns: dict[str, Any] = {"time": _times(self.time, where)}
         for name, what in {"ids": "id", "labels": "label", "split": "split", "domain": "domain"}.items():
             given = getattr(self, name)
@@ -106,16 +106,16 @@ class EdgeTable:
         source: ids.
         target: ids.
         weight: one number per edge. Default: all are 1.
-        place: names the origin of a row in messages.
+        row_name: names the origin of a row in messages.
 
     Attributes:
         ends: sources and targets, each dictionary-encoded.
         weight: weights as ``float32``; ``None`` if all are 1.
     """
 
-    def __init__(self, source: Column, target: Column, weight: Column = None, place: Place | None = None) -> None:
+    def __init__(self, source: Column, target: Column, weight: Column = None, row_name: RowName | None = None) -> None:
         columns = {"source": source, "target": target}
-        self.ends = tuple(_encode(values, what, place or _row, required=True) for what, values in columns.items())
+        self.ends = tuple(_encode(values, what, row_name or _row, required=True) for what, values in columns.items())
         weights = np.ones(len(self), np.float32) if weight is None else np.asarray(weight, np.float32)
         for name, given in {"target": self.ends[1].codes, "weight": weights}.items():
             if given.shape != (len(self),):
@@ -147,10 +147,10 @@ def canonical(value: object) -> str | None:
         return None
     text = (value if type(value) is str else str(value)).strip()
     if "." in text or "+" in text:
-        found = WHOLE.fullmatch(text)
-        if found is not None and found[4] is None:
-            return found[2] if found[2] == "0" else found[1] + found[2]
-        if found is not None and (number := Decimal(text)) == number.to_integral_value():
+        match = WHOLE.fullmatch(text)
+        if match is not None and match[4] is None:
+            return match[2] if match[2] == "0" else match[1] + match[2]
+        if match is not None and (number := Decimal(text)) == number.to_integral_value():
             return f"{number:.0f}"
     elif len(text) in (4, 5) and text.lower() in ("true", "false"):
         return text.capitalize()
@@ -164,39 +164,41 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
     """
     if names is None or table.feature_names is None or not table.num_features or table.feature_names == tuple(names):
         return table
-    place = {name: i for i, name in enumerate(table.feature_names)}
-    wrong = {"missing": [n for n in names if n not in place], "unknown": sorted(set(place) - set(names))}
+    index = {name: i for i, name in enumerate(table.feature_names)}
+    wrong = {"missing": [n for n in names if n not in index], "unknown": sorted(set(index) - set(names))}
     if any(wrong.values()):
-        said = "; ".join(f"{what}: {listed(found)}" for what, found in wrong.items() if found)
-        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {said}")
-    return replace(table, features=table.features[:, [place[n] for n in names]], feature_names=tuple(names), place=None)
+        problem = "; ".join(f"{what}: {listed(columns)}" for what, columns in wrong.items() if columns)
+        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {problem}")
+    order = [index[name] for name in names]
+    return replace(table, features=table.features[:, order], feature_names=tuple(names), row_name=None)
 
 
 def _row(row: int) -> str:
     return f"row {row + 1}"
 
 
-def _encode(values: Any, what: str, where: Place, required: bool) -> Coded:
-    """Dictionary-encode a column with canonical words; each distinct value is checked once."""
-    if not isinstance(values, Coded):
+def _encode(values: Any, what: str, where: RowName, required: bool) -> EncodedText:
+    """Dictionary-encode a column with canonical texts; each distinct value is checked once."""
+    if not isinstance(values, EncodedText):
         given = values.tolist() if isinstance(values, np.ndarray) else list(values)
         texts = [v if v is None or type(v) is str else None if v != v else str(v) for v in given]
-        place = {word: i for i, word in enumerate(dict.fromkeys(texts))}
-        values = Coded(list(place), np.fromiter(map(place.__getitem__, texts), np.int64, len(texts)))
-    words, codes = values
-    joined = "|".join(filter(None, words)).lower()
-    if joined.isascii() and not any(mark in joined for mark in UNUSUAL) and "" not in words and None not in words:
+        index = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        values = EncodedText(list(index), np.fromiter(map(index.__getitem__, texts), np.int64, len(texts)))
+    distinct, codes = values
+    joined = "|".join(filter(None, distinct)).lower()
+    usual = joined.isascii() and not any(mark in joined for mark in UNUSUAL)
+    if usual and "" not in distinct and None not in distinct:
         return values
-    words = [canonical(word) for word in words]
-    wrong = [i for i, word in enumerate(words) if (required if word is None else NOT_TEXT.search(word))]
+    distinct = [canonical(text) for text in distinct]
+    wrong = [i for i, text in enumerate(distinct) if (required if text is None else NOT_TEXT.search(text))]
     for row in np.flatnonzero(np.isin(codes, wrong)):
-        word = words[codes[row]]
-        said = "missing" if word is None else f"{truncate(word)}; text must be valid Unicode without NUL"
-        raise FormatError(f"{where(int(row))}: {what} is {said}")
-    return Coded(words, codes)
+        text = distinct[codes[row]]
+        problem = "missing" if text is None else f"{truncate(text)}; text must be valid Unicode without NUL"
+        raise FormatError(f"{where(int(row))}: {what} is {problem}")
+    return EncodedText(distinct, codes)
 
 
-def _times(values: Any, where: Place) -> np.ndarray | None:
+def _times(values: Any, where: RowName) -> np.ndarray | None:
     if values is None:
         return None
     time = np.asarray(values)
@@ -208,7 +210,7 @@ def _times(values: Any, where: Place) -> np.ndarray | None:
     return time
 
 
-def _features(values: Any, n: int, names: tuple[str, ...] | None, where: Place) -> Any:
+def _features(values: Any, n: int, names: tuple[str, ...] | None, where: RowName) -> Any:
     """Check that features are finite; sort and merge the entries of sparse rows."""
     sparse = scipy.sparse.issparse(values)
     with np.errstate(over="ignore"):  # what does not fit into 32 bits is refused below

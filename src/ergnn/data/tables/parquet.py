@@ -1,34 +1,22 @@
-"""Parquet files as Arrow tables: the footer is read here, the values by a child process (:mod:`parquet_child`).
-
-A few kilobytes of Parquet can expand to gigabytes (runs of one value, one long text many times), and pyarrow does not
-limit what it allocates. The child process runs with a limit on memory and CPU time, and sends an Arrow stream.
-"""
+"""Parquet files as Arrow tables."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from contextlib import suppress
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import Any
 
 from ergnn.config.errors import FormatError
 from ergnn.config.files import wrap_errors
-from ergnn.data.tables import parquet_child
-from ergnn.data.tables.columns import Found
+from ergnn.data.tables.columns import ColumnRoles
 from ergnn.data.tables.convert import Source, index_columns
-from ergnn.data.tables.limits import MEGABYTE, Limits, file_size
+from ergnn.data.tables.limits import Limits, file_size
 
 EXPANDED = (512, 200)
 """All values may take 512 MB (features that are mostly zero compress well) or 200 times the file size."""
-FOOTER_RATIO = 500
-"""Maximum memory of the metadata, as a multiple of the footer size."""
-SECONDS = 60
-"""Maximum CPU time for a file, in addition to one second per megabyte."""
-ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
-"""The limit counts address space, of which other allocators reserve gigabytes that they never use."""
+LONGEST = 1 << 24
+"""Maximum size of texts and lists in the footer."""
+BOUNDS: dict[str, Any] = {"thrift_string_size_limit": LONGEST, "thrift_container_size_limit": LONGEST}
+BATCH_ROWS = 1 << 17
 
 
 def parquet_source(path: Path, limits: Limits) -> Source:
@@ -36,18 +24,14 @@ def parquet_source(path: Path, limits: Limits) -> Source:
     import pyarrow.parquet as pq
 
     size = file_size(path, limits)
-    with wrap_errors(path, "a Parquet file"):
-        with open(path, "rb") as file:
-            file.seek(-min(size, 8), os.SEEK_END)
-            footer = int.from_bytes(file.read(4), "little")
-        limits.check_bytes(FOOTER_RATIO * min(footer, size), path, "its metadata take")
-        with pq.ParquetFile(path, **parquet_child.BOUNDS) as opened:
-            schema, rows = opened.schema_arrow, opened.metadata.num_rows
+    with wrap_errors(path, "a Parquet file"), pq.ParquetFile(path, **BOUNDS) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
 
-    def read(found: Found) -> Any:
-        limits.check("edges" if "source" in found.roles else "nodes", rows, path)
-        limits.check_ratio(8 * rows * len(found.wanted), size, *EXPANDED, path)
-        table = _receive(path, size, found, limits)
+    def read(roles: ColumnRoles) -> Any:
+        limits.check("edges" if "source" in roles.names else "nodes", rows, path)
+        limits.check_ratio(8 * rows * len(roles.columns), size, *EXPANDED, path)
+        with wrap_errors(path, "a Parquet file"):
+            table = _read_columns(path, size, schema, roles, limits)
         if table.num_rows != rows:
             raise FormatError(f"{path}: {table.num_rows:,} rows; its metadata claim {rows:,}")
         return table
@@ -55,23 +39,25 @@ def parquet_source(path: Path, limits: Limits) -> Source:
     return Source(str(path), schema.names, read, index_columns((schema.metadata or {}).get(b"pandas")))
 
 
-def _receive(path: Path, size: int, found: Found, limits: Limits) -> Any:
-    """Read columns in a child process."""
+def _read_columns(path: Path, size: int, schema: Any, roles: ColumnRoles, limits: Limits) -> Any:
+    """Read columns in batches, so that sizes are checked on the way; texts are dictionary-encoded."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    most = min(limits.bytes, max(EXPANDED[0] * MEGABYTE, EXPANDED[1] * size))
-    command = [sys.executable, parquet_child.__file__, str(path), str(most), str(SECONDS + size // MEGABYTE)]
-    child: Any = Popen(command, env={**os.environ, **ENVIRONMENT}, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-    table = None
-    with child:
-        with suppress(OSError, pa.ArrowException):  # the child says why
-            child.stdin.write(json.dumps([found.wanted, found.texts]).encode() + b"\n")
-            child.stdin.flush()
-            with pa.ipc.open_stream(child.stdout) as stream:
-                table = stream.read_all()
-        child.stdout.close()  # a child that is still sending ends now
-        said = child.stderr.read().decode(errors="replace").strip()[-300:]
-    if table is None or child.returncode:
-        said = said or f"the reader ended with status {child.returncode}"
-        raise FormatError(f"{path}: cannot be read as a Parquet file within {most // MEGABYTE:,} MB ({said})")
-    return table
+    kinds = {name: schema.field(name).type for name in roles.text_columns}
+    texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+    for dictionaries in (texts, []):  # not every encoding of texts can be read as a dictionary
+        options = {**BOUNDS, "read_dictionary": dictionaries, "page_checksum_verification": True, "pre_buffer": False}
+        batches, expanded = [], 0
+        try:
+            with pq.ParquetFile(path, **options) as file:
+                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=roles.columns):
+                    batch.validate(full=True)
+                    expanded += batch.nbytes
+                    limits.check_ratio(expanded, size, *EXPANDED, path)
+                    batches.append(batch)
+                return pa.Table.from_batches(batches, None if batches else file.schema_arrow.empty_table().schema)
+        except (OSError, pa.ArrowException):
+            if not dictionaries:
+                raise
+    raise AssertionError("unreachable")

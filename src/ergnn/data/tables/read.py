@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ergnn.config.errors import FormatError
-from ergnn.data.tables.arrays import read_npz, read_pt, read_safetensors
 from ergnn.data.tables.columns import Columns
 from ergnn.data.tables.convert import Source, frame_source
 from ergnn.data.tables.limits import Limits
-from ergnn.data.tables.networkx import read_graphml, read_node_link
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
+from ergnn.data.tables.npz import read_npz
 from ergnn.data.tables.parquet import parquet_source
 from ergnn.data.tables.text import GZ, csv_source
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 TABLES = (*DELIMITERS, *(f"{kind}{GZ}" for kind in DELIMITERS), *PARQUET)
-Reader = Callable[..., tuple[NodeTable, EdgeTable]]
-ARRAYS: dict[str, Reader] = {".npz": read_npz, ".safetensors": read_safetensors, ".pt": read_pt}
-NETWORKX: dict[str, Reader] = {".graphml": read_graphml, ".json": read_node_link}
+NPZ = ".npz"
 
 
 def read_nodes(
@@ -55,22 +51,19 @@ def read_edges(edges: Any, *, columns: Columns | None = None, limits: Limits | N
 def read_graph(
     path: str | PathLike[str], *, columns: Columns | None = None, limits: Limits | None = None
 ) -> tuple[NodeTable, EdgeTable]:
-    """Read nodes and edges from one file.
+    """Read nodes and edges from one ``.npz`` file in the layout of gnn-benchmark.
 
     Args:
-        path: ``.npz`` in the layout of gnn-benchmark; ``.safetensors`` or ``.pt`` with tensors named as in PyG;
-            ``.graphml`` or ``.json`` (node-link data) as NetworkX writes them, each also as ``.gz``.
-        columns: names of attributes in GraphML and JSON; in every format, ``ignore=["weight"]`` drops edge weights.
+        path: the file.
+        columns: ``ignore=["weight"]`` drops edge weights.
         limits: maximum sizes; default: :class:`Limits`.
     """
-    file, limits = Path(path), limits or Limits()
-    if file.suffix.lower() in ARRAYS:
-        nodes, edges = ARRAYS[file.suffix.lower()](file, limits)
-        ignored = columns is not None and "weight" in columns.ignore
-        return nodes, EdgeTable(edges.ends[0], edges.ends[1]) if ignored else edges
-    if suffix(file) in NETWORKX:
-        return NETWORKX[suffix(file)](file, limits, columns)
-    raise FormatError(f"{file}: not a known graph file; names end in {', '.join((*ARRAYS, *NETWORKX))}")
+    file = Path(path)
+    if file.suffix.lower() != NPZ:
+        raise FormatError(f"{file}: not a known graph file; names end in {NPZ} (for others, see docs/formats.md)")
+    nodes, edges = read_npz(file, limits or Limits())
+    ignored = columns is not None and "weight" in columns.ignore
+    return nodes, EdgeTable(edges.ends[0], edges.ends[1]) if ignored else edges
 
 
 def _open(table: Any, what: str, limits: Limits) -> Source:

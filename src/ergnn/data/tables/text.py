@@ -9,7 +9,7 @@ from typing import Any
 
 from ergnn.config.errors import FormatError
 from ergnn.config.files import wrap_errors
-from ergnn.data.tables.columns import Found
+from ergnn.data.tables.columns import ColumnRoles
 from ergnn.data.tables.convert import Source
 from ergnn.data.tables.limits import MEGABYTE, Limits, file_size
 
@@ -52,13 +52,13 @@ def csv_source(path: Path, delimiter: str, limits: Limits) -> Source:
     with wrap_errors(path, "UTF-8 text"):
         names = _parse(header + b"\n", parsing, None, [], LARGEST_BLOCK).column_names
 
-    def read(found: Found) -> Any:
-        texts = [*found.texts, *(found.features if found.single else ())]
+    def read(roles: ColumnRoles) -> Any:
+        texts = [*roles.text_columns, *(roles.features if roles.single else ())]
         try:
-            return _parse(raw, parsing, found.wanted, texts, max(BLOCK, 8 * len(header)))
+            return _parse(raw, parsing, roles.columns, texts, max(BLOCK, 8 * len(header)))
         except ValueError:  # a line longer than a block, or an error; a single thread knows its row
             with wrap_errors(path, "a table"):
-                return _parse(raw, parsing, found.wanted, texts, LARGEST_BLOCK)
+                return _parse(raw, parsing, roles.columns, texts, LARGEST_BLOCK)
 
     return Source(str(path), names, read)
 

@@ -11,27 +11,27 @@ import scipy.sparse
 
 from ergnn.config.errors import FormatError, truncate
 from ergnn.config.files import wrap_errors
-from ergnn.data.tables.columns import CHOOSE, Found
+from ergnn.data.tables.columns import CHOOSE, ColumnRoles
 from ergnn.data.tables.limits import Limits
-from ergnn.data.tables.node_tables import Coded
+from ergnn.data.tables.node_tables import EncodedText
 
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 PAIR = "^[0-9]{1,18}:"
 
 
-def words(column: Any, name: str, where: object) -> Coded:
+def encode_text(column: Any, name: str, where: object) -> EncodedText:
     """Convert a column to text; each distinct value is decoded once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     types, kind = pa.types, column.type
     if types.is_null(kind):
-        return Coded([None], np.zeros(len(column), np.int64))
+        return EncodedText([None], np.zeros(len(column), np.int64))
     with wrap_errors(f"{where}, column {truncate(name)}", "text"):
         if types.is_dictionary(kind):
             column = column.unify_dictionaries().combine_chunks()
         elif is_text(kind):
-            column = _encode_text(column.cast(pa.large_string()).combine_chunks())
+            column = _encode_digits(column.cast(pa.large_string()).combine_chunks())
         elif types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             raise TypeError(f"values are of type {kind}; text or numbers are required")
         else:
@@ -41,32 +41,32 @@ def words(column: Any, name: str, where: object) -> Coded:
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         texts = values.cast(pa.large_string()).to_numpy(zero_copy_only=False).tolist()
         codes = np.asarray(column.indices.fill_null(len(texts)))
-    return Coded([*texts, *([None] if column.null_count else [])], codes)
+    return EncodedText([*texts, *([None] if column.null_count else [])], codes)
 
 
-def _encode_text(column: Any) -> Any:
+def _encode_digits(column: Any) -> Any:
     """Dictionary-encode texts; if all are integers, encode the integers, which is three times as fast."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if len(column) and not column.null_count and pc.all(pc.ascii_is_decimal(column)).as_py():
         with suppress(pa.ArrowInvalid):  # numbers beyond 64 bits
-            numbers = column.cast(pa.int64())
-            if (values := np.asarray(numbers)).max() < len(values):  # small enough for a table instead of hashes
-                seen = np.bincount(values) > 0
-                codes = (np.cumsum(seen, dtype=np.int32) - 1)[values]
-                found = pa.DictionaryArray.from_arrays(codes, np.flatnonzero(seen))
+            integers = column.cast(pa.int64())
+            if (values := np.asarray(integers)).max() < len(values):  # small enough for a table instead of hashes
+                occurs = np.bincount(values) > 0
+                codes = (np.cumsum(occurs, dtype=np.int32) - 1)[values]
+                encoded = pa.DictionaryArray.from_arrays(codes, np.flatnonzero(occurs))
             else:
-                found = numbers.dictionary_encode()
+                encoded = integers.dictionary_encode()
             # digits are as many as in their number, or more ("07"): the sums are equal only if all numbers are
-            lengths = np.asarray(pc.binary_length(found.dictionary.cast(pa.string())))
-            if lengths[np.asarray(found.indices)].sum() == pc.sum(pc.binary_length(column)).as_py():
-                return found
+            lengths = np.asarray(pc.binary_length(encoded.dictionary.cast(pa.string())))
+            if lengths[np.asarray(encoded.indices)].sum() == pc.sum(pc.binary_length(column)).as_py():
+                return encoded
     return column.dictionary_encode()
 
 
-def _bad(row: int, name: str, where: object, said: str) -> FormatError:
-    return FormatError(f"{where}, row {row + 1}, column {truncate(name)}: {said}")
+def _bad(row: int, name: str, where: object, problem: str) -> FormatError:
+    return FormatError(f"{where}, row {row + 1}, column {truncate(name)}: {problem}")
 
 
 def is_text(kind: Any) -> bool:
@@ -75,7 +75,7 @@ def is_text(kind: Any) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
+def to_floats(column: Any, name: str, where: object, *, rows: np.ndarray | None = None, hint: str = "") -> np.ndarray:
     """Convert a column to finite ``float32``; booleans are 0 and 1, and text is parsed.
 
     ``rows`` are the rows of the values, if these are not their positions; ``hint`` is the end of messages.
@@ -83,8 +83,8 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    def refuse(at: int, said: str) -> FormatError:
-        return _bad(at if rows is None else rows[at], name, where, f"{said}; a finite number is required{hint}")
+    def refuse(at: int, problem: str) -> FormatError:
+        return _bad(at if rows is None else rows[at], name, where, f"{problem}; a finite number is required{hint}")
 
     types, kind = pa.types, column.type
     with wrap_errors(f"{where}, column {truncate(name)}", "numbers"), np.errstate(over="ignore"):
@@ -112,13 +112,13 @@ def numbers(column: Any, name: str, where: object, *, rows: np.ndarray | None = 
     return values
 
 
-def times(column: Any, where: object) -> np.ndarray:
+def to_times(column: Any, where: object) -> np.ndarray:
     """Convert a column to numbers; dates become seconds since 1970 (UTC unless a zone is given), missing values NaN."""
     import pyarrow as pa
 
     types, kind = pa.types, column.type
     if types.is_dictionary(kind) or is_text(kind):
-        return _parse_times(words(column, "time", where), where)
+        return _parse_times(encode_text(column, "time", where), where)
     with wrap_errors(f"{where}, column 'time'", "times"):
         if types.is_timestamp(kind) or types.is_date(kind):
             column = column if types.is_timestamp(kind) else column.cast(pa.timestamp("ms"))
@@ -129,22 +129,22 @@ def times(column: Any, where: object) -> np.ndarray:
         return np.asarray(column.cast(pa.float64(), safe=False) if column.null_count else column)
 
 
-def _parse_times(column: Coded, where: object) -> np.ndarray:
+def _parse_times(column: EncodedText, where: object) -> np.ndarray:
     """Parse times given as text: all numbers, or all dates."""
-    found, first = np.full(len(column.words), np.nan), ""
+    times, first = np.full(len(column.values), np.nan), ""
     for code in dict.fromkeys(column.codes.tolist()):
-        text = (column.words[code] or "").strip()
+        text = (column.values[code] or "").strip()
         if not text:
             continue
-        said = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z"
+        problem = "neither a number nor a date such as 2024-05-31 or 2024-05-31T12:00:00Z"
         for kind, parse in (("number", float), ("date", seconds)):
             with suppress(ValueError):
-                found[code], first = parse(text), first or kind
-                said = "" if kind == first else f"a {kind}; the column began with a {first}"
+                times[code], first = parse(text), first or kind
+                problem = "" if kind == first else f"a {kind}; the column began with a {first}"
                 break
-        if said:
-            raise _bad(int(np.argmax(column.codes == code)), "time", where, f"{truncate(text)} is {said}")
-    values = found[column.codes]
+        if problem:
+            raise _bad(int(np.argmax(column.codes == code)), "time", where, f"{truncate(text)} is {problem}")
+    values = times[column.codes]
     return values.astype(np.int64) if (np.abs(values) < 2**53).all() and (values % 1 == 0).all() else values
 
 
@@ -154,7 +154,7 @@ def seconds(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
-def read_features(table: Any, found: Found, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
+def to_features(table: Any, roles: ColumnRoles, where: str, limits: Limits, width: int | None) -> tuple[Any, bool]:
     """Return the features of a node table, dense or CSR, and whether they have names.
 
     ``width`` is the required number of features, if any; also the width of sparse text.
@@ -162,8 +162,8 @@ def read_features(table: Any, found: Found, where: str, limits: Limits, width: i
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if found.single:
-        name, column = found.features[0], table[found.features[0]].combine_chunks()
+    if roles.single:
+        name, column = roles.features[0], table[roles.features[0]].combine_chunks()
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         if pa.types.is_nested(column.type):
             return _lists(column, name, where, limits, width), False
@@ -171,12 +171,12 @@ def read_features(table: Any, found: Found, where: str, limits: Limits, width: i
             column = pc.utf8_trim_whitespace(column.cast(pa.large_string()).fill_null(""))
             if ":" in next((text for text in column.to_pylist() if text), ":"):
                 return _sparse(column, name, where, limits, width), False
-    if width is not None and len(found.features) != width:
-        raise FormatError(f"{where}: {len(found.features):,} feature columns; {width:,} are required")
-    out = np.empty((len(found.features), table.num_rows), np.float32)
-    for i, name in enumerate(found.features):
-        out[i] = numbers(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
-    return np.ascontiguousarray(out.T), bool(found.features)
+    if width is not None and len(roles.features) != width:
+        raise FormatError(f"{where}: {len(roles.features):,} feature columns; {width:,} are required")
+    out = np.empty((len(roles.features), table.num_rows), np.float32)
+    for i, name in enumerate(roles.features):
+        out[i] = to_floats(table[name], name.strip(), where, hint=f"; if this is not a feature, {CHOOSE}")
+    return np.ascontiguousarray(out.T), bool(roles.features)
 
 
 def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None) -> np.ndarray:
@@ -191,7 +191,7 @@ def _lists(column: Any, name: str, where: str, limits: Limits, width: int | None
         raise _bad(int(row), name, where, f"{lengths[row]:,} features; {size:,} are required")
     limits.check("features", size, where)
     rows = np.repeat(np.arange(len(lengths)), size)
-    return numbers(flat, name, where, rows=rows).reshape(len(lengths), size)
+    return to_floats(flat, name, where, rows=rows).reshape(len(lengths), size)
 
 
 def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | None) -> scipy.sparse.csr_matrix:
@@ -205,8 +205,8 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     flat = pairs.flatten()
     flat = flat.filter(pc.not_equal(flat, ""))
 
-    def refuse(at: int, said: str) -> FormatError:
-        return _bad(rows[at], name, where, said)
+    def refuse(at: int, problem: str) -> FormatError:
+        return _bad(rows[at], name, where, problem)
 
     bad = pc.index(pc.match_substring_regex(flat, PAIR), False).as_py()
     if bad >= 0:
@@ -214,7 +214,7 @@ def _sparse(column: Any, name: str, where: str, limits: Limits, width: int | Non
     halves = pc.split_pattern(flat, ":", max_splits=1).flatten()
     even = np.arange(0, len(halves), 2)
     index = np.asarray(halves.take(pa.array(even)).cast(pa.int64()))
-    values = numbers(halves.take(pa.array(even + 1)), name, where, rows=rows)
+    values = to_floats(halves.take(pa.array(even + 1)), name, where, rows=rows)
     most = limits.features if width is None else width
     if index.size and index.max() >= most:
         raise refuse(int(index.argmax()), f"index {index.max()} is out of range; 0 to {most - 1} are allowed")
