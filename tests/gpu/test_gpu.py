@@ -108,13 +108,13 @@ def test_stacked_models_equal_single_models() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_recorded_steps_of_methods_equal_plain_ones(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, recorded = cora().to("cuda"), []
-    graphed = ergnn.engine.training.graphed_epochs
+    original = ergnn.engine.training.recorded_epochs
 
     def record(*args: Any) -> Any:
         recorded.append(args)
-        return graphed(*args)
+        return original(*args)
 
-    monkeypatch.setattr(ergnn.engine.training, "graphed_epochs", record)
+    monkeypatch.setattr(ergnn.engine.training, "recorded_epochs", record)
 
     def learn() -> list[Learner]:
         head = "growing" if method == "er-ace" else "per-task"

@@ -58,10 +58,9 @@ class LinkedBlock(BaseBlock):
 
     def aggregate(self, h: Tensor) -> Tensor:
         """Compute ``Σ_j after_i before_j h_j`` over the edges into each target row."""
-        h = h if self.before is None else h * self.before
+        h = h if self.before is None else h * self.before.to(h.dtype)
         out = neighbor_sum(h, self.links)
-        out = out if self.after is None else out * self.after
-        return self._select_targets(out)
+        return self._select_targets(out if self.after is None else out.mul_(self.after.to(h.dtype)))
 
     def attend(
         self, z: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, drop: DropoutStream, p: float

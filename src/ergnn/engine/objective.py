@@ -23,6 +23,7 @@ from ergnn.engine.field import Field, join_fields, make_field
 from ergnn.engine.losses import MASKED, Entry, Objective, ParamDict, head_positions
 from ergnn.engine.plain import PlainObjective
 from ergnn.engine.sampling import Sampling
+from ergnn.engine.step_hooks import split_models
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.layers import form_of
@@ -263,11 +264,8 @@ class FieldObjective(Objective):
     def logits(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         if len(self.fields) == 1:
             return self._logits(0, params, keys)
-        parts = []
-        for i in range(len(self.models)):
-            own = {name: value.chunk(len(self.models))[i] for name, value in params.items()}
-            parts.append(self._logits(i, own, None if keys is None else keys[:, i : i + 1]))
-        return torch.cat(parts)
+        parts = enumerate(split_models(params, len(self.models)))
+        return torch.cat([self._logits(i, own, None if keys is None else keys[:, i : i + 1]) for i, own in parts])
 
     def _logits(self, number: int, params: ParamDict, keys: Tensor | None) -> Tensor:
         """Compute logits on one of the fields: that of all models, or of one model if the fields are not joined."""

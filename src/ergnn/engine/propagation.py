@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
-from ergnn.engine.adjacency import adjacency_of, merge_loops, pointers
+from ergnn.engine.adjacency import Adjacency, adjacency_of, merge_loops, pointers
+from ergnn.engine.blocks import make_block
 from ergnn.engine.cache import Cache
-from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.sums import neighbor_sum
+from ergnn.engine.linked import LinkedBlock, make_linked_block
 from ergnn.engine.sparse import SparsePattern, spmm
+from ergnn.nn.layers import SYMMETRIC
 
 MATRIX_EDGES = 1 << 22
 """Maximum number of edges of a graph that is stored as a sparse matrix on a CPU."""
@@ -23,7 +25,7 @@ GPU count as large), and of all cached results together."""
 
 
 class NormalizedAdjacency:
-    """``S = D̃^-½ (A + I) D̃^-½``, as in GCN.
+    """``S = D̃^-½ (A + I) D̃^-½`` of a whole graph: the sums over neighbors of GCN (``SYMMETRIC`` in ``nn.layers``).
 
     Row v of ``S x`` sums over v and its in-neighbors. D̃ contains the in-degrees for both ends of an edge, also if the
     graph is directed. Every node has exactly one self-loop of weight 1, regardless of self-loops in the graph. On a
@@ -36,26 +38,22 @@ class NormalizedAdjacency:
     """
 
     def __init__(self, graph: Graph, edge_weight: Tensor | None = None) -> None:
-        self.adj, self.device = adjacency_of(graph), graph.device
-        self._weighted = edge_weight is not None
-        self._links: Links | None = None
+        self.adj, self.device, n = adjacency_of(graph), graph.device, graph.num_nodes
         self._transposed: NormalizedAdjacency | None = None
+        self._block: LinkedBlock | None = None
         if edge_weight is None and (self.device.type != "cpu" or self.adj.num_edges > MATRIX_EDGES):
-            self._links = self.adj.links(True)
-            self.scale = self._links.degree().to(torch.float64).rsqrt()
+            nodes = torch.arange(n, device=self.device)
+            self._block = make_linked_block(self.adj, SYMMETRIC, nodes, torch.zeros_like(nodes), 1, torch.float64)[0]
             return
-        n = graph.num_nodes
         row, col, weight = _entries(graph, edge_weight)
-        self.scale = weight.new_zeros(n).index_add_(0, row, weight).rsqrt_()
-        weight = self.scale[col] * weight * self.scale[row]
+        scale = weight.new_zeros(n).index_add_(0, row, weight).rsqrt_()
         self._pattern = SparsePattern(pointers(row, n).int(), col.int(), (n, n))  # products use 32-bit indices
-        self._weights = {torch.float64: weight}
+        self._weights = {torch.float64: scale[col] * weight * scale[row]}
 
     def matmul(self, x: Tensor) -> Tensor:
         """Compute ``S x`` for a dense ``x`` of shape ``[nodes, columns]``, in its dtype; differentiable in ``x``."""
-        if self._links is not None:
-            scale = self.scale.to(x.dtype).unsqueeze(1)
-            return neighbor_sum(x * scale, self._links).mul_(scale)
+        if self._block is not None:
+            return self._block.aggregate(x)
         if x.dtype not in self._weights:
             self._weights[x.dtype] = self._weights[torch.float64].to(x.dtype)
         return spmm(self._pattern, self._weights[x.dtype], x)
@@ -66,30 +64,12 @@ class NormalizedAdjacency:
         if self._transposed is None:
             self._transposed = copy(self)
             self._transposed._transposed = self
-            if self._links is not None:
-                self._transposed._links = self._links.transposed()
+            if self._block is not None:
+                self._transposed._block = replace(self._block, links=self._block.links.transposed())
             else:
                 self._transposed._pattern, order = self._pattern.transposed()
                 self._transposed._weights = {dtype: weight[order] for dtype, weight in self._weights.items()}
         return self._transposed
-
-    def rows(self, nodes: Tensor, x: Tensor, known: Tensor | None = None) -> Tensor:
-        """Compute the rows of ``S x`` at ``nodes``, without edge weights and without storing S.
-
-        Row i of ``x`` belongs to node ``known[i]``, by default to node i.
-        """
-        assert not self._weighted
-        row_of_node = None
-        if known is not None:
-            row_of_node = torch.full((self.adj.num_nodes,), -1, device=known.device)
-            row_of_node[known] = torch.arange(known.numel(), device=known.device)
-        out = [x.new_empty(0, x.size(1))]
-        for part in self.adj.chunks(nodes):
-            row, source = self.adj.incoming(part, loops=True)
-            weight = (self.scale[source] * self.scale[part[row]]).to(x.dtype)
-            col = source if row_of_node is None else row_of_node[source]
-            out.append(spmm(SparsePattern(pointers(row, part.numel()), col, (part.numel(), x.size(0))), weight, x))
-        return torch.cat(out) if len(out) > 2 else out[-1]
 
 
 def _entries(graph: Graph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,7 +114,7 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
     """
     if hops < 0:
         raise InputError(f"hops is {hops}; it must be 0 or more")
-    adj, matrix = adjacency_of(graph), normalized_adjacency(graph)
+    adj = adjacency_of(graph)
     if dtype is None:
         dtype = graph.x.dtype if graph.x.is_floating_point() else torch.float32
     size, on_gpu = graph.num_nodes * graph.num_features, graph.x.is_cuda
@@ -144,17 +124,26 @@ def propagate(graph: Graph, hops: int, *, nodes: Tensor | None = None, dtype: to
         if value is None:
             value = graph.dense_x().to(dtype)
             for _ in range(hops):
-                value = matrix.matmul(value)
+                value = normalized_adjacency(graph).matmul(value)
             if keep:
                 _PROPAGATED.store([graph.x, graph.edge_index], value, (hops, dtype))
         return value if nodes is None else value[nodes]
     if nodes is None:
         return graph.dense_x().to(dtype)
-    written = [nodes]
+    outputs = [nodes]  # of each hop, last hop first
     for _ in range(hops):
-        written.append(adj.neighborhood(written[-1]))
-    known = written.pop()
-    value = graph.rows(known).to(dtype)
-    while written:
-        value, known = matrix.rows(written[-1], value, known), written.pop()
+        outputs.append(adj.neighborhood(outputs[-1]))
+    inputs = outputs.pop()
+    value = graph.rows(inputs).to(dtype)
+    while outputs:
+        value, inputs = _hop(adj, inputs, value, outputs[-1]), outputs.pop()
     return value
+
+
+def _hop(adj: Adjacency, inputs: Tensor, x: Tensor, outputs: Tensor) -> Tensor:
+    """Compute the rows of ``S x`` at nodes ``outputs``, where the rows of ``x`` are those of nodes ``inputs``."""
+    rows = [x.new_empty(0, x.size(1))]
+    for nodes in adj.chunks(outputs):
+        block, source = make_block(adj, SYMMETRIC, nodes, torch.zeros_like(nodes), 1, x.dtype)
+        rows.append(block.aggregate(x[torch.searchsorted(inputs, source)]))
+    return torch.cat(rows) if len(rows) > 2 else rows[-1]

@@ -47,7 +47,7 @@ class Recorded:
     """
 
     def __init__(self, call: Callable[[Tensor], Tensor], stream: torch.cuda.Stream) -> None:
-        self._call, self._stream = call, stream  # keeps what the recording reads
+        self._call, self.stream = call, stream  # keeps what the recording reads
         self._recording: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None
 
     def __call__(self, value: Tensor) -> Tensor:
@@ -59,12 +59,12 @@ class Recorded:
         argument, device = value.clone(), value.device
         if torch.cuda.mem_get_info(device)[0] < torch.cuda.memory_reserved(device):
             torch.cuda.empty_cache()  # a graph has memory of its own and cannot use cached blocks
-        with on_stream(self._stream):
+        with on_stream(self.stream):
             first = self._call(argument)
             with suppress(torch.OutOfMemoryError):
                 self._recording = self._record(argument)
             if self._recording is None:  # the memory that PyTorch may use is full of cached blocks
-                self._stream.synchronize()
+                self.stream.synchronize()
                 torch.cuda.empty_cache()
                 self._recording = self._record(argument)
         return first

@@ -78,12 +78,12 @@ class _HookPerModel(StepHook):
         models = len(self.hooks)
         if not self._params:
             detached = {name: value.detach() for name, value in params.items()}
-            own = [{name: _part(value, i, models) for name, value in detached.items()} for i in range(models)]
+            own = [{name: model_part(value, i, models) for name, value in detached.items()} for i in range(models)]
             self._params = [{name: value.requires_grad_() for name, value in part.items()} for part in own]
         for i, (hook, own_params) in enumerate(zip(self.hooks, self._params, strict=True)):
             if hook is None:
                 continue
-            grads = {name: None if p.grad is None else _part(p.grad, i, models) for name, p in params.items()}
+            grads = {name: None if p.grad is None else model_part(p.grad, i, models) for name, p in params.items()}
             for name, value in own_params.items():
                 value.grad = grads[name]
             hook.before_step(own_params)
@@ -91,7 +91,7 @@ class _HookPerModel(StepHook):
                 if value.grad is not None and value.grad is not grads[name]:
                     whole = params[name]
                     whole.grad = torch.zeros_like(whole) if whole.grad is None else whole.grad
-                    _part(whole.grad, i, models).copy_(value.grad)
+                    model_part(whole.grad, i, models).copy_(value.grad)
 
     def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
         if not self._optimizers:  # its state exists from the first step on, and is then updated in place
@@ -110,14 +110,14 @@ class _HookPerModel(StepHook):
         part = torch.optim.Optimizer(list(self._params[i].values()), dict(optimizer.defaults))
         for name, value in params.items():
             part.state[self._params[i][name]] = {
-                key: _part(state, i, len(self.hooks)) if state.shape == value.shape else state
+                key: model_part(state, i, len(self.hooks)) if state.shape == value.shape else state
                 for key, state in optimizer.state.get(value, {}).items()
                 if isinstance(state, Tensor)
             }
         return part
 
 
-def _part(value: Tensor, model: int, models: int) -> Tensor:
+def model_part(value: Tensor, model: int, models: int) -> Tensor:
     """Return a view of one model's part of a stacked tensor."""
     size = value.size(0) // models
     return value[model * size : (model + 1) * size]

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from ergnn.config.errors import DivergedError, InputError
 from ergnn.config.learner_config import LearnerConfig, check_training
-from ergnn.engine.distributed import ProcessGroup, process_group
+from ergnn.engine.distributed import ProcessGroup, SingleProcess, process_group
 from ergnn.engine.dropout import dropout_keys
 from ergnn.engine.minibatches import MiniBatches
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.optimizers import make_optimizer
 from ergnn.engine.recording import Recorded, side_stream
 from ergnn.engine.sampling import Sampling
-from ergnn.engine.step_hooks import Penalty, StepHook, join_hooks, total_penalties
+from ergnn.engine.step_hooks import Penalty, StepHook, join_hooks, model_part, total_penalties
 
 GRAPH_FROM = 20
 """Minimum number of epochs for which steps on a GPU are recorded as a CUDA graph."""
@@ -111,7 +111,8 @@ class TaskProgress:
 
     def _part(self, value: Tensor, param: Tensor) -> Tensor:
         """Copy this model's part of a stacked parameter, or of a tensor of the same shape."""
-        return (value.chunk(self.losses.numel())[self.model] if value.shape == param.shape else value).clone()
+        stacked = value.shape == param.shape
+        return (model_part(value, self.model, self.losses.numel()) if stacked else value).clone()
 
 
 OnEpoch = Callable[[TaskProgress], None]
@@ -174,49 +175,106 @@ def train_in_phases(
         count = objective.weights.numel() if own is None else own
         mini = MiniBatches(objective, training.batch_size, count, seeds[0] * 1_000_003 + task * 7919 + 29, group)
     per_epoch = 1 if mini is None else len(mini)
-    for own_hook in filter(None, hooks):
-        own_hook.skip(start * per_epoch)
-        if resume is not None:
-            kept = {name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()}
-            own_hook.load_state_dict(kept)
-    hook = join_hooks(hooks)
-    if (
-        device.type == "cuda"
-        and not isinstance(group, ProcessGroup)
-        and all(part.recordable for part in rounds)
-        and (hook is None or hook.recordable)
-        and not any(penalties)
-        and training.batch_size is None
-        and training.epochs - start >= GRAPH_FROM
-    ):
-        epochs, side = range(start, training.epochs), side_stream(device, stream)
-        yield from graphed_epochs(rounds, params, optimizer, epochs, seeds, task, on_epoch, side, hook, hooks)
-        _finish(objective, params, training)
-        return
-    if mini is None:
-        rounds = [group.share(part) for part in rounds]
+    _resume_hooks(hooks, start * per_epoch, resume, device)
     keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
-    named = [objective.part(i) for i in range(len(penalties))] if any(penalties) else []
-    for epoch in range(start, training.epochs):
-        total = torch.zeros(len(seeds), device=device)
-        batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
-        for i, batch in enumerate(batches):
-            optimizer.zero_grad()
-            loss = group.loss(batch, params, keys[epoch * per_epoch + i])
-            if any(penalties):
-                loss = loss + total_penalties(penalties, named, params)
-            loss.sum().backward()
-            if hook is not None:
-                hook.before_step(params)
-            optimizer.step()
-            if hook is not None:
-                hook.after_step(params, optimizer)
-                hook.between_steps(params)
-            if on_epoch is not None:
-                total += loss.detach() / per_epoch
-        if on_epoch is not None:
-            on_epoch(TaskProgress(epoch + 1, total, params, optimizer, objective.buffers(), hooks=hooks))
+    steps = _Steps(objective, params, optimizer, group, on_epoch, hooks, penalties)
+    epochs = range(start, training.epochs)
+    if mini is None and steps.recordable(rounds) and len(epochs) >= GRAPH_FROM:
+        for param_group in optimizer.param_groups:
+            param_group["capturable"] = True
+        recorded = [Recorded(partial(steps.take, batch), side_stream(device, stream)) for batch in rounds]
+        yield from recorded_epochs(recorded, keys, epochs, steps)
+    else:
+        rounds = [group.share(part) for part in rounds] if mini is None else rounds
+        for epoch in epochs:
+            losses = torch.zeros(len(seeds), device=device)
+            batches = [rounds[epoch % len(rounds)]] if mini is None else mini.of_epoch(epoch)
+            for i, batch in enumerate(batches):
+                loss = steps.take(batch, keys[epoch * per_epoch + i])
+                steps.end()
+                if on_epoch is not None:
+                    losses += loss / per_epoch
+            steps.end_epoch(epoch, losses)
     _finish(objective, params, training)
+
+
+class _Steps:
+    """The training steps of a task, with the penalties and hooks of the methods; see :func:`train_in_phases`."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        params: ParamDict,
+        optimizer: torch.optim.Optimizer,
+        group: SingleProcess,
+        on_epoch: OnEpoch | None,
+        hooks: Sequence[StepHook | None],
+        penalties: Sequence[Penalty | None],
+    ) -> None:
+        self.objective, self.params, self.optimizer, self.group = objective, params, optimizer, group
+        self.on_epoch, self.hooks, self.hook = on_epoch, hooks, join_hooks(hooks)
+        self.penalties = penalties if any(penalties) else ()
+        self._models = [objective.part(i) for i in range(len(self.penalties))]
+
+    def recordable(self, rounds: Sequence[Objective]) -> bool:
+        """Return whether the steps can be recorded as CUDA graphs."""
+        same_operations = all(part.recordable for part in rounds) and (self.hook is None or self.hook.recordable)
+        alone = not isinstance(self.group, ProcessGroup)
+        return self.objective.targets.is_cuda and alone and same_operations and not self.penalties
+
+    def take(self, batch: Objective, key: Tensor) -> Tensor:
+        """Take a step, and return the loss of each model before it."""
+        self.optimizer.zero_grad()
+        loss = self.group.loss(batch, self.params, key)
+        if self.penalties:
+            loss = loss + total_penalties(self.penalties, self._models, self.params)
+        loss.sum().backward()
+        if self.hook is not None:
+            self.hook.before_step(self.params)
+        self.optimizer.step()
+        if self.hook is not None:
+            self.hook.after_step(self.params, self.optimizer)
+        return loss.detach()
+
+    def end(self) -> None:
+        """Finish a step, also one of a recording."""
+        if self.hook is not None:
+            self.hook.between_steps(self.params)
+
+    def end_epoch(self, epoch: int, losses: Tensor) -> None:
+        if self.on_epoch is not None:
+            buffers = self.objective.buffers()
+            self.on_epoch(TaskProgress(epoch + 1, losses, self.params, self.optimizer, buffers, hooks=self.hooks))
+
+
+def recorded_epochs(recorded: Sequence[Recorded], keys: Tensor, epochs: range, steps: _Steps) -> Iterator[None]:
+    """Run full-batch epochs on a GPU in the stream of the recorded steps, one per objective."""
+    side = recorded[0].stream
+    main = torch.cuda.current_stream(side.device)
+    side.wait_stream(main)
+    try:
+        for epoch in epochs:
+            with torch.cuda.stream(side):
+                losses = recorded[epoch % len(recorded)](keys[epoch])
+                steps.end()
+                steps.end_epoch(epoch, losses.clone())
+            if epoch == epochs.start + len(recorded) - 1:  # each objective has been recorded
+                yield
+        yield
+    except BaseException:  # also if another group fails
+        side.synchronize()  # the tensors that it uses are freed next
+        raise
+    finally:
+        main.wait_stream(side)
+
+
+def _resume_hooks(
+    hooks: Sequence[StepHook | None], steps: int, resume: dict[str, Any] | None, device: torch.device
+) -> None:
+    for hook in filter(None, hooks):
+        hook.skip(steps)
+        if resume is not None:
+            hook.load_state_dict({name: value.to(device, copy=True) for name, value in resume.get("hook", {}).items()})
 
 
 def _restore(
@@ -256,53 +314,3 @@ def _finish(objective: Objective, params: ParamDict, training: Training) -> None
             f"{training.optimizer} with lr = {training.lr:g}; use a smaller lr"
         )
     objective.write_back(params)
-
-
-def graphed_epochs(
-    rounds: Sequence[Objective],
-    params: ParamDict,
-    optimizer: torch.optim.Optimizer,
-    epochs: range,
-    seeds: list[int],
-    task: int,
-    on_epoch: OnEpoch | None,
-    side: torch.cuda.Stream,
-    hook: StepHook | None = None,
-    hooks: Sequence[StepHook | None] = (),
-) -> Iterator[None]:
-    """Run full-batch epochs on a GPU in the stream ``side``; the step of each objective is recorded as a CUDA graph."""
-    device = next(iter(params.values())).device
-    keys = dropout_keys(seeds, task, epochs.stop, rounds[0].dropout_sites, device)
-    for group in optimizer.param_groups:
-        group["capturable"] = True
-
-    def step(objective: Objective, key: Tensor) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = objective.model_losses(params, key)
-        loss.sum().backward()
-        if hook is not None:
-            hook.before_step(params)
-        optimizer.step()
-        if hook is not None:
-            hook.after_step(params, optimizer)
-        return loss.detach()
-
-    steps = [Recorded(partial(step, objective), side) for objective in rounds]
-    main = torch.cuda.current_stream(device)
-    side.wait_stream(main)
-    try:
-        for epoch in epochs:
-            with torch.cuda.stream(side):
-                loss = steps[epoch % len(steps)](keys[epoch])
-                if hook is not None:
-                    hook.between_steps(params)
-                if on_epoch is not None:
-                    on_epoch(TaskProgress(epoch + 1, loss.clone(), params, optimizer, hooks=hooks))
-            if epoch == epochs.start + len(steps) - 1:  # each objective has been recorded
-                yield
-        yield
-    except BaseException:  # also if another group fails
-        side.synchronize()  # the tensors that it uses are freed next
-        raise
-    finally:
-        main.wait_stream(side)

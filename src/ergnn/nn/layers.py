@@ -127,6 +127,10 @@ def form_for(layer: type[nn.Module]) -> Callable[[F], F]:
 
 def form_of(layer: nn.Module) -> LayerForm:
     """Return the form of a layer that has one (see :func:`has_form`)."""
+    if type(layer) not in FORMS:
+        from ergnn.nn.backbones import BACKBONES
+
+        BACKBONES.names()  # imports all backbones, which register forms
     return FORMS[type(layer)]
 
 
@@ -135,11 +139,11 @@ def has_form(layer: nn.Module) -> bool:
 
     Subclasses do not inherit a form, since their ``forward`` may differ.
     """
-    if type(layer) not in FORMS:
-        from ergnn.nn.backbones import BACKBONES
-
-        BACKBONES.names()  # imports all backbones, which register forms
-    return type(layer) in FORMS and FORMS[type(layer)].supports(layer)
+    try:
+        form = form_of(layer)
+    except KeyError:
+        return False
+    return form.supports(layer)
 
 
 def reads_messages(conv: Any, *aggregations: str) -> bool:
