@@ -247,10 +247,10 @@ def test_unknown_names_are_refused_before_any_work(given: dict[str, Any], messag
 def test_every_method_declares_a_space_of_its_own_options() -> None:
     for name in METHODS.names():
         kind = METHODS.get(name)
-        for option, values in kind.search.items():
+        for option, values in kind.comparison.search.items():
             for value in values:
                 METHODS.create(name, **{option: value})
-        for options in kind.variants.values():
+        for options in kind.comparison.variants.values():
             METHODS.create(name, **options)
     assert {"replay", "replay:live", "analytic", "analytic:statistics"} <= set(contenders(None))
     assert "er-ace:live" not in contenders(None)  # a variant of its base class

@@ -353,3 +353,16 @@ def test_a_graph_on_another_device_is_moved_once(stream: TaskStream):
     del again
     assert _on_device(other, meta) is _on_device(other, meta)
     assert kept() is None, "one copy is kept at a time"
+
+
+@pytest.mark.parametrize("name", ["analytic", "nearest-mean", "slda", "tpp"])
+def test_a_method_that_trains_no_network_creates_none(name: str, stream: TaskStream):
+    learner = learn(Learner(method=name, head="growing", epochs=2), stream)
+    assert learner.model is None
+    assert learner.state_dict()["model"] == {}
+    nodes = torch.arange(stream[0].graph.num_nodes)
+    again = Learner(method=name, head="growing", epochs=2)
+    again.load_state_dict(learner.state_dict(), stream[-1].graph)
+    assert torch.equal(again.predict_proba(nodes), learner.predict_proba(nodes))
+    with pytest.raises(InputError, match="trains no network"):
+        learner.logits(stream[0].graph, nodes, 0)

@@ -190,7 +190,7 @@ def test_the_model_of_a_task_has_its_weights_and_shares_none_that_are_masked(nam
         learner.observe(task)
     before = {key: value.clone() for key, value in learner.model.state_dict().items()}
     masks = learner.method.mask(1)
-    model = learner.method.model_for(learner.model, 1)
+    model = learner.method.masked(learner.model, 1)
     assert list(model.state_dict()) == list(before)
     for key, value in model.named_parameters():
         assert torch.equal(value, before[key] * masks[key] if key in masks else before[key])

@@ -18,6 +18,7 @@ from ergnn.analytic.scaling import ColumnScales
 from ergnn.analytic.state import AnalyticState, choose
 from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import Graph
+from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache, version_of
 from ergnn.engine.propagation import NormalizedAdjacency
 
@@ -113,10 +114,18 @@ class AnalyticHead:
     def needs_earlier_graph(self) -> bool:
         return self.memory == "nodes"
 
+    def remembered_labels(self) -> list[tuple[Tensor, Tensor]]:
+        return [(self.state.nodes, self.state.labels)]
+
     @property
     def nbytes(self) -> int:
         """Size of the stored ids and labels, or of what is stored instead, in bytes."""
         return self.state.nbytes
+
+    def learn_task(self, task: Task) -> None:
+        """Learn the training nodes of a task, as ids where the graph of the next task contains them."""
+        stores_nodes = self.memory == "nodes" and not task.own_graph
+        (self.learn if stores_nodes else self.keep)(task.graph, task.train, task.graph.y[task.train])
 
     def learn(self, graph: Graph, nodes: Tensor, labels: Tensor) -> None:
         """Add or replace labels, and solve the head in ``graph``."""

@@ -14,10 +14,26 @@ from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures
 from ergnn.engine.field import make_field
-from ergnn.engine.inference import FIELD_EDGES, layerwise_embed, prefers_layers
-from ergnn.engine.objective import FieldObjective, encode, encoder_parameters
+from ergnn.engine.inference import FIELD_EDGES, layerwise_embed, layerwise_logits, prefers_layers
+from ergnn.engine.objective import FieldObjective, encode, encoder_parameters, make_objective
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
+
+CHUNK = 8192
+"""Number of nodes whose receptive fields are joined."""
+
+
+def logits_of(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor) -> Tensor:
+    """Compute the scores ``[n, outputs]`` of nodes by their ``heads`` (``[n, r]``)."""
+    if isinstance(model, Backbone) and prefers_layers(model, graph, nodes):
+        return layerwise_logits(model, graph, nodes, heads)
+    chunks = []
+    for some, scored_by in zip(nodes.split(CHUNK), heads.split(CHUNK), strict=True):
+        unused = torch.zeros_like(some)
+        objective = make_objective([model], [Examples(graph, some, scored_by, unused, unused.float())])
+        with torch.no_grad():
+            chunks.append(objective.logits(objective.parameters()))
+    return torch.cat(chunks)
 
 
 def embed(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:

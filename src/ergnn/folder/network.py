@@ -23,8 +23,6 @@ from ergnn.folder.settings import Settings
 from ergnn.folder.versions import Version, get_tensors, put_blob
 from ergnn.learning.learner import Learner
 from ergnn.methods import Method
-from ergnn.methods.base import overrides
-from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.replay.buffer import ExperienceBuffer
 
@@ -37,17 +35,12 @@ CHUNK = 2048
 
 def check_method(method: Method, name: str) -> None:
     """Raise an error if a method needs more than a folder stores: a network, tensors, and numbers of nodes."""
-    stores_values = isinstance(method, MemoryMethod) and any(
-        getattr(type(method), hook) is not getattr(MemoryMethod, hook) for hook in ("values_to_store", "graph_to_store")
-    )
-    reasons = {
-        "it trains no network": not method.trains,
-        "its predictions are not the outputs of a network": overrides(method, "logits") or overrides(method, "scores"),
-        "it stores nodes outside the buffer": overrides(method, "remap_nodes"),
-        "it stores features that forgetting cannot remove": not method.can_forget,
-        "its buffer stores more than nodes": stores_values,
-    }
-    for reason in (reason for reason, applies in reasons.items() if applies):
+    reason = method.folder.refused
+    if not method.trains_network:
+        reason = "it trains no network"
+    elif method.needs_earlier_graph and method.buffer is None:
+        reason = "it stores nodes outside the buffer"
+    if reason is not None:
         raise InputError(f"method {name!r} does not work in a folder: {reason}; use e.g. analytic, replay or finetune")
 
 
@@ -97,7 +90,7 @@ class NetworkLearner:
     def reach(self) -> int:
         """Radius of the graph that training depends on: network and method, or a selector that uses more hops."""
         selector = getattr(self.learner.method, "selector", None)
-        return max(self.num_hops + self.learner.method.extra_hops, int(getattr(selector, "hops", 0)))
+        return max(self.num_hops + self.learner.method.folder.extra_hops, int(getattr(selector, "hops", 0)))
 
     def classes(self) -> list[int]:
         return sorted(self.learner.classes().tolist()) if self.num_tasks else []

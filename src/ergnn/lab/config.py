@@ -152,7 +152,7 @@ class RunConfig:
         full = resolve(learner.with_settings({k: v for k, v in self._scenario_settings.items() if k in unset}))
         method = make_method(full)  # checks its options
         parse_sizes(self.stream_settings["split"])  # checks the numbers
-        if not method.trains and learner.backbone not in ("auto", method.backbone):
+        if not method.trains_network and learner.backbone not in ("auto", method.backbone):
             raise InputError(f"backbone is {learner.backbone!r}, but {full.method} trains no network; omit backbone")
         if self.input != "features":
             walk_settings(self.input, **self.input_options)

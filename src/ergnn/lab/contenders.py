@@ -45,7 +45,7 @@ class CompareOptions:
     """Options of ``ergnn compare``.
 
     Args:
-        methods: names of methods, or ``name:variant`` (see :attr:`ergnn.Method.variants`); by default all.
+        methods: names of methods, or ``name:variant`` (see :class:`ergnn.methods.base.Comparison`); by default all.
         datasets, scenarios, edges: what to run on; unsupported combinations are left out. By default the scenarios
             task, class and domain, as far as a data set supports them.
         seeds, first_seed, class_orders: reported seeds, crossed with shuffled class orders.
@@ -172,7 +172,7 @@ def contenders(names: Sequence[str] | None) -> dict[str, tuple[str, Mapping[str,
     known: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name in METHODS.names():
         known[name] = (name, {})
-        own = vars(METHODS.get(name)).get("variants", {})  # not those of a base class
+        own = METHODS.get(name).comparison.variants
         known |= {f"{name}:{key}": (name, options) for key, options in own.items()}
     if names is None:
         return known
@@ -234,10 +234,10 @@ def members(scenario: str, first_seed: int, seeds: int, orders: int) -> dict[str
 
 
 def _base(condition: Condition, options: CompareOptions, method: str, given: Mapping[str, Any]) -> RunConfig:
-    trains = make_method(RunConfig(method=method, **given).learner).trains
+    trains_network = make_method(RunConfig(method=method, **given).learner).trains_network
     settings: dict[str, Any] = {
         "split": "seeded" if condition.dataset in PLANETOID else LARGER_SPLIT,
-        **({"backbone": options.backbone} if trains else {}),
+        **({"backbone": options.backbone} if trains_network else {}),
         **({} if options.epochs is None else {"epochs": options.epochs}),
         **members(condition.scenario, SEARCH_SEED, SEARCH_SEEDS, 1),
     }
@@ -266,14 +266,15 @@ def _entry(condition: Condition, options: CompareOptions, label: str, streams: S
     except (ErgnnError, ImportError) as error:
         return Entry(condition, label, None, str(error))
     stream, method = preset.stream, learner.method
-    limit = method.importance_option
+    limit = method.comparison.importance_option
     if limit is not None and limit not in given and max(task.train.numel() for task in stream) > IMPORTANCE_NODES:
         config = config.with_settings(**{limit: IMPORTANCE_NODES})
     counts = [int(n) for task in stream for n in task.graph.y[task.train].unique(return_counts=True)[1]]
-    size, unused = method.size_option, method.unused_settings
+    size, unused = method.comparison.size_option, method.unused_settings
     largest = known.get(size) if size != "per_class" else max(counts) if "scarce" in known else min(counts)
     scaled = size in known and size not in unused and not method.needs_earlier_graph
-    space = {key: values for key, values in {**method.search, **TRAINING}.items() if key not in {*variant, *unused}}
+    search = {**method.comparison.search, **TRAINING}
+    space = {key: values for key, values in search.items() if key not in {*variant, *unused}}
     fixed_memory = method.needs_earlier_graph and "per_class" in known and "per_class" not in unused
     return Entry(
         condition,

@@ -16,13 +16,13 @@ from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.inference import prefers_layers
 from ergnn.engine.objective import FieldObjective, can_be_stacked
-from ergnn.engine.outputs import logits_together
+from ergnn.engine.outputs import CHUNK, logits_together
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks import Callback
-from ergnn.learning.learner import CHUNK, SCORES, SPLITS, Learner
+from ergnn.learning.learner import SCORES, SPLITS, Learner
 from ergnn.learning.metrics import AccuracyMatrix
 from ergnn.learning.observing import observe_together
-from ergnn.methods.base import overrides
+from ergnn.methods.base import NetworkScorer
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
@@ -79,7 +79,7 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
     """
     own_module = not isinstance(learner.backbone, str)
     model = learner.new_model(stream.num_features) if own_module else None
-    plain = model if isinstance(model, PlainModel) else PlainModel(torch.nn.Identity())
+    plain = model if isinstance(model, PlainModel) else None
     heads = HeadPolicy(learner.heads.kind)
     for task in stream:
         learner.method.check(task)
@@ -87,7 +87,7 @@ def check_stream(learner: Learner, stream: TaskStream) -> None:
             heads.add_task(plain, task.classes)
         except InputError as error:
             raise InputError(f"{task.name}: {error}") from None
-    if plain is model:
+    if plain is not None:
         plain.check_outputs(plain.num_outputs(stream[0].graph))
 
 
@@ -132,36 +132,44 @@ def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStrea
     if not large and not (distinct and alike):
         return []
     largest = max(graph.num_edges + graph.num_nodes for graph in graphs)
-    own_models = learners[0].num_tasks if any(overrides(learner.method, "model_for") for learner in learners) else 1
-    at_once = 1 if large else max(1, GPU_FIELD_EDGES // (own_models * models[0].num_hops * largest + 1))
+    scored = [_models_and_nodes(*pair, split) for pair in zip(learners, streams, strict=True)]
+    if not all(scored) or (large and any(len(pairs) > 1 for pairs in scored)):
+        return []
+    edges = max(map(len, scored)) * models[0].num_hops * largest
+    at_once = 1 if large else max(1, GPU_FIELD_EDGES // (edges + 1))
     rows = []
     for start in range(0, len(learners), at_once):
-        some = list(zip(learners, streams, strict=True))[start : start + at_once]
-        scored = [_models_and_nodes(*pair, split) for pair in some]
-        stacked, examples = [model for own in scored for model, _ in own], [part for own in scored for _, part in own]
-        if not all(scored) or not can_be_stacked(stacked):
+        batch = scored[start : start + at_once]
+        stacked = [model for pairs in batch for model, _ in pairs]
+        examples = [nodes for pairs in batch for _, nodes in pairs]
+        if not can_be_stacked(stacked):
             return []
         objective = FieldObjective(stacked, examples, torch.cat([part.heads for part in examples]).unique().tolist())
         with torch.no_grad():
             logits = objective.logits(objective.parameters())
-        sizes = [sum(len(part) for _, part in own) for own in scored]
-        for (learner, stream), part in zip(some, logits.split(sizes), strict=True):
-            rows.append(_scores_of_tasks(learner, stream, split, part))
+        sizes = [sum(len(nodes) for _, nodes in pairs) for pairs in batch]
+        for i, own_logits in enumerate(logits.split(sizes), start):
+            rows.append(_scores_of_tasks(learners[i], streams[i], split, own_logits))
     return rows
 
 
 def _models_and_nodes(learner: Learner, stream: TaskStream, split: str) -> list[tuple[Backbone, Examples]]:
-    """Return the model of each observed task and its nodes; joined if the method uses one model for all tasks."""
-    tasks, pairs = stream[: learner.num_tasks], []
+    """Return the model of each observed task and its nodes; joined if one model scores all tasks.
+
+    The list is empty if the scores are not outputs of networks on the learner's graph.
+    """
+    tasks = stream[: learner.num_tasks]
+    models = [None if (network := _network(learner, task)) is None else network.model for task in tasks]
     nodes = [getattr(task, split).to(learner.device) for task in tasks]
-    heads = [learner.heads.heads_of(i, part.numel(), learner.device) for i, part in enumerate(nodes)]
-    if not overrides(learner.method, "model_for"):
-        tasks, nodes, heads = tasks[:1], [torch.cat(nodes)], [torch.cat(heads)]
-    for task, part, own in zip(tasks, nodes, heads, strict=True):
-        model, unused = _model_of(learner, task), torch.zeros_like(part)
+    heads = [learner.heads.heads_of(i, ids.numel(), learner.device) for i, ids in enumerate(nodes)]
+    if all(model is models[0] for model in models):
+        models, nodes, heads = models[:1], [torch.cat(nodes)], [torch.cat(heads)]
+    pairs = []
+    for model, ids, scored_by in zip(models, nodes, heads, strict=True):
         if not isinstance(model, Backbone) or learner.graph is None:
             return []
-        pairs.append((model, Examples(learner.graph, part, own, unused, unused.float())))
+        unused = torch.zeros_like(ids)
+        pairs.append((model, Examples(learner.graph, ids, scored_by, unused, unused.float())))
     return pairs
 
 
@@ -172,8 +180,6 @@ def _can_share_a_pass(learner: Learner, stream: TaskStream, split: str) -> bool:
         and graph.x.is_cuda
         and isinstance(model, Backbone)
         and model.runs_on_fields
-        and _scores_by_model(learner)
-        and not (overrides(learner.method, "model_for") and adjacency_of(graph).is_large)
         and all(getattr(task, split).numel() and not task.own_graph for task in tasks)
     )
 
@@ -200,16 +206,17 @@ def _shared_scores(
         task = stream[number]
         graph, nodes = task.graph if task.own_graph else learner.graph, getattr(task, split)
         here = graph is not None and graph.device == nodes.device == learner.device
-        if here and _scores_by_model(learner) and 0 < nodes.numel() <= CHUNK:
-            network = learner.backbone, repr(learner.backbone_options), learner.heads.kind
-            key = id(graph), id(task), *network, tuple(learner.heads.classes)
+        if here and learner.model is not None and 0 < nodes.numel() <= CHUNK:
+            shape = learner.backbone, repr(learner.backbone_options), learner.heads.kind
+            key = id(graph), id(task), *shape, tuple(learner.heads.classes)
             groups.setdefault(key, []).append(i)
     for group in groups.values():
         lead, stream = learners[group[0]], streams[group[0]]
         task = stream[number]
         graph, nodes = task.graph if task.own_graph else lead.graph, getattr(task, split)
-        models = [model for i in group if (model := _model_of(learners[i], task)) is not None]
-        if graph is None or len(group) == 1 or not can_be_stacked(models) or prefers_layers(models[0], graph, nodes):
+        networks = {i: network for i in group if (network := _network(learners[i], task)) is not None}
+        models = [network.model for network in networks.values()]
+        if graph is None or len(models) < 2 or not can_be_stacked(models) or prefers_layers(models[0], graph, nodes):
             continue
         heads = lead.heads.heads_of(task.id, nodes.numel(), nodes.device)
         columns, classes = lead.heads.columns(task.id if lead.heads.kind != "growing" else None, nodes.device)
@@ -217,20 +224,18 @@ def _shared_scores(
         logits = logits_together(stacked, graph, nodes, heads)
         best = torch.stack([torch.softmax(own[:, columns], dim=1).argmax(1) for own in logits])
         truth = task.graph.y[nodes].cpu()
-        for i, predicted in zip(group, classes[best].cpu(), strict=True):
+        for i, predicted in zip(networks, classes[best].cpu(), strict=True):
             found[i] = SCORES[stream.metric](predicted, truth)
     return found
 
 
-def _scores_by_model(learner: Learner) -> bool:
-    """Return whether predictions compare the outputs of the learner's model."""
-    return learner.method.trains and not any(overrides(learner.method, name) for name in ("scores", "logits"))
-
-
-def _model_of(learner: Learner, task: Task) -> torch.nn.Module | None:
-    if learner.model is None or learner.heads.kind == "growing":
-        return learner.model
-    return learner.method.model_for(learner.model, task.id)
+def _network(learner: Learner, task: Task) -> NetworkScorer | None:
+    """Return the network whose outputs on the task's graph are the scores of its nodes; None if there is none."""
+    graph = task.graph if task.own_graph else learner.graph
+    if graph is None or learner.model is None:
+        return None
+    scorer = learner.method.scorer(learner, graph, None if learner.heads.kind == "growing" else task.id)
+    return scorer if isinstance(scorer, NetworkScorer) and scorer.graph is graph else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,17 +14,16 @@ from ergnn.config.learner_config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache
-from ergnn.engine.inference import layerwise_logits, prefers_layers
-from ergnn.engine.objective import make_objective
+from ergnn.engine.inference import prefers_layers
+from ergnn.engine.outputs import CHUNK, logits_of
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks.base import Callback
 from ergnn.learning.metrics import accuracy, micro_f1
 from ergnn.learning.observing import copied, observe_together, restore, snapshot
 from ergnn.learning.resolve import make_method, make_training, resolve
 from ergnn.methods import Method
-from ergnn.methods.base import overrides
-from ergnn.nn.backbones import BACKBONES, Backbone
-from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.nn.backbones import BACKBONES
+from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
 from ergnn.nn.seeding import seeded
 from ergnn.replay.selectors import SelectionContext
@@ -32,8 +31,6 @@ from ergnn.replay.selectors import SelectionContext
 SCHEMA = 2
 SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
 SPLITS = ("train", "val", "test")
-CHUNK = 8192
-"""Number of nodes per chunk of predictions."""
 NOTHING_YET = "this learner has not observed a task yet; there is nothing to predict with"
 
 
@@ -130,25 +127,28 @@ class Learner:
             task: number of the task of the nodes; optional with ``head="growing"``.
             graph: graph of the nodes; by default that of the latest task.
         """
-        model, graph = self._ready(graph, task)
+        graph = self._ready(graph)
         if not isinstance(nodes, Tensor) or nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
             raise InputError("predict: nodes must be a vector of node ids (a 1-d integer tensor)")
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
             raise InputError(f"predict: node ids must be 0 to {graph.num_nodes - 1}; got {nodes.tolist()[:5]}…")
-        columns, classes = self._columns(task)
-        nodes = nodes.to(self.device)
-        out = []
-        by_layers = self.method.trains and prefers_layers(model, graph, nodes)
-        for part in nodes.split(nodes.numel() if by_layers else CHUNK) if nodes.numel() else ():
-            logits = self.method.scores(graph, part, classes)
-            if logits is None:
-                logits = self.method.logits(self, graph, part, task)[:, columns]
-            out.append(torch.softmax(logits, dim=1))
-        return torch.cat(out) if out else torch.empty(0, columns.numel(), device=self.device)
+        classes, nodes = self.classes(task), nodes.to(self.device)
+        if not nodes.numel():
+            return torch.empty(0, classes.numel(), device=self.device)
+        scorer = self.method.scorer(self, graph, task)
+        by_layers = self.model is not None and prefers_layers(self.model, graph, nodes)
+        chunks = [nodes] if by_layers else nodes.split(CHUNK)
+        return torch.cat([torch.softmax(scorer(chunk), dim=1) for chunk in chunks])
 
     def classes(self, task: int | None = None) -> Tensor:
         """Return the class of each column of :meth:`predict_proba`."""
-        return self._columns(task)[1]
+        if not self.heads.classes:
+            raise InputError(NOTHING_YET)
+        if task is not None and not 0 <= task < len(self.heads.classes):
+            raise InputError(
+                f"task number {task} has not been learned; {len(self.heads.classes)} task(s) have, numbered from 0"
+            )
+        return self.heads.columns(task, self.device)[1]
 
     def predict(self, nodes: Tensor, task: int | None = None, graph: Graph | None = None) -> Tensor:
         """Return the most probable class of each node."""
@@ -180,17 +180,15 @@ class Learner:
         """Return nodes of a task (given by number) as examples with the loss of the method."""
         heads = self.heads.heads_of(task, nodes.numel(), nodes.device)
         weights = torch.ones(nodes.numel(), device=nodes.device)
-        loss = self.method.loss if overrides(self.method, "loss") else cross_entropy
-        return Examples(graph, nodes, heads, self.heads.targets(task, graph.y[nodes]), weights, {}, loss)
+        targets = self.heads.targets(task, graph.y[nodes])
+        return Examples(graph, nodes, heads, targets, weights, {}, self.method.loss)
 
     def logits(self, graph: Graph, nodes: Tensor, task: int) -> Tensor:
         """Compute the logits ``[n, outputs]`` of nodes of a task with the current model, without dropout."""
-        model, graph = self._ready(graph, task)
-        by_layers = prefers_layers(model, graph, nodes)
-        heads = self.heads.heads_of(task, nodes.numel(), self.device)
-        step = nodes.numel() if by_layers else CHUNK
-        starts = range(0, len(nodes), step)
-        return torch.cat([_logits(model, graph, nodes[i : i + step], heads[i : i + step], by_layers) for i in starts])
+        graph = self._ready(graph)
+        if self.model is None:
+            raise InputError(f"method {type(self.method).__name__} trains no network, so it has no logits")
+        return logits_of(self.model, graph, nodes, self.heads.heads_of(task, nodes.numel(), self.device))
 
     def selection_context(self, task: Task, trained_on: Examples, per_class: int, allow_test: bool) -> SelectionContext:
         assert self.model is not None
@@ -241,32 +239,24 @@ class Learner:
         self._graph = None
         self.seed, self.num_features = state["seed"], state["num_features"]
         if self.num_features is not None:
-            self.model = self.new_model(self.num_features)
+            self.model = self.new_model(self.num_features) if self.method.trains_network else None
             for classes in state["classes"]:
                 self.add_head(tuple(classes))
-            self.model.to(self.device).load_state_dict(state["model"])
+            if self.model is not None:
+                self.model.to(self.device).load_state_dict(state["model"])
         self.method.load_state_dict(copied(state["method"], self.device))
         self.history = deepcopy(state["history"])
 
-    def _ready(self, graph: Graph | None, task: int | None) -> tuple[nn.Module, Graph]:
+    def _ready(self, graph: Graph | None) -> Graph:
+        """Return the graph for predictions, on the learner's device."""
         graph = self.graph if graph is None else graph
-        if self.model is None:
+        if not self.heads.classes:
             raise InputError(NOTHING_YET)
         if graph is None:
             raise InputError("this learner has no graph; pass one to predict, or call set_graph")
         if not self.method.reads_edge_weights:
             graph.require_unweighted(f"method {type(self.method).__name__}")
-        model = self.model if task is None else self.method.model_for(self.model, task)
-        return model, _on_device(graph, self.device)
-
-    def _columns(self, task: int | None) -> tuple[Tensor, Tensor]:
-        if self.model is None:
-            raise InputError(NOTHING_YET)
-        if task is not None and not 0 <= task < len(self.heads.classes):
-            raise InputError(
-                f"task number {task} has not been learned; {len(self.heads.classes)} task(s) have, numbered from 0"
-            )
-        return self.heads.columns(task, self.device)
+        return _on_device(graph, self.device)
 
     def new_model(self, num_features: int) -> nn.Module:
         """Create a model without heads, with parameters initialized by the seed."""
@@ -283,15 +273,6 @@ class Learner:
     def add_head(self, classes: tuple[int, ...]) -> int:
         with seeded(self.seed * 1_000_003 + len(self.heads.classes) + 1):
             return self.heads.add_task(self.model, classes)  # type: ignore[arg-type]
-
-
-def _logits(model: nn.Module, graph: Graph, nodes: Tensor, heads: Tensor, by_layers: bool) -> Tensor:
-    if by_layers and isinstance(model, Backbone):
-        return layerwise_logits(model, graph, nodes, heads)
-    unused = torch.zeros_like(nodes)
-    objective = make_objective([model], [Examples(graph, nodes, heads, unused, unused.float())])
-    with torch.no_grad():
-        return objective.logits(objective.parameters())
 
 
 _MOVED: Cache[Graph] = Cache(limit=1)

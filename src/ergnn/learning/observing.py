@@ -21,7 +21,7 @@ from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
 from ergnn.learning.callbacks.base import Callback, CallbackList
-from ergnn.methods.base import LearnerView, overrides
+from ergnn.methods.base import LearnerView
 from ergnn.methods.together import choose_together
 from ergnn.nn.examples import Examples
 
@@ -79,13 +79,12 @@ def _observe(
     begun = [begin(learner, task) for learner, task in zip(learners, tasks, strict=True)]
     for learner, (task, _) in zip(learners, begun, strict=True):
         callbacks.on_task_begin(learner, task)
-    models = [learner.model for learner in learners if learner.model is not None]
     rounds = [
         learner.method.rounds(learner, task, examples)
         for learner, (task, examples) in zip(learners, begun, strict=True)
     ]
     for i, learner in enumerate(learners):
-        if not learner.method.trains:
+        if not learner.method.trains_network:
             _finish(learner, *begun[i], 0.0, callbacks)
     started: list[tuple[list[int], Iterator[None], float]] = []
     for group in _groups(learners, begun, rounds):
@@ -94,7 +93,10 @@ def _observe(
         heads = torch.unique(examples.heads).tolist()
         objectives = [
             make_objective(
-                [models[i] for i in group], [rounds[i][k] for i in group], heads, sampling=lead.training.sampling
+                [model for i in group if (model := learners[i].model) is not None],
+                [rounds[i][k] for i in group],
+                heads,
+                sampling=lead.training.sampling,
             )
             for k in range(len(rounds[group[0]]))
         ]
@@ -106,7 +108,7 @@ def _observe(
             _on_epoch([learners[i] for i in group], callbacks),
             own=task.train.numel(),
             hooks=[_step_hook(learners[i], begun[i][0], objectives[0], k) for k, i in enumerate(group)],
-            penalties=[m.penalty if overrides(m, "penalty") else None for m in (learners[i].method for i in group)],
+            penalties=[learners[i].method.penalty for i in group],
             resume=resume,
             stream=len(started),
         )
@@ -131,9 +133,8 @@ def _observe(
 
 
 def _step_hook(learner: LearnerView, task: Task, objective: Objective, model: int) -> StepHook | None:
-    if not overrides(learner.method, "step_hook"):
-        return None
-    return learner.method.step_hook(learner, task, objective.part(model))
+    make_hook = learner.method.step_hook
+    return None if make_hook is None else make_hook(learner, task, objective.part(model))
 
 
 def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpoch | None:
@@ -164,13 +165,13 @@ def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
             f"{task.name}: the graph has {task.graph.num_features} features; earlier tasks had {learner.num_features}"
         )
     earlier = learner.heads.classes
-    if learner.model is None or learner.method.restarts(learner, task):
+    if learner.method.trains_network and (learner.model is None or learner.method.restarts(learner, task)):
         learner.model = learner.new_model(task.graph.num_features)
         learner.heads.classes = []
         for classes in earlier:
             learner.add_head(classes)
     learner.add_head(task.classes)
-    if any(value.device != learner.device for value in learner.model.state_dict().values()):
+    if learner.model is not None and any(v.device != learner.device for v in learner.model.state_dict().values()):
         learner.model.to(learner.device)
     learner.num_features = task.graph.num_features
     learner.set_graph(task.graph)
@@ -209,12 +210,11 @@ def _finish(
 def _groups(
     learners: Sequence[LearnerView], begun: Sequence[tuple[Task, Examples]], rounds: Sequence[list[Examples]]
 ) -> list[list[int]]:
-    """Return groups of learners, by index, that are trained side by side; learners that do not train are omitted."""
+    """Return groups of learners, by index, that are trained side by side; those without a network are omitted."""
     groups: list[list[int]] = []
-    shapes = [_shape(learner, *begun[i], len(rounds[i])) for i, learner in enumerate(learners)]
-    for i, learner in enumerate(learners):
-        if not learner.method.trains:
-            continue
+    training = [i for i, learner in enumerate(learners) if learner.method.trains_network]
+    shapes = {i: _shape(learners[i], *begun[i], len(rounds[i])) for i in training}
+    for i in training:
         for group in groups:
             lead = learners[group[0]]
             if lead.training.batch_size is None and shapes[i][0] is not None and shapes[group[0]] == shapes[i]:
@@ -233,7 +233,7 @@ def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) 
         learner.backbone,
         learner.backbone_options,
         learner.training,
-        type(learner.method) if overrides(learner.method, "step_hook") else None,
+        None if learner.method.step_hook is None else type(learner.method),
         learner.device,
         learner.heads.kind,
         [len(classes) for classes in learner.heads.classes],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, task_examples
 from ergnn.nn.examples import Examples, cross_entropy
 
 
@@ -45,8 +46,9 @@ class Analytic(AnalyticHead, Method):
     """
 
     backbone = "gcn"
-    search = {"lam": (0.1, 1.0, 10.0)}
-    variants = {"statistics": {"memory": "statistics", "feature_map": "ppr"}}  # one map: rows of the same width
+    comparison = Comparison(  # statistics need one map, so that all rows have the same width
+        search={"lam": (0.1, 1.0, 10.0)}, variants={"statistics": {"memory": "statistics", "feature_map": "ppr"}}
+    )
 
     def __init__(
         self,
@@ -60,18 +62,21 @@ class Analytic(AnalyticHead, Method):
         scale: Scaling = "auto",
     ) -> None:
         super().__init__(feature_map, map_options, lam, memory, per_class, sketch, scale)
-        self.trains = self.from_scratch = self.student = student
+        self.trains_network = self.student = student
         self.reads_edge_weights = not student
 
     @property
     def unused_settings(self) -> tuple[str, ...]:
         return super().unused_settings + (("per_class",) if self.memory == "nodes" else ())
 
+    def restarts(self, learner: LearnerView, task: Task) -> bool:
+        return self.student
+
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         if self.student:
             if learner.heads.kind != "growing":
                 raise InputError(f"head is {learner.heads.kind!r}; a student learns all classes: use head='growing'")
-            self._learn_task(task)
+            self.learn_task(task)
         return task_examples(learner, task)
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
@@ -85,8 +90,8 @@ class Analytic(AnalyticHead, Method):
         soft[:, columns] = torch.softmax(self.head_scores(task.graph, nodes, classes), 1).to(soft.dtype)
         hard = torch.nn.functional.one_hot(examples.targets, outputs).to(soft.dtype)
         heads = learner.heads.heads_of(task.id, nodes.numel(), nodes.device)
-        weights = torch.full((nodes.numel(),), 1.0 / nodes.numel(), device=nodes.device)
-        distilled = Examples(task.graph, nodes, heads, soft.argmax(1), weights, {"soft": soft}, examples.loss)
+        distilled = Examples(task.graph, nodes, heads, soft.argmax(1), nodes, {"soft": soft}, examples.loss)
+        distilled = distilled.weighted(1.0 / nodes.numel())
         return [Examples.join([replace(examples, extras={"soft": hard}), distilled])]
 
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
@@ -98,15 +103,8 @@ class Analytic(AnalyticHead, Method):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         if not self.student:
-            self._learn_task(task)
+            self.learn_task(task)
         return self.summary()
-
-    def _learn_task(self, task: Task) -> None:
-        labels = task.graph.y[task.train]
-        if self.memory == "nodes" and not task.own_graph:
-            self.learn(task.graph, task.train, labels)
-        else:
-            self.keep(task.graph, task.train, labels)
 
     def row_head(self) -> AnalyticHead:
         if self.memory != "nodes":
@@ -115,6 +113,8 @@ class Analytic(AnalyticHead, Method):
             raise InputError("student is true; a folder does not train one")
         return self
 
-    def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
-        """Return the head's scores; None with a student."""
-        return None if self.student else self.head_scores(graph, nodes, classes)
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        """Return the head's scores, or the student's outputs."""
+        if self.student:
+            return super().scorer(learner, graph, task)
+        return partial(self.head_scores, graph, classes=learner.classes(task))

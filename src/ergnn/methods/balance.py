@@ -62,7 +62,7 @@ def _remembered(buffer: ExperienceBuffer, task: Task) -> int:
     return int((~torch.isin(nodes, task.train.to(nodes.device))).sum())
 
 
-@pure_loss
+@pure_loss()
 def shifted_loss(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor], loss: LossFunction) -> Tensor:
     """Apply the method's loss to ``logits + shift``, or to the logits if there is no shift."""
     if "shift" in extras:

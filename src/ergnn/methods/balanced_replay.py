@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ergnn.methods.balance import ClassBalance
+from ergnn.methods.base import Comparison
 from ergnn.methods.memory import Scarce
 from ergnn.methods.replay import Replay
 from ergnn.replay.buffer import ReplayMode
@@ -19,7 +20,7 @@ class BalancedReplay(Replay):
     """
 
     supported_heads = ("growing",)
-    search = {"selector": ("mf*", "random", "herding")}
+    comparison = Comparison(search={"selector": ("mf*", "random", "herding")})
     fixed: ClassVar[ClassBalance]
 
     def __init__(

@@ -1,9 +1,10 @@
-"""The interface of methods: training examples, loss, and memory."""
+"""The interface of methods: training examples, loss, memory and predictions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -14,10 +15,11 @@ from ergnn.config.errors import InputError
 from ergnn.config.learner_config import HEADS
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.objective import Objective, ParamDict
-from ergnn.engine.step_hooks import StepHook
+from ergnn.engine.objective import Objective
+from ergnn.engine.outputs import logits_of
+from ergnn.engine.step_hooks import Penalty, StepHook
 from ergnn.engine.training import Training
-from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.nn.examples import Examples, LossFunction, cross_entropy
 from ergnn.nn.heads import HeadPolicy
 from ergnn.replay.buffer import ExperienceBuffer
 from ergnn.replay.selectors import SelectionContext
@@ -27,10 +29,15 @@ TRAINING_SETTINGS = (
     *("batch_size", "fanout", "with_replacement"),
 )
 """Fields of :class:`~ergnn.config.learner_config.LearnerConfig` that affect training only."""
+Scorer = Callable[[Tensor], Tensor]
+"""``nodes [n] -> scores [n, classes]``, with columns as in ``learner.classes(task)``; their softmax is predicted."""
 
 
 class LearnerView(Protocol):
-    """The interface of :class:`ergnn.Learner` for methods and callbacks."""
+    """The interface of :class:`ergnn.Learner` for methods and callbacks.
+
+    ``model`` is None before the first task, and always for a method that trains no network.
+    """
 
     backbone: str | nn.Module
     backbone_options: dict[str, Any]
@@ -66,6 +73,58 @@ class LearnerView(Protocol):
     ) -> float: ...
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What ``ergnn compare`` needs to know about a method.
+
+    Args:
+        search: values of options to try, by name; without options that scale the memory.
+        variants: forms of the method that run beside the default one: name → options.
+        size_option: the option that scales the memory, if the method has it.
+        importance_option: the option that limits the number of training nodes per task from which the importance of
+            parameters is estimated, if any.
+    """
+
+    search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    size_option: str = "per_class"
+    importance_option: str | None = None
+
+
+@dataclass(frozen=True)
+class FolderUse:
+    """What a folder, which stores a growing graph and reads parts of it, needs to know about a method.
+
+    Args:
+        refused: why the method does not work in a folder, e.g. "its buffer stores more than nodes"; None if it does.
+        extra_hops: how many hops around a training node are read beyond those that the network reads.
+    """
+
+    refused: str | None = None
+    extra_hops: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkScorer:
+    """Scores of nodes by the outputs of a network.
+
+    Args:
+        model: the network.
+        graph: graph of the nodes.
+        heads: which outputs score which classes.
+        task: number of the nodes' task; None if it is unknown (growing heads only).
+    """
+
+    model: nn.Module
+    graph: Graph
+    heads: HeadPolicy
+    task: int | None
+
+    def __call__(self, nodes: Tensor) -> Tensor:
+        heads = self.heads.heads_of(self.task or 0, nodes.numel(), nodes.device)
+        return logits_of(self.model, self.graph, nodes, heads)[:, self.heads.columns(self.task, nodes.device)[0]]
+
+
 class Method(ABC):
     """Base class of continual-learning methods.
 
@@ -73,45 +132,42 @@ class Method(ABC):
     defaults and help texts come from its signature and from ``Args:`` in its docstring.
 
     Attributes:
-        from_scratch: whether every task starts from new parameters.
         leaky: whether test labels are used.
-        trains: whether parameters are trained; if not, the method provides :meth:`scores`.
+        trains_network: whether the learner's network is trained; if not, none is created, and :meth:`scorer` predicts.
         reads_edge_weights: whether edge weights are used; if not, graphs with edge weights are refused.
         backbone: name of the default backbone.
         supported_heads: the kinds of heads that the method works with.
-        can_forget: whether :meth:`forget_nodes` removes everything that is stored of a node except statistics.
-        extra_hops: how many hops around a training node are read beyond those that the network reads.
         buffer: the experience buffer of methods that remember nodes.
-        search: values of options that ``ergnn compare`` tries, by name; without options that scale the memory.
-        variants: forms of the method that ``ergnn compare`` runs beside the default one: name → options; not inherited.
-        size_option: the option that scales the memory, if the method has it.
-        importance_option: the option that limits the number of training nodes per task from which the importance of
-            parameters is estimated, if any.
-        loss_options: in a class that defines :meth:`loss`, the attributes (numbers or strings) that it depends on
-            besides its arguments, if it computes row by row and never synchronizes with a GPU. Losses of learners that
-            are trained side by side are then computed together, and steps are recorded on a GPU. Not inherited by
-            another loss.
+        comparison: for ``ergnn compare``.
+        folder: for folders.
+        loss: ``loss(logits, targets, extras)`` returns the loss ``[n]`` of each example, by default cross-entropy;
+            training minimizes their weighted sum. Gauss-Newton and Hessian products, influence, Fisher information and
+            projected gradients use the same function, which must be differentiable in the logits. See
+            :func:`~ergnn.nn.examples.pure_loss` for losses that are recorded on a GPU.
+
+            - logits: ``[n, outputs]``, from the heads that score each example; an output that a head does not have is
+              :data:`~ergnn.engine.losses.MASKED`;
+            - targets: ``[n]``, the correct output;
+            - extras: additional values per example from :meth:`examples` (see :class:`~ergnn.nn.examples.Examples`);
+              empty for other nodes, e.g. validation nodes.
+        penalty: ``penalty(params)`` returns a term to add to the loss in each step, a function of the model's
+            parameters by name, or None; by default there is none.
+        step_hook: ``step_hook(learner, task, objective)`` returns hooks around each training step on the objective of
+            :meth:`examples`, or None; by default there are none. Learners with hooks are trained side by side with
+            those of the same method.
     """
 
-    from_scratch: bool = False
     leaky: bool = False
-    trains: bool = True
+    trains_network: bool = True
     reads_edge_weights: bool = False
     backbone: str = "gat"
     supported_heads: tuple[str, ...] = HEADS
-    can_forget: bool = True
-    extra_hops: int = 0
     buffer: ExperienceBuffer | None = None
-    search: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    size_option: ClassVar[str] = "per_class"
-    importance_option: ClassVar[str | None] = None
-    loss_options: ClassVar[tuple[str, ...] | None] = None
-
-    @property
-    def needs_earlier_graph(self) -> bool:
-        """Whether the memory refers to nodes of earlier tasks, whose features and edges it does not contain."""
-        return self.buffer is not None and self.buffer.replay == "live"
+    comparison: ClassVar[Comparison] = Comparison()
+    folder: ClassVar[FolderUse] = FolderUse()
+    loss: LossFunction = staticmethod(cross_entropy)
+    penalty: Penalty | None = None
+    step_hook: Callable[[LearnerView, Task, Objective], StepHook | None] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -119,20 +175,25 @@ class Method(ABC):
         return 0 if self.buffer is None else self.buffer.nbytes
 
     @property
+    def needs_earlier_graph(self) -> bool:
+        """Whether the memory refers to nodes of earlier tasks, whose features and edges it does not contain."""
+        return self.buffer is not None and self.buffer.replay == "live"
+
+    @property
     def unused_settings(self) -> tuple[str, ...]:
         """Settings and options without effect, which the command line rejects.
 
-        By default, those of training if nothing is trained.
+        By default, those of training if no network is trained.
         """
-        return () if self.trains else TRAINING_SETTINGS
+        return () if self.trains_network else TRAINING_SETTINGS
 
     def check(self, task: Task) -> None:
         """Raise an error before training if a task cannot be learned; by default nothing is checked."""
         return None
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
-        """Return whether a task starts from new parameters; by default :attr:`from_scratch`."""
-        return self.from_scratch
+        """Return whether a task starts from new parameters; by default it does not."""
+        return False
 
     @abstractmethod
     def examples(self, learner: LearnerView, task: Task) -> Examples:
@@ -142,29 +203,6 @@ class Method(ABC):
         after the previous task.
         """
 
-    def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
-        """Return the loss ``[n]`` of each example, by default cross-entropy; training minimizes their weighted sum.
-
-        Gauss-Newton and Hessian products, influence, Fisher information and projected gradients use the same function,
-        which must be differentiable in the logits.
-
-        Args:
-            logits: ``[n, outputs]``, from the heads that score each example; an output that a head does not have is
-                :data:`~ergnn.engine.losses.MASKED`.
-            targets: ``[n]``, the correct output.
-            extras: additional values per example from :meth:`examples` (see :class:`~ergnn.nn.examples.Examples`);
-                empty for other nodes, e.g. validation nodes.
-        """
-        return cross_entropy(logits, targets, extras)
-
-    def penalty(self, params: ParamDict) -> Tensor | None:
-        """Return a term to add to the loss, a function of the model's parameters by name; by default None."""
-        return None
-
-    def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
-        """Return hooks around each training step on ``objective`` (built from :meth:`examples`); by default None."""
-        return None
-
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
         """Return the sets of examples that the epochs of a task cycle through; by default one set of all examples."""
         return [examples]
@@ -173,20 +211,23 @@ class Method(ABC):
         """Update the method's memory after a task has been learned, and return values to record."""
         return {}
 
-    def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor | None:
-        """Return scores ``[n, classes]`` for predictions; by default None, to use the model's scores."""
-        return None
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        """Return the function that scores nodes of a graph for predictions; by default the learner's network.
 
-    def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
-        """Return the outputs ``[n, outputs]`` for predictions if :meth:`scores` is None; by default the model's.
+        A function other than :class:`NetworkScorer` is called with some thousands of nodes at a time.
 
-        ``task`` is the number of the nodes' task, or None if it is unknown (growing heads only).
+        Args:
+            learner: the learner, which has learned at least one task.
+            graph: graph of the nodes.
+            task: number of the nodes' task; None if it is unknown (growing heads only).
         """
-        return learner.logits(graph, nodes, task or 0)
+        assert learner.model is not None
+        return NetworkScorer(learner.model, graph, learner.heads, task)
 
-    def model_for(self, model: nn.Module, task: int) -> nn.Module:
-        """Return the model that scores nodes of a known task (given by number); by default the learner's model."""
-        return model
+    def remembered_labels(self) -> list[tuple[Tensor, Tensor]]:
+        """Return ids and labels of the remembered nodes that the next task's graph must contain."""
+        live = self.buffer is not None and self.buffer.replay == "live"
+        return [(part.nodes, part.labels) for part in self.buffer.experiences] if self.buffer and live else []
 
     def row_head(self) -> AnalyticHead | None:
         """Return the head that a folder solves from rows of labeled nodes; by default None: it trains a network."""
@@ -212,8 +253,13 @@ class Method(ABC):
 
 def task_examples(learner: LearnerView, task: Task) -> Examples:
     """Return the training nodes of a task, weighted so that the loss is their mean."""
-    own = learner.examples(task.graph, task.train, task.id)
-    return own.weighted(1.0 / len(own))
+    examples = learner.examples(task.graph, task.train, task.id)
+    return examples.weighted(1.0 / len(examples))
+
+
+def num_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the total size of tensors in bytes."""
+    return sum(value.numel() * value.element_size() for value in tensors)
 
 
 def check_at_least(least: float, **options: float | None) -> None:
@@ -221,8 +267,3 @@ def check_at_least(least: float, **options: float | None) -> None:
     for name, value in options.items():
         if value is not None and not least <= value < float("inf"):
             raise InputError(f"{name} is {value}; it must be {least:g} or more")
-
-
-def overrides(method: Method, name: str) -> bool:
-    """Return whether a method overrides one of the hooks of :class:`Method`."""
-    return getattr(type(method), name) is not getattr(Method, name) or name in vars(method)

@@ -12,7 +12,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method, check_at_least
+from ergnn.methods.base import Comparison, FolderUse, LearnerView, Method, check_at_least, num_bytes
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import append_graphs
 
@@ -59,8 +59,9 @@ class CaT(Method):
         condense_lr: learning rate of the synthetic features.
     """
 
-    backbone, from_scratch, can_forget = "gcn", True, False
-    search = {"hops": (1, 2, 3), "condense_lr": (0.01, 0.05)}
+    backbone = "gcn"
+    comparison = Comparison(search={"hops": (1, 2, 3), "condense_lr": (0.01, 0.05)})
+    folder = FolderUse(refused="it stores features that forgetting cannot remove")
 
     def __init__(
         self, per_class: int = 1, hops: int = 2, width: int = 256, steps: int = 100, condense_lr: float = 0.05
@@ -74,20 +75,21 @@ class CaT(Method):
     @property
     def nbytes(self) -> int:
         """Features and labels of the synthetic nodes."""
-        return sum(part.numel() * part.element_size() for _, *parts in self.memory for part in parts)
+        return num_bytes(tensor for _, x, y in self.memory for tensor in (x, y))
+
+    def restarts(self, learner: LearnerView, task: Task) -> bool:
+        return True
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         self._current = self._condensed(learner, task)
-        graph, kept = task.graph, [*self.memory, self._current]
-        copies = [Graph(x.to_sparse_csr() if graph.is_sparse else x, graph.edge_index[:, :0], y) for _, x, y in kept]
+        graph, memory = task.graph, [*self.memory, self._current]
+        copies = [Graph(x.to_sparse_csr() if graph.is_sparse else x, graph.edge_index[:, :0], y) for _, x, y in memory]
         joined = append_graphs(graph, copies)
-        parts, start = [learner.examples(joined, task.train, task.id).weighted(0.0)], graph.num_nodes
-        count = sum(y.numel() for *_, y in kept)
-        for of, _, y in kept:
-            nodes = torch.arange(start, start + y.numel(), device=graph.device)
-            parts.append(learner.examples(joined, nodes, of).weighted(1.0 / count))
-            start += y.numel()
-        return Examples.join(parts)
+        synthetic = torch.arange(graph.num_nodes, joined.num_nodes, device=graph.device)
+        examples = [learner.examples(joined, task.train, task.id).weighted(0.0)]
+        for (number, *_), nodes in zip(memory, synthetic.split([y.numel() for *_, y in memory]), strict=True):
+            examples.append(learner.examples(joined, nodes, number).weighted(1.0 / synthetic.numel()))
+        return Examples.join(examples)
 
     def _condensed(self, learner: LearnerView, task: Task) -> tuple[int, Tensor, Tensor]:
         """Return the task's number, and the features and labels of its synthetic nodes."""
@@ -104,8 +106,7 @@ class CaT(Method):
             return (some := rows[chosen.to(rows.device)]) + rows.mean(0) - some.mean(0)
 
         real = [h[labels == c] for c in classes]
-        first = torch.stack([start(rows) for rows in real])
-        x = condense(real, first, draw, self.steps, self.condense_lr).flatten(0, 1)
+        x = condense(real, torch.stack(list(map(start, real))), draw, self.steps, self.condense_lr).flatten(0, 1)
         return task.id, x, torch.tensor(classes, device=h.device).repeat_interleave(self.per_class)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
@@ -113,8 +114,7 @@ class CaT(Method):
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        tasks, x, y = ([part[i] for part in self.memory] for i in range(3))
-        return {"tasks": tasks, "x": x, "y": y}
+        return {name: [entry[i] for entry in self.memory] for i, name in enumerate(("tasks", "x", "y"))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory = list(zip(state["tasks"], state["x"], state["y"], strict=True))

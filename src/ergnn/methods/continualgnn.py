@@ -13,7 +13,7 @@ from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.losses import Objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
+from ergnn.methods.base import Comparison, FolderUse, LearnerView
 from ergnn.methods.ewc import EWC
 from ergnn.methods.memory import MemoryMethod, Scarce
 from ergnn.nn.examples import Examples
@@ -38,9 +38,8 @@ class ContinualGNN(MemoryMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
-    extra_hops = 1
-    importance_option = "fisher_samples"
-    search = {"lam": (0.3, 3.0, 30.0)}
+    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0)}, importance_option="fisher_samples")
+    folder = FolderUse(extra_hops=1)
 
     def __init__(
         self,
@@ -59,8 +58,7 @@ class ContinualGNN(MemoryMethod):
     @property
     def nbytes(self) -> int:
         """The buffer, and the two statistics of the penalty per parameter."""
-        statistics = [value for named in self.ewc.state_dict().values() for value in named.values()]
-        return self.buffer.nbytes + sum(value.numel() * value.element_size() for value in statistics)
+        return self.buffer.nbytes + self.ewc.nbytes
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         own, *remembered = self.parts(learner, task)

@@ -13,9 +13,9 @@ from torch import Tensor
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, check_at_least
-from ergnn.methods.memory import MemoryMethod, Scarce
-from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.methods.base import Comparison, LearnerView, check_at_least
+from ergnn.methods.memory import STORES_VALUES, MemoryMethod, Scarce
+from ergnn.nn.examples import Examples, cross_entropy, pure_loss
 from ergnn.replay.buffer import ReplayMode
 from ergnn.replay.selectors import Selector
 
@@ -32,8 +32,8 @@ class DERpp(MemoryMethod):
         beta: β, weight of the loss on stored labels.
     """
 
-    search = {"alpha": (0.1, 0.5, 1.0), "beta": (0.5, 1.0)}
-    loss_options = ("alpha", "beta")
+    comparison = Comparison(search={"alpha": (0.1, 0.5, 1.0), "beta": (0.5, 1.0)})
+    folder = STORES_VALUES
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class DERpp(MemoryMethod):
         """Return the outputs whose values are stored; later tasks only append to them."""
         return learner.heads.columns(None if learner.heads.kind == "growing" else task, learner.device)[0]
 
+    @pure_loss("alpha", "beta")
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
         labels = cross_entropy(logits, targets, extras)
         if "logits" not in extras:

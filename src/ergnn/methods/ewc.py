@@ -10,7 +10,7 @@ from ergnn.config.errors import InputError
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView, check_at_least
 from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.nn.examples import Examples
 
@@ -37,8 +37,7 @@ class EWC(ImportanceMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
-    importance_option = "fisher_samples"
-    search = {"lam": (0.3, 3.0, 30.0, 300.0)}
+    comparison = Comparison(search={"lam": (0.3, 3.0, 30.0, 300.0)}, importance_option="fisher_samples")
 
     def __init__(self, lam: float = 3.0, fisher_samples: int | None = None) -> None:
         check_at_least(1, fisher_samples=fisher_samples)

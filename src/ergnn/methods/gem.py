@@ -11,7 +11,7 @@ from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
-from ergnn.methods.base import check_at_least
+from ergnn.methods.base import Comparison, check_at_least
 from ergnn.methods.episodic import Choose, EpisodicMemory
 from ergnn.methods.gradients import GradientConstraint, mean_gradient
 from ergnn.methods.memory import Scarce
@@ -79,7 +79,7 @@ class GEM(EpisodicMemory):
         margin: γ, lower bound of the dual variables, 0 or more; the paper's experiments use 0.5.
     """
 
-    search = {"margin": (0.0, 0.5)}
+    comparison = Comparison(search={"margin": (0.0, 0.5)})
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +15,9 @@ from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.engine.outputs import embed
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
+from ergnn.methods.base import FolderUse, LearnerView, Scorer
 from ergnn.methods.memory import MemoryMethod, Scarce
-from ergnn.nn.examples import Examples
+from ergnn.nn.examples import Examples, pure_loss
 from ergnn.replay.buffer import ReplayMode
 
 ABSENT = -1.0
@@ -35,7 +36,7 @@ class ICaRL(MemoryMethod):
     of the current model divided by their norm, and μ_c divided by its norm. The outputs serve training only.
     """
 
-    loss_options = ()
+    folder = FolderUse(refused="its predictions are not the outputs of a network")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class ICaRL(MemoryMethod):
         joined = Examples.join(parts)
         return joined.weighted(1.0 / len(joined))
 
+    @pure_loss()
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
         if "soft" in extras:
             soft = F.pad(extras["soft"], (0, logits.size(1) - extras["soft"].size(1)), value=ABSENT).to(logits.dtype)
@@ -72,20 +74,22 @@ class ICaRL(MemoryMethod):
         terms = F.binary_cross_entropy_with_logits(logits, soft.clamp(min=0.0), reduction="none")
         return torch.where(soft == ABSENT, 0.0, terms).sum(1)
 
-    def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
-        """Return ``−‖φ_v − μ_c‖²`` at the output of each class with exemplars."""
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        return partial(self.distances, learner, graph, task)
+
+    def distances(self, learner: LearnerView, graph: Graph, task: int | None, nodes: Tensor) -> Tensor:
+        """Return ``−‖φ_v − μ_c‖²`` of each class, and a low score for a class without exemplars."""
         assert learner.model is not None
         heads, grows = learner.heads, learner.heads.kind == "growing"
-        own = F.normalize(embed(learner.model, graph, nodes), dim=1)
-        places = heads.columns(None if grows else task, nodes.device)[0]
-        out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, dtype=own.dtype, device=nodes.device)
-        used = [part for part in self.buffer.experiences if grows or part.task == task]
-        if not used:
-            return out
-        where, ids = replace(self.buffer, experiences=used).alone(graph)
-        phi = F.normalize(embed(learner.model, where, ids), dim=1)
-        targets = torch.cat([heads.targets(part.task, part.labels) for part in used])
-        for place in targets.unique():
-            mean = F.normalize(phi[targets == place].mean(0), dim=0)
-            out[:, place] = -(own - mean).square().sum(1)
-        return out
+        embedded = F.normalize(embed(learner.model, graph, nodes), dim=1)
+        outputs = heads.columns(None if grows else task, nodes.device)[0]
+        scores = torch.full((nodes.numel(), int(outputs.max()) + 1), MASKED, dtype=embedded.dtype, device=nodes.device)
+        used = [experience for experience in self.buffer.experiences if grows or experience.task == task]
+        if used:
+            exemplar_graph, exemplars = replace(self.buffer, experiences=used).alone(graph)
+            phi = F.normalize(embed(learner.model, exemplar_graph, exemplars), dim=1)
+            targets = torch.cat([heads.targets(experience.task, experience.labels) for experience in used])
+            for output in targets.unique():
+                mean = F.normalize(phi[targets == output].mean(0), dim=0)
+                scores[:, output] = -(embedded - mean).square().sum(1)
+        return scores[:, heads.columns(task, nodes.device)[0]]

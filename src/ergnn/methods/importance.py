@@ -13,7 +13,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import make_objective
 from ergnn.engine.step_hooks import StepHook, stack_models
-from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
+from ergnn.methods.base import LearnerView, Method, check_at_least, num_bytes, task_examples
 from ergnn.nn.examples import Examples
 
 
@@ -81,7 +81,7 @@ class ImportanceMethod(Method):
     @property
     def nbytes(self) -> int:
         """Size of ΣΩ and ΣΩθ*."""
-        return sum(value.numel() * value.element_size() for value in (*self.total.values(), *self.pull.values()))
+        return num_bytes([*self.total.values(), *self.pull.values()])
 
     @abstractmethod
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:

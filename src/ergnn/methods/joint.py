@@ -19,7 +19,6 @@ from ergnn.nn.examples import Examples
 class Joint(Method):
     """Minimize the mean loss of all training nodes so far, from new parameters at every task."""
 
-    from_scratch = True
     needs_earlier_graph = True
 
     def __init__(self) -> None:
@@ -33,6 +32,9 @@ class Joint(Method):
     def check(self, task: Task) -> None:
         if task.own_graph:
             raise InputError(f"{task.name} has its own graph; joint training needs all tasks in one graph")
+
+    def restarts(self, learner: LearnerView, task: Task) -> bool:
+        return True
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         parts = [(task.id, task.train), *self._seen]

@@ -12,8 +12,8 @@ from torch import Tensor
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method, check_at_least
-from ergnn.nn.examples import Examples, cross_entropy
+from ergnn.methods.base import Comparison, LearnerView, Method, check_at_least
+from ergnn.nn.examples import Examples, cross_entropy, pure_loss
 
 
 @METHODS.register("lwf", help="distill the outputs of the model before the task (learning without forgetting)")
@@ -29,8 +29,7 @@ class LwF(Method):
         temperature: T, temperature of the softmax; the paper's experiments use 2.
     """
 
-    search = {"alpha": (0.1, 1.0, 10.0), "temperature": (1.0, 2.0)}
-    loss_options = ("alpha", "temperature")
+    comparison = Comparison(search={"alpha": (0.1, 1.0, 10.0), "temperature": (1.0, 2.0)})
 
     def __init__(self, alpha: float = 1.0, temperature: float = 2.0) -> None:
         check_at_least(0, alpha=alpha)
@@ -64,6 +63,7 @@ class LwF(Method):
             groups[heads] = earlier, sorted({*groups.get(heads, (0, []))[1], *columns})
         return groups
 
+    @pure_loss("alpha", "temperature")
     def loss(self, logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
         labels = cross_entropy(logits, targets, extras)
         if "teacher" not in extras:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED, ParamDict
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView, check_at_least
 from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.nn.examples import Examples, pure_loss
 
@@ -29,8 +29,7 @@ class MAS(ImportanceMethod):
         samples: number of a task's training nodes, sampled by seed, to estimate Ω from; by default all.
     """
 
-    importance_option = "samples"
-    search = {"lam": (0.01, 0.1, 1.0, 10.0)}
+    comparison = Comparison(search={"lam": (0.01, 0.1, 1.0, 10.0)}, importance_option="samples")
 
     def __init__(self, lam: float = 1.0, samples: int | None = None) -> None:
         check_at_least(1, samples=samples)
@@ -43,7 +42,7 @@ class MAS(ImportanceMethod):
         return {name: value / objective.targets.numel() for name, value in total.items()}
 
 
-@pure_loss
+@pure_loss()
 def squared_norm(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
     """``‖z‖²`` of each example, over the outputs that its heads have."""
     return torch.where(logits == MASKED, 0.0, logits).square().sum(1)

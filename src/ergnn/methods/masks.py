@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ergnn.config.errors import InputError
+from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.losses import ParamDict
-from ergnn.methods.base import LearnerView, Method, task_examples
+from ergnn.methods.base import LearnerView, Method, NetworkScorer, Scorer, task_examples
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 
@@ -30,7 +31,13 @@ class MaskMethod(Method):
     def mask(self, task: int) -> dict[str, Tensor]:
         """Name → boolean mask of the weights that a learned task uses; weights without a mask are all used."""
 
-    def model_for(self, model: nn.Module, task: int) -> nn.Module:
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        assert learner.model is not None
+        assert task is not None
+        return NetworkScorer(self.masked(learner.model, task), graph, learner.heads, task)
+
+    def masked(self, model: nn.Module, task: int) -> nn.Module:
+        """Return the model with the weights of a task's mask; the model itself if the task uses all weights."""
         masks = self.mask(task)
         if not masks:
             return model

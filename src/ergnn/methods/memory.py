@@ -9,12 +9,14 @@ from torch import Tensor
 from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.methods.base import LearnerView, Method, check_at_least
+from ergnn.methods.base import FolderUse, LearnerView, Method, check_at_least
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
 from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, check_per_class
 
 Scarce = Literal["error", "keep"]
+STORES_VALUES = FolderUse(refused="its buffer stores more than nodes")
+"""For methods that store more than nodes in the buffer."""
 
 
 def check_scarce(task: Task, per_class: int, scarce: Scarce) -> None:

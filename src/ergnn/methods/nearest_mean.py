@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, check_at_least, task_examples
 from ergnn.nn.examples import Examples
 
 Distance = Literal["euclidean", "cosine"]
@@ -33,13 +34,12 @@ class NearestMean(Method):
         distance: distance between a node and a class mean.
     """
 
-    trains = False
+    trains_network = False
     backbone = "sgc"
-    search = {"hops": (1, 2, 3), "distance": ("euclidean", "cosine")}
+    comparison = Comparison(search={"hops": (1, 2, 3), "distance": ("euclidean", "cosine")})
 
     def __init__(self, hops: int = 2, distance: Distance = "euclidean") -> None:
-        if hops < 0:
-            raise InputError(f"hops is {hops}; it must be 0 or more")
+        check_at_least(0, hops=hops)
         check_choice("distance", distance, Distance)
         self.hops, self.distance = hops, distance
         self._sums: dict[int, Tensor] = {}
@@ -60,6 +60,9 @@ class NearestMean(Method):
             self._sums[c] = rows.sum(0) + self._sums.get(c, 0.0)
             self._counts[c] = rows.size(0) + self._counts.get(c, 0)
         return {}
+
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        return partial(self.scores, graph, classes=learner.classes(task))
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
         z = self._embed(graph, nodes)

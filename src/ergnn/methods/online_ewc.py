@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ergnn.config.errors import InputError
 from ergnn.methods import METHODS
 from ergnn.methods.ewc import EWC
@@ -20,7 +22,7 @@ class OnlineEWC(EWC):
         fisher_samples: number of a task's training nodes, sampled by seed, to estimate F from; by default all.
     """
 
-    search = {"lam": (0.3, 3.0, 30.0, 300.0), "gamma": (0.5, 0.95)}
+    comparison = replace(EWC.comparison, search={**EWC.comparison.search, "gamma": (0.5, 0.95)})
 
     def __init__(self, lam: float = 3.0, gamma: float = 0.95, fisher_samples: int | None = None) -> None:
         if not 0.0 <= gamma <= 1.0:

@@ -12,7 +12,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
+from ergnn.methods.base import Comparison, LearnerView, num_bytes
 from ergnn.methods.masks import MaskMethod, shared_parameters
 from ergnn.methods.pruning import PruneAndFreeze
 from ergnn.nn.examples import Examples
@@ -31,7 +31,7 @@ class PackNet(MaskMethod):
         retrain: fraction of a task's epochs that follow pruning (a third in the paper).
     """
 
-    search = {"prune": (0.5, 0.75), "retrain": (0.3, 0.5)}
+    comparison = Comparison(search={"prune": (0.5, 0.75), "retrain": (0.3, 0.5)})
 
     def __init__(self, prune: float = 0.75, retrain: float = 0.3) -> None:
         for name, value in (("prune", prune), ("retrain", retrain)):
@@ -43,7 +43,7 @@ class PackNet(MaskMethod):
     @property
     def nbytes(self) -> int:
         """The task that owns each weight."""
-        return sum(value.numel() * value.element_size() for value in self._owner.values())
+        return num_bytes(self._owner.values())
 
     def mask(self, task: int) -> dict[str, Tensor]:
         return {name: (owner > 0) & (owner <= task + 1) for name, owner in self._owner.items()}

@@ -13,8 +13,8 @@ from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, check_at_least
-from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.base import Comparison, LearnerView, Scorer, check_at_least
+from ergnn.methods.memory import STORES_VALUES, MemoryMethod, Scarce
 from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
@@ -57,7 +57,8 @@ class PDGNN(MemoryMethod):
     """
 
     backbone = "mlp"
-    search = {"hops": (1, 2, 3)}
+    comparison = Comparison(search={"hops": (1, 2, 3)})
+    folder = STORES_VALUES
 
     def __init__(
         self,
@@ -91,5 +92,5 @@ class PDGNN(MemoryMethod):
     def graph_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> Graph:
         return embedded(task.graph, self.hops)
 
-    def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
-        return learner.logits(embedded(graph, self.hops), nodes, task or 0)
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        return super().scorer(learner, embedded(graph, self.hops), task)

@@ -10,7 +10,7 @@ from ergnn.config.errors import check_choice
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
 from ergnn.methods.balance import ClassBalance, adjust_logits, balance_of_task, separate_classes
-from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView, check_at_least
 from ergnn.methods.memory import MemoryMethod, Scarce
 from ergnn.methods.weights import LossScale, replay_weights
 from ergnn.nn.examples import Examples
@@ -40,8 +40,10 @@ class Replay(MemoryMethod):
             as many per class, else ``logit-adjustment``.
     """
 
-    search = {"selector": ("mf*", "random", "herding"), "loss_scale": ("sum", "balanced")}
-    variants = {"live": {"replay": "live"}}
+    comparison = Comparison(
+        search={"selector": ("mf*", "random", "herding"), "loss_scale": ("sum", "balanced")},
+        variants={"live": {"replay": "live"}},
+    )
 
     def __init__(
         self,

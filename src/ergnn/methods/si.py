@@ -12,7 +12,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook, join_hooks, split_models, stack_models
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView
+from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.importance import ImportanceMethod
 from ergnn.nn.examples import Examples
 
@@ -76,7 +76,7 @@ class SI(ImportanceMethod):
         xi: ξ, which bounds the importance of parameters that hardly changed.
     """
 
-    search = {"lam": (0.1, 1.0, 10.0, 100.0)}
+    comparison = Comparison(search={"lam": (0.1, 1.0, 10.0, 100.0)})
 
     def __init__(self, lam: float = 1.0, xi: float = 0.1) -> None:
         if not 0.0 < xi < float("inf"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, check_at_least, task_examples
 from ergnn.methods.random_encoder import RandomEncoder
 from ergnn.nn.examples import Examples
 
@@ -36,10 +37,9 @@ class StreamingLDA(Method):
         shrinkage: ε, weight of the identity in the covariance, above 0; 1 predicts the nearest class mean.
     """
 
-    trains = False
+    trains_network = False
     backbone = "sgc"
-    search = {"hops": (1, 2, 3), "shrinkage": (0.1, 0.5, 0.9)}
-    size_option = "width"
+    comparison = Comparison(search={"hops": (1, 2, 3), "shrinkage": (0.1, 0.5, 0.9)}, size_option="width")
 
     def __init__(self, hops: int = 2, width: int = 512, shrinkage: float = 0.9) -> None:
         check_at_least(0, hops=hops)
@@ -82,6 +82,9 @@ class StreamingLDA(Method):
         """Return z of some nodes, ``[n, d]``, in float64."""
         h = torch.nn.functional.normalize(propagate(graph, self.hops, nodes=nodes).double(), dim=1)
         return torch.relu(h @ self.encoder(self.seed, graph.num_features, self.width, h.device))
+
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        return partial(self.scores, graph, classes=learner.classes(task))
 
     def scores(self, graph: Graph, nodes: Tensor, classes: Tensor) -> Tensor:
         z = self.encode(graph, nodes)

@@ -12,8 +12,8 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, check_at_least
-from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.base import Comparison, LearnerView, check_at_least
+from ergnn.methods.memory import STORES_VALUES, MemoryMethod, Scarce
 from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selector
@@ -56,7 +56,8 @@ class SSM(MemoryMethod):
         neighbors: maximum number of neighbors sampled per node and hop.
     """
 
-    search = {"neighbors": (3, 5, 10)}
+    comparison = Comparison(search={"neighbors": (3, 5, 10)})
+    folder = STORES_VALUES
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,12 +15,9 @@ from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import propagate
 from ergnn.engine.recording import Recorded, side_stream
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, Method, check_at_least, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, check_at_least, num_bytes, task_examples
 from ergnn.methods.random_encoder import RandomEncoder
 from ergnn.nn.examples import Examples
-
-USED = ("epochs", "lr", "weight_decay")
-"""Settings of training that apply to prompts and classifiers."""
 
 
 @METHODS.register("tpp", help="prompts and a classifier for each task on a frozen encoder, with task profiles (TPP)")
@@ -42,8 +40,8 @@ class TPP(Method):
         width: number of outputs of the encoder.
     """
 
-    trains, backbone = False, "gcn"
-    search = {"hops": (1, 2, 3)}
+    trains_network, backbone = False, "gcn"
+    comparison = Comparison(search={"hops": (1, 2, 3)})
 
     def __init__(self, prompts: int = 3, hops: int = 2, width: int = 256) -> None:
         check_at_least(0, prompts=prompts, hops=hops)
@@ -56,12 +54,12 @@ class TPP(Method):
     @property
     def nbytes(self) -> int:
         """Profiles, prompts, queries and classifiers; W follows from the seed."""
-        tensors = [*self.profiles, *(value for part in self.tasks for value in part.values())]
-        return sum(value.numel() * value.element_size() for value in tensors)
+        return num_bytes([*self.profiles, *(value for prompts in self.tasks for value in prompts.values())])
 
     @property
     def unused_settings(self) -> tuple[str, ...]:
-        return tuple(name for name in super().unused_settings if name not in USED)
+        used = ("epochs", "lr", "weight_decay")  # of prompts and classifiers
+        return tuple(name for name in super().unused_settings if name not in used)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         return task_examples(learner, task)
@@ -73,12 +71,12 @@ class TPP(Method):
         generator = task.generator(learner.seed, 73)
         zeros = map(h.new_zeros, ((self.prompts, h.size(1)), (self.width, task.num_classes), (task.num_classes,)))
         values = [torch.randn(h.size(1), self.prompts, generator=generator).to(h), *zeros]
-        part = dict(zip(("query", "tokens", "weight", "bias"), (v.requires_grad_() for v in values), strict=True))
+        learned = dict(zip(("query", "tokens", "weight", "bias"), (v.requires_grad_() for v in values), strict=True))
         optimizer = torch.optim.Adam(values, training.lr, weight_decay=training.weight_decay, capturable=h.is_cuda)
 
         def step(_: Tensor) -> Tensor:
             optimizer.zero_grad()
-            loss = F.cross_entropy(outputs(h, encoded, encoder, part), targets)
+            loss = F.cross_entropy(outputs(h, encoded, encoder, learned), targets)
             loss.backward()
             optimizer.step()
             return loss.detach()
@@ -86,7 +84,7 @@ class TPP(Method):
         train = Recorded(step, side_stream(h.device)) if h.is_cuda else step
         for _ in range(training.epochs):
             loss = train(h[:0])
-        self.tasks = [*self.tasks, {name: value.detach() for name, value in part.items()}]
+        self.tasks = [*self.tasks, {name: value.detach() for name, value in learned.items()}]
         self.profiles = [*self.profiles, h.mean(0)]
         return {"loss": float(loss)}
 
@@ -94,27 +92,28 @@ class TPP(Method):
         """Return h of some nodes, ``[n, features]``."""
         return F.normalize(propagate(graph, self.hops, nodes=nodes).float(), dim=1)
 
-    def logits(self, learner: LearnerView, graph: Graph, nodes: Tensor, task: int | None) -> Tensor:
-        """Return the outputs of each node's task; other outputs are masked."""
-        h = self.inputs(graph, nodes)
+    def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
+        return partial(self.scores, learner, graph, task)
+
+    def scores(self, learner: LearnerView, graph: Graph, task: int | None, nodes: Tensor) -> Tensor:
+        """Return the outputs of each node's task; outputs for classes of other tasks are masked."""
+        h, classes = self.inputs(graph, nodes), learner.classes(task).tolist()
         guess = torch.cdist(h, torch.stack(self.profiles)).argmin(1) if task is None else torch.full_like(nodes, task)
-        places = learner.heads.columns(None if learner.heads.kind == "growing" else task, nodes.device)[0]
-        out = torch.full((nodes.numel(), int(places.max()) + 1), MASKED, device=nodes.device)
+        scores = torch.full((nodes.numel(), len(classes)), MASKED, device=nodes.device)
         encoder = self.encoder(learner.seed, h.size(1), self.width, h.device)
-        for of in guess.unique().tolist():
-            rows, columns = (guess == of).nonzero(), learner.heads.columns(of, nodes.device)[0]
-            own = h[rows.flatten()]
-            out[rows, columns] = outputs(own, own @ encoder, encoder, self.tasks[of])
-        return out
+        for number in guess.unique().tolist():
+            rows, columns = guess == number, [classes.index(c) for c in learner.classes(number).tolist()]
+            scores[rows.nonzero(), columns] = outputs(h[rows], h[rows] @ encoder, encoder, self.tasks[number])
+        return scores
 
     def state_dict(self) -> dict[str, Any]:
-        return {"profiles": list(self.profiles), "tasks": [dict(part) for part in self.tasks]}
+        return {"profiles": list(self.profiles), "tasks": [dict(learned) for learned in self.tasks]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.profiles, self.tasks = list(state["profiles"]), [dict(part) for part in state["tasks"]]
+        self.profiles, self.tasks = list(state["profiles"]), [dict(learned) for learned in state["tasks"]]
 
 
-def outputs(h: Tensor, encoded: Tensor, encoder: Tensor, part: dict[str, Tensor]) -> Tensor:
+def outputs(h: Tensor, encoded: Tensor, encoder: Tensor, learned: dict[str, Tensor]) -> Tensor:
     """Return the outputs of one task for rows h, ``[n, classes of the task]``; ``encoded`` is ``h @ encoder``."""
-    prompted = encoded + torch.softmax(h @ part["query"], dim=1) @ (part["tokens"] @ encoder)
-    return torch.relu(prompted) @ part["weight"] + part["bias"]
+    prompted = encoded + torch.softmax(h @ learned["query"], dim=1) @ (learned["tokens"] @ encoder)
+    return torch.relu(prompted) @ learned["weight"] + learned["bias"]

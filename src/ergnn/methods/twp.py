@@ -10,7 +10,7 @@ from ergnn.engine.curvature import gradient, hessian_product, unflatten
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
-from ergnn.methods.base import LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView, check_at_least
 from ergnn.methods.ewc import fisher_diagonal
 from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.methods.topology import topology
@@ -54,8 +54,10 @@ class TWP(ImportanceMethod):
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
-    importance_option = "fisher_samples"
-    search = {"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)}
+    comparison = Comparison(
+        search={"lam_loss": (0.15, 1.5, 15.0), "lam_topology": (1.0, 100.0, 10_000.0)},
+        importance_option="fisher_samples",
+    )
 
     def __init__(
         self, lam_loss: float = 1.5, lam_topology: float = 100.0, beta: float = 0.0, fisher_samples: int | None = None

@@ -14,50 +14,46 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 
-Function = TypeVar("Function", bound=Callable[..., Tensor])
+Loss = TypeVar("Loss", bound=Callable[..., Tensor])
 LossFunction = Callable[[Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 """``(logits [n, outputs], targets [n], extras) -> losses [n]``, one loss per example."""
 
 
-_PURE: list[Any] = []
+def pure_loss(*options: str) -> Callable[[Loss], Loss]:
+    """Declare that a loss computes row by row, from its arguments only, and never synchronizes with a GPU.
+
+    Such losses of learners that are trained side by side are computed together, and steps are recorded on a GPU.
+
+    Args:
+        options: for the loss of a method, the attributes of the method (numbers or strings) that it depends on too.
+    """
+
+    def decorate(loss: Loss) -> Loss:
+        loss.pure_options = options  # type: ignore[attr-defined]
+        return loss
+
+    return decorate
 
 
-def pure_loss(function: Function) -> Function:
-    """Declare that a loss depends on its arguments only, row by row, and never synchronizes with a GPU."""
-    _PURE.append(function)
-    return function
-
-
-@pure_loss
+@pure_loss()
 def cross_entropy(logits: Tensor, targets: Tensor, extras: Mapping[str, Tensor]) -> Tensor:
     """Compute the default loss, ``−log softmax(logits)[target]`` (one term of Eq. 1 per node)."""
     return F.cross_entropy(logits, targets, reduction="none")
 
 
 def loss_key(loss: LossFunction) -> tuple[Any, ...] | None:
-    """Return all that a loss depends on; None if that is unknown.
-
-    Functions declare it with :func:`pure_loss`, methods with :attr:`ergnn.methods.Method.loss_options`.
-    """
+    """Return all that a loss depends on; None if that is unknown. See :func:`pure_loss`."""
     if isinstance(loss, partial):  # a pure function of another loss
-        inner = loss_key(loss.keywords["loss"]) if set(loss.keywords) == {"loss"} and not loss.args else None
-        return None if inner is None or not _is_pure(loss.func) else (loss.func, inner)
-    if _is_pure(loss):
-        return (loss,)
-    owner: Any = getattr(loss, "__self__", None)
-    function = getattr(loss, "__func__", None)
-    for cls in type(owner).__mro__:
-        if function is not None and vars(cls).get("loss") is function:
-            if vars(cls).get("loss_options") is None:
-                return None
-            values = [getattr(owner, name) for name in owner.loss_options]
-            known = all(isinstance(value, bool | float | int | str) for value in values)
-            return (function, type(owner), *values) if known else None
-    return None
-
-
-def _is_pure(function: Any) -> bool:
-    return any(function is each for each in _PURE)  # it may be unhashable
+        outer, inner = loss_key(loss.func), loss.keywords.get("loss")
+        key = loss_key(inner) if inner is not None and len(loss.keywords) == 1 and not loss.args else None
+        return None if outer is None or key is None else (*outer, key)
+    options: tuple[str, ...] | None = getattr(loss, "pure_options", None)
+    if options is None:
+        return None
+    method = getattr(loss, "__self__", None)
+    values = [getattr(method, name) for name in options]
+    known = all(isinstance(value, bool | float | int | str) for value in values)
+    return (getattr(loss, "__func__", loss), type(method), *values) if known else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,17 +41,17 @@ class HeadPolicy:
         self.kind = kind
         self.classes: list[tuple[int, ...]] = []
 
-    def add_task(self, model: HasHeads, classes: tuple[int, ...]) -> int:
-        """Add outputs for the classes of a task, and return the number of the task."""
+    def add_task(self, model: HasHeads | None, classes: tuple[int, ...]) -> int:
+        """Add outputs for the classes of a task to a model, if there is one, and return the number of the task."""
         new = self._unseen(classes) if self.kind == "growing" else classes
         if self.kind == "shared" and self.classes:
-            if len(classes) > model.head_widths[0]:
+            if len(classes) > len(self.classes[0]):
                 raise InputError(
-                    f"a task with {len(classes)} classes does not fit the shared head of {model.head_widths[0]} "
+                    f"a task with {len(classes)} classes does not fit the shared head of {len(self.classes[0])} "
                     "outputs, the number of classes of the first task; put the task with the most classes first, or "
                     "use head='per-task'"
                 )
-        elif new:
+        elif new and model is not None:
             model.add_head(len(new))
         self.classes.append(tuple(classes))
         return len(self.classes) - 1

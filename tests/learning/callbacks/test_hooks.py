@@ -130,6 +130,6 @@ def test_epochs_are_reported_only_if_a_callback_overrides_the_hook() -> None:
 
 def test_non_callbacks_are_rejected_before_training(stream: TaskStream) -> None:
     learner = Learner("gcn", epochs=1)
-    with pytest.raises(InputError, match=r"instance of ergnn\.callbacks\.Callback"):
+    with pytest.raises(InputError, match=r"instance of ergnn\.learning\.callbacks\.Callback"):
         learner.observe(stream[0], callbacks=[print])
     assert learner.num_tasks == 0

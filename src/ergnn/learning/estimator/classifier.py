@@ -35,7 +35,6 @@ from ergnn.learning.estimator.inputs import (
 from ergnn.learning.estimator.labels import Labels
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
-from ergnn.methods.analytic import Analytic
 
 OF_THE_CONFIG = tuple(f.name for f in fields(LearnerConfig) if f.name not in ("seed", "method_options"))
 """Parameters that are fields of :class:`LearnerConfig`."""
@@ -259,13 +258,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
     @staticmethod
     def _task(learner: Learner, graph: Graph, nodes: Tensor, labels: Labels, given: np.ndarray, matrix: bool) -> Task:
         """Create a task from the nodes, in a graph where only these and the stored nodes are labeled."""
-        method, remembered = learner.method, []
-        if isinstance(method, Analytic):
-            remembered = [(method.state.nodes, method.state.labels)]
-        elif method.buffer is not None and method.buffer.replay == "live":
-            remembered = [(part.nodes, part.labels) for part in method.buffer.experiences]
         y = torch.full((graph.num_nodes,), UNLABELED)
-        for known, old in remembered:
+        for known, old in learner.method.remembered_labels():
             missing = known[known >= graph.num_nodes]
             if missing.numel():
                 raise InputError(
