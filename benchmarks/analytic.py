@@ -1,8 +1,8 @@
 """Measure the closed-form method on large graphs: time per phase, peak memory, accuracy; one line of JSON per case.
 
-    python benchmarks/analytic.py --case gpu                  # reddit-like at full size, one GPU
-    python benchmarks/analytic.py --case cpu --threads 2      # reddit-like, 100,000 nodes and 10 million edges
-    python benchmarks/analytic.py --case disk --threads 1     # 10 million nodes and 100 million edges in files
+    python -m benchmarks.analytic --case gpu                  # reddit-like at full size, one GPU
+    python -m benchmarks.analytic --case cpu --threads 2      # reddit-like, 100,000 nodes and 10 million edges
+    python -m benchmarks.analytic --case disk --threads 1     # 10 million nodes and 100 million edges in files
 
 ``gpu`` and ``cpu`` learn the class-incremental stream of 8 × 5 classes and score all tasks so far after each task, with
 the task unknown. ``disk`` learns one task of 16 classes from memory-mapped files, and scores held-out nodes. Each
@@ -29,12 +29,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.reddit_like.files import NpyWriter
+from benchmarks.reddit_like.lanes import LANE_SUM_DEVIATION, arange, lane_sums
 from ergnn.analytic import Features
 from ergnn.data import Graph, Split, TaskStream
 from ergnn.data.datasets import load_graph
-from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, lane_sums, stream_key
+from ergnn.data.hashing import below, stream_key
 from ergnn.data.mapped import mapped
-from ergnn.data.reddit_like.files import NpyWriter
 from ergnn.learning.learner import Learner
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -279,7 +280,7 @@ def child(args: argparse.Namespace) -> None:
 
 
 def in_child(arguments: list[str], case: str, *more: str) -> int:
-    command = [sys.executable, "-W", "ignore", __file__, *arguments, "--child", case, *more]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.analytic", *arguments, "--child", case, *more]
     return subprocess.run(command, check=False).returncode
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+import benchmarks.reddit_like  # noqa: F401  # registers the data set
 from benchmarks.table2 import BACKBONE_NAMES, table2
 from benchmarks.whole_graph import check, kernel_profile, our_product, our_step, pyg_step
 from ergnn.data.datasets import load_graph

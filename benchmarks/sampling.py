@@ -1,6 +1,6 @@
 """Measure neighbor sampling, compared with a plain numpy sampler in the same process.
 
-    python benchmarks/sampling.py --nodes 100000 --edges 10000000 --threads 2
+    python -m benchmarks.sampling --nodes 100000 --edges 10000000 --threads 2
 
 Both sample the neighbors of the same seeds without replacement, hop by hop, and number the nodes that each layer reads.
 The plain one does so node by node with a numpy generator. Batches per second are wall time; CPU time is given beside
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import benchmarks.reddit_like  # noqa: F401  # registers the data set
 from ergnn.data.datasets import load_graph
 from ergnn.data.hashing import stream_key
 from ergnn.engine.adjacency import Adjacency, adjacency_of

@@ -11,7 +11,8 @@ import pytest
 from ergnn.cli.main import main
 from ergnn.data.datasets import storage
 
-RUN = ["run", "reddit-like", "--dataset-options", "nodes=2500,edges=50000,features=32,signal=0.5", "--seeds", "1"]
+RUN = ["run", "reddit-like", "--import", "benchmarks.reddit_like", "--seeds", "1"]
+RUN += ["--dataset-options", "nodes=2500,edges=50000,features=32,signal=0.5"]
 QUICK = ["--epochs", "3", "--selector", "mf", "--quiet", "--json"]
 
 

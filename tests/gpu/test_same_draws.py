@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.reddit_like import RedditLike, read_files, write_files
 from ergnn.data import Graph
-from ergnn.data.reddit_like import RedditLike, read_files, write_files
 from ergnn.engine import adjacency
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.propagation import propagate

@@ -6,11 +6,7 @@ arithmetic modulo 2⁶⁴, so CPU and GPU give the same bits, in blocks of any s
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-
-LANE = 65536
-"""Number of values of each of the four 16-bit numbers in a hash."""
 
 _GOLDEN, _M1, _M2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
@@ -35,23 +31,6 @@ def hashes(key: int, counter: Tensor) -> Tensor:
 def below(key: int, counter: Tensor, bound: Tensor | int) -> Tensor:
     """Return uniform integers from 0 to ``bound`` − 1, with a bias below bound / 2⁶³."""
     return hashes(key, counter).bitwise_and_(2**63 - 1).remainder_(bound)
-
-
-def lane_sums(key: int, counter: Tensor) -> Tensor:
-    """Sum of a hash's four 16-bit numbers minus its mean: bell-shaped, −131,070 … 131,070, mean 0."""
-    bits = hashes(key, counter)
-    total = bits & (LANE - 1)
-    for shift in (16, 32, 48):
-        total += (bits >> shift).bitwise_and_(LANE - 1)
-    return total.sub_(2 * (LANE - 1))
-
-
-LANE_SUM_DEVIATION = (4 * (LANE**2 - 1) / 12) ** 0.5
-"""Standard deviation of :func:`lane_sums`."""
-
-
-def arange(start: int, end: int, device: torch.device | str) -> Tensor:
-    return torch.arange(start, end, dtype=torch.int64, device=device)
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:

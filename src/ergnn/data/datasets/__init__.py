@@ -46,7 +46,7 @@ def load_graph(
             ``seeded`` does not need it, so a bundled graph is enough; ``auto`` uses the public split if available, and
             otherwise sets ``note`` (data sets of OGB: the seeded split).
         root: folder with the raw files; by default ``ERGNN_DATA``. It is never written to.
-        dataset_options: options of the data set, e.g. ``nodes=100000`` for ``reddit-like``.
+        dataset_options: options of the data set, e.g. ``fold=3`` for ``wikics``.
     """
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; choose one of: {', '.join(SPLITS)}")

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ergnn.data.hashing import LANE, arange, hashes
-from ergnn.data.reddit_like.spec import BLOCK, CLASSES, EDGES, RedditLike
+from benchmarks.reddit_like.lanes import LANE, arange
+from benchmarks.reddit_like.spec import BLOCK, CLASSES, EDGES, RedditLike
+from ergnn.data.hashing import hashes
 
 ATTEMPTS = 256
 """Maximum number of draws of a link's second node (a draw may have the wrong parity or be a duplicate)."""

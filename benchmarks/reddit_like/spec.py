@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.reddit_like.lanes import LANE, LANE_SUM_DEVIATION, arange, lane_sums
 from ergnn.config.errors import InputError
-from ergnn.data.hashing import LANE, LANE_SUM_DEVIATION, arange, hashes, lane_sums, stream_key
+from ergnn.data.hashing import hashes, stream_key
 
 CLASSES = 41
 FULL_NODES, FULL_EDGES, FEATURES = 232_965, 114_615_892, 602

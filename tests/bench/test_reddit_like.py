@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.reddit_like import RedditLike, files, read_files, spec, verify_files, write_files
+from benchmarks.reddit_like.edges import Ends
+from benchmarks.reddit_like.lanes import LANE_SUM_DEVIATION, lane_sums
 from ergnn.config.errors import InputError
 from ergnn.data import make_stream
 from ergnn.data.datasets import storage
-from ergnn.data.hashing import LANE_SUM_DEVIATION, arange, below, hashes, lane_sums
-from ergnn.data.reddit_like import RedditLike, files, read_files, spec, verify_files, write_files
-from ergnn.data.reddit_like.edges import Ends
 from ergnn.testing import check_dataset
 
 SMALL = RedditLike(nodes=3000, edges=60_000, features=16)
@@ -35,26 +35,7 @@ def links(folder: Path) -> list[tuple[int, int]]:
     return [(u, int(v)) for u in range(rowptr.size - 1) for v in col[rowptr[u] : rowptr[u + 1]]]
 
 
-# --- numbers ---------------------------------------------------------------------------------------------
-
-
-def test_hashes_are_splitmix64s_published_numbers() -> None:
-    """Vigna's reference code started at 1234567."""
-    wanted = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
-    assert [int(h) % 2**64 for h in hashes(1234567, torch.arange(1, 6))] == wanted
-
-
-def test_hashes_do_not_depend_on_blocks_and_leave_the_counter() -> None:
-    counter = arange(0, 1000, "cpu")
-    whole = hashes(5, counter)
-    assert torch.equal(counter, torch.arange(1000))
-    assert torch.equal(whole, torch.cat([hashes(5, part) for part in counter.split(37)]))
-
-
-def test_bounded_and_bell_shaped_numbers_have_the_expected_moments() -> None:
-    drawn = below(1, torch.arange(100_000), 10)
-    counts = torch.bincount(drawn, minlength=10).double()
-    assert float(((counts - 1e4) ** 2 / 1e4).sum()) < 27.9  # chi-square, 9 degrees of freedom: 0.1 %
+def test_bell_shaped_numbers_have_the_expected_moments() -> None:
     bell = lane_sums(1, torch.arange(100_000)).double() / LANE_SUM_DEVIATION
     assert abs(float(bell.mean())) < 0.015
     assert float(bell.std()) == pytest.approx(1, abs=0.01)
@@ -72,7 +53,7 @@ def test_links_are_exact_undirected_and_unique(folder: Path) -> None:
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize("edges", [2, 5_000, 250_000, 500_000])
+@pytest.mark.parametrize("edges", [2, 500_000])
 def test_any_number_of_links_is_exact(tmp_path: Path, edges: int) -> None:
     wanted = RedditLike(nodes=2000, edges=edges, features=1)
     found = links(write_files(wanted, tmp_path / "g"))
@@ -98,12 +79,6 @@ def test_the_bits_of_a_seed_are_fixed(folder: Path) -> None:
         "split": "8f2f67ff775a08ea",
         "x": "f9f22bd10d9348a6",
     }
-
-
-def test_another_seed_gives_another_graph(tmp_path: Path, folder: Path) -> None:
-    other = write_files(RedditLike(nodes=3000, edges=60_000, features=16, seed=1), tmp_path / "other")
-    sums, own = (read_files(part).manifest["sha256"] for part in (other, folder))
-    assert not {name for name in sums if sums[name] == own[name]}
 
 
 def test_degrees_follow_log_normal_weights() -> None:
@@ -159,12 +134,6 @@ def test_features_are_a_center_and_noise_of_variance_one() -> None:
     assert float((x - mean[community]).std()) == pytest.approx(1, abs=0.01)
     assert float(mean.std()) == pytest.approx(0.5, rel=0.1)
     assert torch.equal(wanted.node_features(500, 600, community[500:600]), x[500:600])
-
-
-def test_signal_zero_leaves_noise_alone() -> None:
-    wanted = RedditLike(nodes=5000, features=8, signal=0.0, edges=2)
-    here, there = (wanted.node_features(0, 50, torch.full((50,), c)) for c in (0, 40))
-    assert torch.equal(here, there)
 
 
 # --- files -----------------------------------------------------------------------------------------------
@@ -280,7 +249,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import torch
-from ergnn.data.reddit_like import RedditLike, write_files
+from benchmarks.reddit_like import RedditLike, write_files
 torch.set_num_threads(1)
 torch.ones(1 << 20).sort()
 held = [int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmData")][0] * 1024

@@ -1,16 +1,15 @@
-"""reddit-like."""
+"""The data set ``reddit-like``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.reddit_like.files import MANIFEST, read_files, write_files
+from benchmarks.reddit_like.spec import CLASSES, SPLIT, RedditLike
 from ergnn.data import splits
 from ergnn.data.datasets import DATASETS, storage
 from ergnn.data.datasets.base import Dataset
 from ergnn.data.graph import Graph, Split
-from ergnn.data.reddit_like import RedditLike, read_files, write_files
-from ergnn.data.reddit_like.files import MANIFEST
-from ergnn.data.reddit_like.spec import CLASSES, SPLIT
 
 
 @DATASETS.register("reddit-like")

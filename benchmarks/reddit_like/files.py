@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.reddit_like.edges import Ends, ascending, link_blocks
+from benchmarks.reddit_like.spec import BLOCK, RedditLike
 from ergnn.config.errors import InputError
 from ergnn.data.mapped import mapped
-from ergnn.data.reddit_like.edges import Ends, ascending, link_blocks
-from ergnn.data.reddit_like.spec import BLOCK, RedditLike
 
 FORMAT = 1
 """Incremented with every change of the bits that a seed gives."""
@@ -93,11 +93,13 @@ def verify_files(folder: Path) -> None:
     manifest = read_files(folder).manifest
     for name, wanted in manifest["sha256"].items():
         with open(folder / f"{name}.npy", "rb") as file:
-            found = (
-                hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+        if digest.hexdigest() != wanted:
+            raise InputError(
+                f"{folder / name}.npy: damaged: its SHA-256 is {digest.hexdigest()}, but the manifest has {wanted}"
             )
-        if found != wanted:
-            raise InputError(f"{folder / name}.npy: damaged: its SHA-256 is {found}, but the manifest has {wanted}")
 
 
 class NpyWriter:
@@ -180,10 +182,3 @@ def _write_nodes(spec: RedditLike, ends: Ends, folder: Path, device: torch.devic
 
 def _blocks(count: int, size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + size, count)) for start in range(0, count, size))
-
-
-def _digest(file: Any) -> str:
-    total = hashlib.sha256()
-    while block := file.read(1 << 20):
-        total.update(block)
-    return total.hexdigest()
