@@ -55,7 +55,6 @@ def assert_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[
         ("cora --class-order 0,1,2", "class_order lacks class 3; it must contain all 7 classes once"),
         ("cora --class-order backwards", "class_order is 'backwards'; choose natural, shuffled, seeded, or"),
         ("cora --classes-per-task 8", "classes_per_task is 8; 1 to 7 are possible"),
-        ("cora --threads 0", "threads is 0; it must be 1 or more"),
         ("cora --device gpu", "unknown device 'gpu'; choose cpu, cuda or a numbered GPU such as cuda:0$"),
         ("cora --device cuda:99", "device 'cuda:99' is unavailable"),
         (
@@ -93,6 +92,8 @@ def test_bad_input_is_rejected_in_one_line_before_any_training(
     ("argv", "message"),
     [
         ("run cora --seeds many", "argument --seeds: invalid int value: 'many'"),
+        ("run cora --threads 0", "argument --threads: '0' is not a whole number of 1 or more"),
+        ("reproduce table2 --seeds -1", "argument --seeds: '-1' is not a whole number of 1 or more"),
         ("run cora --per-class many", "argument --per-class: invalid int value: 'many'"),
         ("run cora --with-replacement maybe", "'maybe' is not true or false"),
         ("run cora --selector-options target", "'target' is not KEY=VALUE"),

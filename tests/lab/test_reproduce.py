@@ -232,7 +232,6 @@ def test_table_1_counts_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--seeds", "0"], "--seeds is 0; it must be 1 or more"),
         (["--jobs", "0"], "jobs is 0; it must be 1 or more"),
         (["--protocol", "dirty"], "unknown protocol 'dirty'"),
         (["--datasets", "corra"], "unknown dataset 'corra'"),

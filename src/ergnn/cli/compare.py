@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ergnn.cli.options import count
 from ergnn.cli.reproduce import Lines, add_engine_options, engine_of, unit_name
 
 NAMES = ("methods", "datasets", "scenarios", "edges")
@@ -30,9 +31,7 @@ HELP = {
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "compare", allow_abbrev=False, help="compare methods at equal memory, with equal search; rank them"
-    )
+    parser = commands.add_parser("compare", help="compare methods at equal memory, with equal search; rank them")
     parser.set_defaults(command=compare_command, on_interrupt=lambda args: "the same command with --resume continues")
     for name in NAMES:
         parser.add_argument(f"--{name}", metavar="NAME,…", help=HELP[name])
@@ -43,13 +42,12 @@ def add(commands: Any) -> None:
         "--quick", action="store_true", help="use few data, seeds and epochs, for a test run of minutes"
     )
     parser.add_argument("--no-run", action="store_true", help="write tables of stored runs only")
-    parser.add_argument("--batch", metavar="N", type=int, help="train N seeds together (default: 10)")
+    parser.add_argument("--batch", metavar="N", type=count, help="train N seeds together (default: 10)")
     add_engine_options(parser)
 
 
 def compare_command(args: argparse.Namespace) -> int:
     """Run the comparison; return 0 on success and 1 if some runs failed."""
-    from ergnn.config.errors import InputError
     from ergnn.lab.compare import compare
     from ergnn.lab.contenders import QUICK, CompareOptions
     from ergnn.lab.report.comparison import write_comparison
@@ -59,17 +57,14 @@ def compare_command(args: argparse.Namespace) -> int:
     given |= {name: getattr(args, name).split(",") for name in NAMES if getattr(args, name) is not None}
     options = CompareOptions(**{**(QUICK if args.quick else {}), **given}, device=args.device)
     options.check()
-    batch = BATCH if args.batch is None else args.batch
-    if batch < 1:
-        raise InputError(f"--batch is {batch}; it must be 1 or more")
     lines = Lines(enabled=not args.quiet)
 
     def planned(entries: Sequence[Any], left_out: Mapping[str, str]) -> None:
         ready, runs = [e for e in entries if not e.reason], options.seeds * options.class_orders
         conditions = len({e.condition for e in ready})
         lines.say(f"{len(ready) * runs:,} runs: {len(ready)} entries in {conditions} conditions, {runs} runs each")
-        for reason, count in Counter(f"{e.method}: {e.reason}" for e in entries if e.reason).items():
-            lines.say(f"left out in {count} condition{'s' * (count > 1)}: {reason}")
+        for reason, times in Counter(f"{e.method}: {e.reason}" for e in entries if e.reason).items():
+            lines.say(f"left out in {times} condition{'s' * (times > 1)}: {reason}")
         for condition, reason in left_out.items():
             lines.say(f"left out: {condition}: {reason}")
 
@@ -77,7 +72,7 @@ def compare_command(args: argparse.Namespace) -> int:
         options,
         args.out,
         engine=engine_of(args),
-        batch=batch,
+        batch=args.batch or BATCH,
         store=args.store,
         resume=args.resume,
         run=not args.no_run,

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.folder_options import add_command, add_threads, use_threads
+from ergnn.cli.folder_options import add_command, use_threads
+from ergnn.cli.options import add_threads
 
 if TYPE_CHECKING:
     from ergnn.folder import LearnerFolder

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from ergnn.cli.options import CommandParser
 
@@ -20,23 +17,15 @@ NAMED_COLUMNS = ("id", "label", "split", "source", "target")
 
 def add_command(commands: Any, name: str, command: Any, text: str) -> CommandParser:
     """Add a command whose first argument is a folder."""
-    parser: CommandParser = commands.add_parser(name, allow_abbrev=False, help=text)
+    parser: CommandParser = commands.add_parser(name, help=text)
     parser.set_defaults(command=command)
     parser.add_argument("folder", metavar="DIR", help="the learner's folder")
     return parser
 
 
-def add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", metavar="N", type=int, default=1, help="use N CPU threads (default: 1)")
-
-
 def use_threads(args: argparse.Namespace) -> None:
     import torch
 
-    from ergnn.config.errors import InputError
-
-    if args.threads < 1:
-        raise InputError(f"threads is {args.threads}; it must be 1 or more")
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
     torch.set_num_threads(args.threads)
 
@@ -84,15 +73,3 @@ def read_tables(args: argparse.Namespace, limits: Limits) -> tuple[NodeTable | N
     nodes = read_nodes(args.nodes, columns=columns, limits=limits) if args.nodes else None
     edges = read_edges(args.edges, columns=columns, limits=limits) if args.edges else None
     return nodes, edges
-
-
-@contextlib.contextmanager
-def output(path: str) -> Iterator[TextIO]:
-    """Open a text file that is replaced atomically if no error occurs; - is standard output."""
-    from ergnn.config.files import replacing
-
-    if path == "-":
-        yield sys.stdout
-        return
-    with replacing(path) as new, open(new, "w", encoding="utf-8", newline="") as file:
-        yield file

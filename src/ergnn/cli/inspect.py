@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 from ergnn.cli.evaluate import confusion_text, offline_line, offline_scores
-from ergnn.cli.folder_options import add_command, add_threads, output, use_threads
+from ergnn.cli.folder_options import add_command, use_threads
+from ergnn.cli.options import add_threads, output
 
 MAX_ROWS = 20
 """Number of stored nodes, and of classes, to print without ``--all``."""

@@ -16,12 +16,10 @@ REGISTRIES = {
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "datasets", allow_abbrev=False, help="list the data sets, their sizes, scenarios and locations"
-    )
+    parser = commands.add_parser("datasets", help="list the data sets, their sizes, scenarios and locations")
     parser.set_defaults(command=datasets_command)
     for kind, text in REGISTRIES.items():
-        parser = commands.add_parser(kind, allow_abbrev=False, help=f"list the {text}, or the options of one")
+        parser = commands.add_parser(kind, help=f"list the {text}, or the options of one")
         parser.set_defaults(command=list_command, kind=kind)
         parser.add_argument(
             "name", metavar="NAME", nargs="?", help="list the options of this entry (default: list all entries)"

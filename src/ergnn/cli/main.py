@@ -5,33 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from ergnn import __version__
-from ergnn.cli import (
-    compare,
-    evaluate,
-    export,
-    forget,
-    init,
-    inspect,
-    lists,
-    observe,
-    predict,
-    report,
-    reproduce,
-    rollback,
-    run,
-    runs,
-    serve,
-    set,
-)
 from ergnn.cli.options import CommandParser
 from ergnn.config.errors import ErgnnError
 
 COMMANDS = (
-    *(run, lists, reproduce, compare, runs, report),
-    *(init, observe, predict, evaluate, inspect, forget, export, rollback, set, serve),
+    *("run", "lists", "reproduce", "compare", "runs", "report"),
+    *("init", "observe", "predict", "evaluate", "inspect", "forget", "export", "rollback", "set", "serve"),
 )
+"""Modules of this package, in the order of the help; ``add`` adds the command of a module."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,8 +45,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ergnn {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=CommandParser)
-    for command in COMMANDS:
-        command.add(commands)
+    for module in COMMANDS:
+        import_module(f"ergnn.cli.{module}").add(commands)
     for command_parser in commands.choices.values():
         add_import(command_parser)
     return parser

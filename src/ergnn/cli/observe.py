@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.folder_options import add_columns, add_command, add_threads, read_tables, use_threads
+from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
+from ergnn.cli.options import add_threads
 from ergnn.cli.progress import progress_bar
 
 if TYPE_CHECKING:

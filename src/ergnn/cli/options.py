@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Container, Iterable, Mapping
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ergnn.config.errors import InputError
+from ergnn.config.files import replacing
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import REQUIRED, Option
 
@@ -32,6 +35,13 @@ def scalar(text: str) -> Any:
         return text
 
 
+def count(text: str) -> int:
+    """Parse a whole number of 1 or more."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
 def boolean(text: str) -> bool:
     try:
         return {"true": True, "false": False}[text.lower()]
@@ -52,6 +62,9 @@ class CommandParser(argparse.ArgumentParser):
 
     Methods are imported, and torch with them, only for words that the first step does not know, and for the help.
     """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     default_method: str | None = None
     """Method whose options are parsed if no other is named; None if the command takes no method."""
@@ -127,6 +140,29 @@ def _conversion(option: Option) -> tuple[Any, str]:
 def _shown(default: Any) -> bool:
     """Return whether the help shows a default; None and an empty mapping are not shown."""
     return default is not REQUIRED and default is not None and default != {}
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", metavar="N", type=count, default=1, help="use N CPU threads (default: 1)")
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store",
+        metavar="DIR|FILE|URL",
+        default="results/runs.sqlite",
+        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
+    )
+
+
+@contextmanager
+def output(path: str) -> Iterator[TextIO]:
+    """Open a text file that is replaced atomically if no error occurs; - is standard output."""
+    if path == "-":
+        yield sys.stdout
+        return
+    with replacing(path) as new, open(new, "w", encoding="utf-8", newline="") as file:
+        yield file
 
 
 def store_path(text: str) -> str:

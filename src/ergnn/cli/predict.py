@@ -6,7 +6,8 @@ import argparse
 import csv
 from typing import Any
 
-from ergnn.cli.folder_options import add_columns, add_command, add_threads, output, read_tables, use_threads
+from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
+from ergnn.cli.options import add_threads, count, output
 
 
 def add(commands: Any) -> None:
@@ -23,19 +24,16 @@ def add(commands: Any) -> None:
     known.add_argument("--update", metavar="N", type=int, help="predict among the classes of update N, counted from 1")
     parser.add_argument("--version", metavar="N", type=int, help="use a stored version (default: the current one)")
     parser.add_argument(
-        "--chunk", metavar="N", type=int, default=2048, help="predict N nodes at a time (default: 2048)"
+        "--chunk", metavar="N", type=count, default=2048, help="predict N nodes at a time (default: 2048)"
     )
     add_threads(parser)
     add_columns(parser)
 
 
 def predict_command(args: argparse.Namespace) -> int:
-    from ergnn.config.errors import InputError
     from ergnn.folder import LearnerFolder
 
     use_threads(args)
-    if args.chunk < 1:
-        raise InputError(f"chunk is {args.chunk}; it must be 1 or more")
     folder = LearnerFolder(args.folder)
     nodes, edges = read_tables(args, folder.settings.limits)
     classes = args.classes.split(",") if args.classes else None

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ergnn.cli.options import store_path
+from ergnn.cli.options import add_store, store_path
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "report", allow_abbrev=False, help="write an HTML page with the tables and figures of a run store"
-    )
+    parser = commands.add_parser("report", help="write an HTML page with the tables and figures of a run store")
     parser.set_defaults(command=report_command)
     parser.add_argument(
         "-o",
@@ -20,12 +18,7 @@ def add(commands: Any) -> None:
         default="report.html",
         help="write an HTML page, or only tables if the name ends in .md, .tex or .txt (default: report.html)",
     )
-    parser.add_argument(
-        "--store",
-        metavar="DIR|FILE|URL",
-        default="results/runs.sqlite",
-        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
-    )
+    add_store(parser)
     parser.add_argument("--title", metavar="TEXT", help="title of the page (default: derived from its content)")
     parser.add_argument(
         "--figures", metavar="DIR", help="also write the figures as SVG files, and PDF if it can be made"

@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any
 
+from ergnn.cli.options import count
+
 PUBLISHED = ("begin", "gsip", "hop-ral", "lgl", "graphkeeper")
 CHOICES = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-incremental", *PUBLISHED, "all")
 
@@ -16,19 +18,18 @@ CHOICES = ("table1", "table2", "table3", "table4", "figure2", "figure3", "class-
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce",
-        allow_abbrev=False,
         help="run the paper's tables and figures, a class-incremental table, and tables published by others",
     )
     parser.set_defaults(command=reproduce_command, on_interrupt=lambda args: "the same command with --resume continues")
     parser.add_argument(
         "result", choices=CHOICES, metavar="|".join(CHOICES), help="result to reproduce; all: every result of the paper"
     )
-    parser.add_argument("--seeds", metavar="N", type=int, help="number of seeds (default: 10; with --quick: 3)")
+    parser.add_argument("--seeds", metavar="N", type=count, help="number of seeds (default: 10; with --quick: 3)")
     parser.add_argument("--first-seed", metavar="N", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument(
         "--class-orders",
         metavar="K",
-        type=int,
+        type=count,
         help="number of class orders, crossed with the seeds; shuffled if more than 1 (default: 1; protocol clean: 10)",
     )
     parser.add_argument("--datasets", metavar="NAME,…", help="data sets to run on (default: the paper's)")
@@ -76,13 +77,9 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce_command(args: argparse.Namespace) -> int:
     """Run the experiments; return 0 on success and 1 if some rows failed."""
-    from ergnn.config.errors import InputError
     from ergnn.lab.report.experiments import write_results
     from ergnn.lab.reproduce import Options, experiments_named, reproduce
 
-    for name in ("seeds", "class_orders"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be 1 or more")
     named = None if args.datasets is None else [name.strip() for name in args.datasets.split(",") if name.strip()]
     options = Options(
         args.seeds,

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.options import add_options, given, refuse_unused, store_path
+from ergnn.cli.options import add_options, add_threads, given, refuse_unused, store_path
 from ergnn.cli.progress import progress_bar
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
@@ -30,9 +30,7 @@ OWN = {
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "run", allow_abbrev=False, help="learn a stream of tasks; print accuracy and forgetting"
-    )
+    parser = commands.add_parser("run", help="learn a stream of tasks; print accuracy and forgetting")
     parser.set_defaults(command=run_command, on_interrupt=_on_interrupt)
     parser.add_argument("dataset", metavar="DATASET", nargs="?", help="name of a data set (see `ergnn datasets`)")
     parser.add_argument(
@@ -47,9 +45,7 @@ def add(commands: Any) -> None:
         metavar="DIR|FILE|URL",
         help="store each run, for `ergnn runs` and `ergnn report`; stored runs are not repeated",
     )
-    parser.add_argument(
-        "--threads", metavar="N", type=int, default=1, help="use N CPU threads (default: 1, fastest for small graphs)"
-    )
+    add_threads(parser)
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="save the state of each seed after each task; resume from saved states"
     )
@@ -68,8 +64,6 @@ def config_of(args: argparse.Namespace) -> RunConfig:
     settings.update(check_settings(given(args, OWN), "command line"))
     if "dataset" not in settings:
         raise InputError("no DATASET on the command line or in the config file; `ergnn datasets` lists them")
-    if args.threads < 1:
-        raise InputError(f"threads is {args.threads}; it must be 1 or more")
     config = RunConfig(**settings)
     config.check()
     return config

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.options import store_path
+from ergnn.cli.options import add_store, output, store_path
 
 if TYPE_CHECKING:
     from ergnn.lab.store import StoredRun
@@ -18,14 +17,9 @@ FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("runs", allow_abbrev=False, help="list, filter and export the runs of a store")
+    parser = commands.add_parser("runs", help="list, filter and export the runs of a store")
     parser.set_defaults(command=runs_command)
-    parser.add_argument(
-        "--store",
-        metavar="DIR|FILE|URL",
-        default="results/runs.sqlite",
-        help="read a file, a folder with runs.sqlite, or postgresql://… (default: results/runs.sqlite)",
-    )
+    add_store(parser)
     for name in FILTERS:
         parser.add_argument(f"--{name}", metavar="NAME,…", help=f"show only runs with these values of {name}")
     parser.add_argument("--seed", metavar="N", type=int, help="show only runs with this seed")
@@ -40,30 +34,18 @@ def runs_command(args: argparse.Namespace) -> int:
     if args.seed is not None:
         filters["seed"] = args.seed
     with RunStore(store_path(args.store), create=False) as store:
-        found = store.runs(**filters)
+        runs = store.runs(**filters)
     if args.json:
-        print(json.dumps([run.to_dict() for run in found], ensure_ascii=False))
+        print(json.dumps([run.to_dict() for run in runs], ensure_ascii=False))
     elif args.csv:
-        _write_csv(found, args.csv)
+        with output(args.csv) as file:
+            _write_csv(runs, file)
     else:
-        print(_listing(found))
+        print(_listing(runs))
     return 0
 
 
-def _write_csv(runs: Sequence[StoredRun], path: str) -> None:
-    from ergnn.config.errors import InputError
-
-    if path == "-":
-        _write_lines(runs, sys.stdout)
-        return
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            _write_lines(runs, file)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error})") from None
-
-
-def _write_lines(runs: Sequence[StoredRun], file: Any) -> None:
+def _write_csv(runs: Sequence[StoredRun], file: Any) -> None:
     """Write one line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
     from ergnn.lab.statistics import MEASURES
     from ergnn.lab.stored_run import COLUMNS

@@ -6,7 +6,8 @@ import argparse
 import os
 from typing import Any
 
-from ergnn.cli.folder_options import add_command, add_threads, use_threads
+from ergnn.cli.folder_options import add_command, use_threads
+from ergnn.cli.options import add_threads
 
 TOKEN = "ERGNN_TOKEN"
 
