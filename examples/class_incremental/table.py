@@ -22,13 +22,13 @@ from ergnn.lab.config import RunConfig
 from ergnn.lab.engines.local import LocalEngine
 from ergnn.lab.grid import CLASS_INCREMENTAL
 from ergnn.lab.keys import member_key
-from ergnn.lab.reproduce import Cell, Options, cells
+from ergnn.lab.reproduce import GridCell, Options, cells
 from ergnn.lab.run import make_config_stream, members_of
 from ergnn.lab.units import Unit
 from ergnn.learning.metrics import average_accuracy, forgetting_mean, performance_mean
 
 
-def name_of(cell: Cell) -> str:
+def name_of(cell: GridCell) -> str:
     """Return the name of the row without its edges."""
     return cell.row.label.partition(", edges")[0]
 

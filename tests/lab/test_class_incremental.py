@@ -18,7 +18,7 @@ from ergnn.cli.main import main
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import CLASS_INCREMENTAL
 from ergnn.lab.report.experiments import write_results
-from ergnn.lab.reproduce import Cell, Options, cells, experiments_named, reproduce
+from ergnn.lab.reproduce import GridCell, Options, cells, experiments_named, reproduce
 from ergnn.lab.run import members_of, streams_of
 from ergnn.lab.store import RunStore
 
@@ -26,7 +26,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "class_incremental"
 LABELS = ("nearest class mean", "analytic")
 
 
-def planned(**options: object) -> list[Cell]:
+def planned(**options: object) -> list[GridCell]:
     return cells(CLASS_INCREMENTAL, Options(datasets=["cora"], **options))  # type: ignore[arg-type]
 
 

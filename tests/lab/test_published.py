@@ -17,10 +17,10 @@ from ergnn.cli.run import config_of
 from ergnn.data.datasets import load_graph
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
-from ergnn.lab.report.experiment_sections import cell_results, experiment_sections
+from ergnn.lab.report.experiment_sections import CellResult, experiment_sections
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.report.page import report_page
-from ergnn.lab.reproduce import EXPERIMENTS, Cell, Options, cells, reproduce
+from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, reproduce
 from ergnn.lab.result import SeedResult
 from ergnn.lab.store import RunStore
 from ergnn.learning.metrics import AccuracyMatrix
@@ -106,7 +106,7 @@ def _starts(name: str, words: str) -> bool:
     return name.startswith(words.split()[0]) or words[0].isdigit() or "AL-GNN" in words
 
 
-def planned(experiment: Experiment, **options: object) -> list[Cell]:
+def planned(experiment: Experiment, **options: object) -> list[GridCell]:
     return cells(experiment, Options(datasets=experiment.datasets[:1], **options))  # type: ignore[arg-type]
 
 
@@ -165,7 +165,8 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     matrix = AccuracyMatrix([[1.0], [0.1, 0.9], [0.0, 0.3, 0.8]])
     with RunStore(":memory:") as store:
         store.put_all(cell.config, [SeedResult(0, 0, [[0]] * 3, matrix, [], 0, [])])
-        results = cell_results(store, [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")], {})
+        cell = replace(cell, runs=store.members(cell.config))
+        results = [CellResult(cell), *(CellResult(c) for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")]
         runs = store.runs()
     (page,) = experiment_sections(GSIP, results)
     assert page.table is not None

@@ -20,6 +20,7 @@ from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRo
 from ergnn.lab.published import PUBLISHED
 from ergnn.lab.run import StreamCache, check_run
 from ergnn.lab.store import RunStore
+from ergnn.lab.stored_run import StoredRun
 from ergnn.lab.units import Outcome
 
 EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, CLASS_INCREMENTAL, *PUBLISHED)}
@@ -56,8 +57,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A row on one data set with one protocol: a configuration, or the reason why it is unavailable.
+class GridCell:
+    """A row on one data set with one protocol: a configuration and its runs, or the reason why they are unavailable.
 
     Attributes:
         data: the data actually used, e.g. ``permuted-digits`` instead of ``permuted-mnist``.
@@ -71,6 +72,7 @@ class Cell:
     reason: str = ""
     notes: tuple[str, ...] = ()
     data: str = ""
+    runs: Sequence[StoredRun] = ()
 
     @property
     def config(self) -> RunConfig:
@@ -90,26 +92,16 @@ class Reproduced:
     """The result of :func:`reproduce`.
 
     Attributes:
-        planned: the cells of each experiment, by name.
+        cells: the cells of each experiment, by name.
         store: file or URL of the run store.
         failed: units that failed.
         done: number of units that this call ran; the others were already finished.
     """
 
-    planned: dict[str, list[Cell]]
+    cells: dict[str, list[GridCell]]
     store: str
     failed: list[Outcome]
     done: int
-
-    def errors(self) -> dict[str, str]:
-        """Return the error messages of failed cells, by command."""
-        return {
-            cell.command: outcome.error
-            for cells in self.planned.values()
-            for cell in cells
-            for outcome in self.failed
-            if cell.given is not None and outcome.unit.config == cell.config
-        }
 
 
 def experiments_named(name: str) -> list[Experiment]:
@@ -121,7 +113,7 @@ def experiments_named(name: str) -> list[Experiment]:
     return [EXPERIMENTS[name]]
 
 
-def cells(experiment: Experiment, options: Options) -> list[Cell]:
+def cells(experiment: Experiment, options: Options) -> list[GridCell]:
     """Return every row on every data set and protocol, available or not."""
     streams = StreamCache()
     protocols = (options.protocol,) if options.protocol else experiment.protocols
@@ -139,9 +131,9 @@ def cells(experiment: Experiment, options: Options) -> list[Cell]:
 
 def _cell(
     experiment: Experiment, row: GridRow, dataset: str, protocol: str, options: Options, streams: StreamCache
-) -> Cell:
+) -> GridCell:
     if not row.settings:
-        return Cell(experiment.name, row, dataset, protocol, reason="not implemented")
+        return GridCell(experiment.name, row, dataset, protocol, reason="not implemented")
     settings = {**experiment.settings(row, dataset), **_members(experiment, protocol, dataset, options)}
     if options.quick:
         settings = {**settings, **experiment.quick, **row.quick}
@@ -149,10 +141,10 @@ def _cell(
         given = RunConfig(dataset=dataset, protocol=protocol, device=options.device, **settings)
         preset, _ = check_run(given.resolved(), streams)
     except (ErgnnError, ImportError) as error:
-        return Cell(experiment.name, row, dataset, protocol, reason=str(error))
+        return GridCell(experiment.name, row, dataset, protocol, reason=str(error))
     # the split actually used: stored runs on a public and on a seeded split must not be confused
     given = replace(given, split=preset.split)
-    return Cell(experiment.name, row, dataset, protocol, given, notes=preset.notes, data=preset.stream.name)
+    return GridCell(experiment.name, row, dataset, protocol, given, notes=preset.notes, data=preset.stream.name)
 
 
 def datasets_of(experiment: Experiment, options: Options) -> Sequence[str]:
@@ -206,8 +198,16 @@ def reproduce(
     with RunStore(path) as opened:
         _check_same_data(opened, data)
     runner = GridRunner(path, engine, accept=partial(_other_data, data), on_plan=on_plan, on_done=on_done)
-    runner("runs", [cell.config for cell in available])
-    return Reproduced(planned, path, runner.failed, len(runner.outcomes) - len(runner.failed))
+    results = iter(runner("runs", [cell.config for cell in available]))
+    done = {
+        name: [cell if cell.given is None else _finished(cell, next(results)) for cell in grid]
+        for name, grid in planned.items()
+    }
+    return Reproduced(done, path, runner.failed, len(runner.outcomes) - len(runner.failed))
+
+
+def _finished(cell: GridCell, result: list[StoredRun] | str) -> GridCell:
+    return replace(cell, reason=result) if isinstance(result, str) else replace(cell, runs=result)
 
 
 def _other_data(data: Mapping[str, str], outcome: Outcome) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ergnn.data.datasets import DataUnavailable, load_graph
@@ -13,10 +14,9 @@ from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.report.sections import Section
 from ergnn.lab.report.tables import result_table, with_interval
-from ergnn.lab.reproduce import Cell
+from ergnn.lab.reproduce import GridCell
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
-from ergnn.lab.store import RunStore
 from ergnn.pages.table import LEAKY, NOTHING, OWN_EDGES, Table
 
 LOWER, HIGHER = ("†", "‡"), ("§", "¶")
@@ -29,9 +29,16 @@ MORE_FACTS = ("edges", "training nodes", "validation nodes", "test nodes", "spli
 class CellResult:
     """A cell with the row of its runs; ``row`` is None if there are none, and ``reason`` explains why."""
 
-    cell: Cell
-    row: ResultRow | None = None
-    reason: str = ""
+    cell: GridCell
+
+    @cached_property
+    def row(self) -> ResultRow | None:
+        runs = self.cell.runs
+        return ResultRow(runs[0].config, runs) if runs else None
+
+    @property
+    def reason(self) -> str:
+        return self.cell.reason
 
     @property
     def label(self) -> str:
@@ -74,20 +81,6 @@ class CellResult:
         return values
 
 
-def cell_results(store: RunStore, cells: Iterable[Cell], failures: Mapping[str, str]) -> list[CellResult]:
-    """Combine each cell with its runs; ``failures`` has the error of a cell by :attr:`Cell.command`."""
-    results = []
-    for cell in cells:
-        if cell.given is None:
-            results.append(CellResult(cell, reason=cell.reason))
-        elif store.missing(cell.config):
-            results.append(CellResult(cell, reason=failures.get(cell.command, "not finished")))
-        else:
-            runs = store.members(cell.config)
-            results.append(CellResult(cell, ResultRow(runs[0].config, runs)))
-    return results
-
-
 def paired_tests_of(experiment: Experiment, results: Sequence[CellResult], measure: str = "fm") -> list[PairedTest]:
     """Test every row against the experiment's baselines, where only the method or the selector differs.
 
@@ -106,7 +99,7 @@ def paired_tests_of(experiment: Experiment, results: Sequence[CellResult], measu
     return tests
 
 
-def _comparable(cell: Cell, baseline: Mapping[str, Any]) -> bool:
+def _comparable(cell: GridCell, baseline: Mapping[str, Any]) -> bool:
     same = all(cell.row.settings.get(key) == baseline.get(key) for key in ("backbone", "input"))
     return same and cell.row.block != "bounds"
 

@@ -11,7 +11,7 @@ from typing import Any
 from ergnn.config.files import write_file
 from ergnn.lab.grid import TABLE_1, Experiment
 from ergnn.lab.provenance import code_version, machine_facts
-from ergnn.lab.report.experiment_sections import cell_results, data_section, experiment_sections, paired_tests_of
+from ergnn.lab.report.experiment_sections import CellResult, data_section, experiment_sections, paired_tests_of
 from ergnn.lab.report.page import write_page
 from ergnn.lab.report.sections import QUICK_MARK, Section, write_sections
 from ergnn.lab.reproduce import Options, Reproduced, datasets_of
@@ -44,28 +44,26 @@ def write_results(
         "machine": machine_facts(),
         "experiments": {},
     }
+    for experiment in experiments:
+        sections, results["experiments"][experiment.name] = _experiment(experiment, done, options)
+        is_other = options.protocol is not None and tuple(experiment.protocols) != (options.protocol,)
+        name = experiment.name + (f"-{options.protocol}" if is_other else "")
+        write_sections(folder, name, sections, command)
+        written += sections
     with RunStore(done.store) as store:
         stored = len(store)
-        for experiment in experiments:
-            sections, results["experiments"][experiment.name] = _experiment(store, experiment, done, options)
-            is_other = options.protocol is not None and tuple(experiment.protocols) != (options.protocol,)
-            name = experiment.name + (f"-{options.protocol}" if is_other else "")
-            write_sections(folder, name, sections, command)
-            written += sections
     write_file(folder / "results.json", json.dumps(results, ensure_ascii=False, indent=1).encode())
     html = write_page(done.store, folder / "report.html", command=command) if stored else None
     return Written(written, html)
 
 
-def _experiment(
-    store: RunStore, experiment: Experiment, done: Reproduced, options: Options
-) -> tuple[list[Section], dict[str, Any]]:
+def _experiment(experiment: Experiment, done: Reproduced, options: Options) -> tuple[list[Section], dict[str, Any]]:
     """Build the sections of one experiment, and its entry in ``results.json``."""
     entry: dict[str, Any] = {}
     if experiment is TABLE_1:
         sections = [data_section(datasets_of(experiment, options))]
     else:
-        results = cell_results(store, done.planned[experiment.name], done.errors())
+        results = [CellResult(cell) for cell in done.cells[experiment.name]]
         tests = paired_tests_of(experiment, results)
         sections = experiment_sections(experiment, results, tests)
         entry = {"rows": [result.to_dict() for result in results], "tests": [test.to_dict() for test in tests]}
