@@ -54,7 +54,7 @@ class KeepOutputs(Method):
 
 STORE = """
 import json, sys
-from ergnn.lab import RunConfig
+from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run_members
 from ergnn.lab.store import RunStore
 from ergnn.testing import check_method

@@ -16,7 +16,8 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.data import make_stream
-from ergnn.lab import RunConfig, RunResult
+from ergnn.lab.config import RunConfig
+from ergnn.lab.result import RunResult
 from ergnn.lab.run import (
     StreamCache,
     make_config_stream,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph, TaskStream
-from ergnn.lab import RunConfig
+from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner

@@ -91,10 +91,10 @@ def compare(
         for to in (str(Path(out) / SEARCH_STORE), path)
     )
     for dataset in dict.fromkeys(entry.condition.dataset for entry in entries):
-        own = [entry for entry in entries if entry.condition.dataset == dataset and entry.config is not None]
-        _fit_all(own, searching)
-        _search_all([entry for entry in own if not entry.reason], options, searching)
-        _run_all([entry for entry in own if not entry.reason], options, reporting)
+        available = [entry for entry in entries if entry.condition.dataset == dataset and entry.config is not None]
+        _fit_all(available, searching)
+        _search_all([entry for entry in available if not entry.reason], options, searching)
+        _run_all([entry for entry in available if not entry.reason], options, reporting)
     return Compared(entries, left_out, path, [*searching.failed, *reporting.failed])
 
 
@@ -103,9 +103,9 @@ def _fit_all(entries: Sequence[Entry], stage: GridRunner) -> None:
     searches = [(entry, fit_memory(entry)) for entry in entries if entry.sizes is not None]
     asked = [(entry, search, next(search)) for entry, search in searches]
     while asked:
-        found = stage("memory probes", [entry.resolved({**ask, "epochs": 1}) for entry, _, ask in asked])
+        probes = stage("memory probes", [entry.resolved({**ask, "epochs": 1}) for entry, _, ask in asked])
         again = []
-        for (entry, search, _), runs in zip(asked, found, strict=True):
+        for (entry, search, _), runs in zip(asked, probes, strict=True):
             if isinstance(runs, str):
                 entry.reason = runs
                 continue
@@ -139,8 +139,8 @@ def _run_all(entries: Sequence[Entry], options: CompareOptions, stage: GridRunne
         chosen = {**entry.memory, **entry.chosen, **members(entry.condition.scenario, *who)}
         entry.config = entry.resolved(chosen)
     configs = [entry.config for entry in entries if entry.config is not None]
-    for entry, found in zip(entries, stage("runs", configs), strict=True):
-        if isinstance(found, str):
-            entry.reason = found
+    for entry, runs in zip(entries, stage("runs", configs), strict=True):
+        if isinstance(runs, str):
+            entry.reason = runs
         else:
-            entry.runs = found
+            entry.runs = runs

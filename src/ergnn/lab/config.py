@@ -36,9 +36,9 @@ either protocol. (Learning rate and L2 factor were chosen on validation nodes.)
 """
 
 INPUTS = ("features", "deepwalk", "node2vec")
-SPLITS = ("auto", "public", "seeded", "validation")
+NAMED_SPLITS = ("auto", "public", "seeded", "validation")
 DENOMINATORS = ("M-1", "M")
-SCORES = ("test", "val")
+SCORED_NODES = ("test", "val")
 
 
 @dataclass(frozen=True, init=False)
@@ -189,14 +189,14 @@ class RunConfig:
             ("edges", stream["edges"], EDGES),
             ("input", self.input, INPUTS),
             ("denominator", self.denominator, DENOMINATORS),
-            ("score", self.score, SCORES),
+            ("score", self.score, SCORED_NODES),
         ):
             check_choice(name, value, choices)
         for name in ("dataset_options", "input_options"):
             if not isinstance(getattr(self, name), Mapping):
                 raise InputError(f"{name} is {getattr(self, name)!r}; it must be a mapping of names to values")
-        if "/" not in stream["split"] and stream["split"] not in SPLITS:  # sizes are parsed later, with the data
-            check_choice("split", stream["split"], (*SPLITS, "0.6/0.2/0.2", "20/30/rest"))
+        if "/" not in stream["split"] and stream["split"] not in NAMED_SPLITS:  # sizes are parsed later, with the data
+            check_choice("split", stream["split"], (*NAMED_SPLITS, "0.6/0.2/0.2", "20/30/rest"))
         usual = self._scenario_settings.get("leftover", STREAM_DEFAULTS["leftover"])
         if self.scenario in ("domain", "time", "blurred") and stream["leftover"] != usual:
             raise InputError(

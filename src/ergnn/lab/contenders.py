@@ -13,7 +13,7 @@ from ergnn.config.learner_config import EDGES, SCENARIOS
 from ergnn.data import TaskStream
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig
-from ergnn.lab.grid import PLANETOID
+from ergnn.lab.grid import LARGER_SPLIT, PLANETOID
 from ergnn.lab.run import StreamCache, check_run
 from ergnn.lab.search import TRAINING
 from ergnn.lab.stored_run import StoredRun
@@ -32,11 +32,12 @@ IMPORTANCE_NODES = 256
 """Training nodes per task to estimate the importance of parameters from, at most: it takes a gradient per node."""
 ID_BYTES = 16
 """Bytes of the id and the label of a node."""
-GRAPHS = ("cora", "citeseer", "cora-ml", "dblp", "pubmed", "amazon-photo", "amazon-computers", "coauthor-cs", "twitch")
+DATASETS_COMPARED = (
+    *("cora", "citeseer", "cora-ml", "dblp", "pubmed"),
+    *("amazon-photo", "amazon-computers", "coauthor-cs", "twitch"),
+)
 """Data sets of the benchmark, the fastest first."""
 SCENARIOS_COMPARED = ("task", "class", "domain")
-LARGER_SPLIT = "0.1/0.1/0.8"
-"""Split of graphs other than Planetoid's, whose split has 20 training nodes per class; both are drawn for each seed."""
 QUICK: dict[str, Any] = {"datasets": ("cora", "citeseer"), "seeds": 2, "class_orders": 1, "epochs": 20, "trials": 2}
 
 
@@ -58,7 +59,7 @@ class CompareOptions:
     """
 
     methods: Sequence[str] | None = None
-    datasets: Sequence[str] = GRAPHS
+    datasets: Sequence[str] = DATASETS_COMPARED
     scenarios: Sequence[str] | None = None
     edges: Sequence[str] = ("all", "own")
     seeds: int = 10

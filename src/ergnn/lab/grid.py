@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ergnn.lab.paper import PaperResult
+from ergnn.lab.paper import GRAPHS, PaperResult
 
-GRAPHS = ("cora", "citeseer", "reddit")
 PaperKey = tuple[str, str, str | None]
 """Backbone, method and selector, as in :mod:`ergnn.lab.paper`."""
 
@@ -228,6 +227,8 @@ PAPER_TABLE_1 = {
 """Nodes, node features, classes, tasks and classes per task, as printed."""
 
 PLANETOID = ("cora", "citeseer", "pubmed")
+LARGER_SPLIT = "0.1/0.1/0.8"
+"""Split of graphs other than Planetoid's, whose split has 20 training nodes per class; both are drawn for each seed."""
 LARGER = ("amazon-photo", "amazon-computers", "coauthor-cs", "cora-ml", "dblp", "citeseer-full")
 
 
@@ -259,7 +260,7 @@ CLASS_INCREMENTAL = Experiment(
     common={"head": "growing", "class_order": "seeded", "leftover": "last"},
     by_dataset={
         **{name: {"split": "seeded"} for name in PLANETOID},
-        **{name: {"split": "0.1/0.1/0.8"} for name in LARGER},
+        **{name: {"split": LARGER_SPLIT} for name in LARGER},
         "pubmed": {"split": "seeded", "classes_per_task": 1},
     },
     protocols=("clean",),

@@ -29,7 +29,7 @@ class PaperResult(TypedDict, total=False):
     experiment: str
 
 
-_GRAPHS = ("cora", "citeseer", "reddit")
+GRAPHS = ("cora", "citeseer", "reddit")
 
 # backbone, method, selector: PM and FM in percent, as printed, on Cora, Citeseer and Reddit
 _TABLE_2 = {
@@ -72,10 +72,10 @@ _Key = tuple[str, str, str, str | None]
 
 def _results() -> Iterator[tuple[_Key, PaperResult]]:
     for row, pairs in _TABLE_2.items():
-        for graph, (pm, fm) in zip(_GRAPHS, pairs, strict=True):
+        for graph, (pm, fm) in zip(GRAPHS, pairs, strict=True):
             yield (graph, *row), {"pm": _fraction(pm), "fm": _fraction(fm), "table": 2}
     for row, values in _TABLE_3.items():
-        for graph, fm in zip(_GRAPHS, values, strict=True):
+        for graph, fm in zip(GRAPHS, values, strict=True):
             yield (graph, *row), {"pm": None, "fm": _fraction(fm), "table": 3}
     for row, fm in _TABLE_4.items():
         yield ("permuted-mnist", *row), {"pm": None, "fm": fm, "table": 4}
@@ -112,5 +112,5 @@ def paper_result(
     """
     if head == "growing" or (method == "replay" and per_class != PER_CLASS):
         return None
-    found = PAPER_RESULTS.get((dataset, backbone, method, selector if method == "replay" else None))
-    return found.copy() if found else None
+    result = PAPER_RESULTS.get((dataset, backbone, method, selector if method == "replay" else None))
+    return result.copy() if result else None

@@ -245,15 +245,15 @@ PUBLISHED = (BEGIN, GSIP, HOP_RAL, LGL, GRAPHKEEPER)
 
 def protocol_of(name: str) -> Protocol:
     """Return the protocol of a published table."""
-    (found,) = [experiment.published for experiment in PUBLISHED if experiment.name == name]
-    assert found is not None
-    return found
+    (protocol,) = [experiment.published for experiment in PUBLISHED if experiment.name == name]
+    assert protocol is not None
+    return protocol
 
 
 def published_result(config: Mapping[str, Any]) -> PaperResult | None:
     """Return the printed numbers of a stored configuration, if it is that of a row of a published table."""
-    found = _by_config().get(canonical_json(config))
-    return None if found is None else found.copy()
+    result = _by_config().get(canonical_json(config))
+    return None if result is None else result.copy()
 
 
 @cache

@@ -48,8 +48,8 @@ class Ranking:
 def rank(scores: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> Ranking:
     """Rank methods by their scores, one per data set; ties share their mean rank.
 
-    >>> found = rank({"a": [0.9, 0.8, 0.7], "b": [0.5, 0.8, 0.6]})
-    >>> found.names, [round(r, 2) for r in found.ranks]
+    >>> ranking = rank({"a": [0.9, 0.8, 0.7], "b": [0.5, 0.8, 0.6]})
+    >>> ranking.names, [round(r, 2) for r in ranking.ranks]
     (['a', 'b'], [1.17, 1.83])
     """
     values = np.array([scores[name] for name in scores], dtype=np.float64)
@@ -84,12 +84,12 @@ def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
     >>> cliques([1.0, 1.5, 2.2, 4.0], 1.0)
     [(0, 1), (1, 2)]
     """
-    found: list[tuple[int, int]] = []
+    groups: list[tuple[int, int]] = []
     for first, low in enumerate(ranks):
         last = max(i for i, value in enumerate(ranks) if value - low < difference)
-        if last > first and (not found or last > found[-1][1]):
-            found.append((first, last))
-    return found
+        if last > first and (not groups or last > groups[-1][1]):
+            groups.append((first, last))
+    return groups
 
 
 def pareto_front(costs: ArrayLike) -> list[bool]:
@@ -99,4 +99,4 @@ def pareto_front(costs: ArrayLike) -> list[bool]:
     [True, True, False, True]
     """
     rows = np.asarray(costs, dtype=np.float64)
-    return [not bool(((rows <= own).all(axis=1) & (rows < own).any(axis=1)).any()) for own in rows]
+    return [not bool(((rows <= row).all(axis=1) & (rows < row).any(axis=1)).any()) for row in rows]

@@ -34,12 +34,12 @@ def largest_within(budget: int, largest: int, smallest: int) -> Generator[int, i
         if high - low <= 1 or low_bytes >= FULL * budget:
             break
         size = min(max(low + int((budget - low_bytes) / slope), low + 1), high - 1)
-        found = yield size
-        slope = max((found - low_bytes) / (size - low), 1.0)
-        if found > budget:
+        measured = yield size
+        slope = max((measured - low_bytes) / (size - low), 1.0)
+        if measured > budget:
             high = size
         else:
-            low, low_bytes = size, found
+            low, low_bytes = size, measured
     return low
 
 

@@ -77,8 +77,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     if given.size and not ((given >= 0) & (given <= 1)).all():
         raise InputError(f"p-values lie between 0 and 1; got {given.tolist()}")
     adjusted, highest = np.empty_like(given), 0.0
-    for place, i in enumerate(np.argsort(given, kind="stable")):
-        highest = max(highest, min(1.0, (given.size - place) * given[i]))
+    for smaller, i in enumerate(np.argsort(given, kind="stable")):
+        highest = max(highest, min(1.0, (given.size - smaller) * given[i]))
         adjusted[i] = highest
     return [float(p) for p in adjusted]
 
@@ -117,8 +117,7 @@ class PairedTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
-        own = {"group": self.group, "row": self.row, "baseline": self.baseline, "p": self.p, "p_holm": self.p_holm}
-        return {**own, "difference": self.difference.to_dict(), "significant": self.significant}
+        return {**vars(self), "difference": self.difference.to_dict(), "significant": self.significant}
 
 
 def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], baseline: str) -> list[PairedTest]:
@@ -128,7 +127,7 @@ def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], base
         samples: (group, row) → values of its members.
         baseline: the row to compare the others with, within each group.
     """
-    found = []
+    tests = []
     for (group, row), values in samples.items():
         reference = samples.get((group, baseline))
         if row == baseline or reference is None:
@@ -136,9 +135,9 @@ def paired_tests(samples: Mapping[tuple[str, str], Mapping[Member, float]], base
         shared = sorted(values.keys() & reference.keys())
         if shared:
             differences = [values[member] - reference[member] for member in shared]
-            found.append((group, row, summarize(differences), wilcoxon(differences)))
-    corrected = holm([p for *_, p in found])
+            tests.append((group, row, summarize(differences), wilcoxon(differences)))
+    corrected = holm([p for *_, p in tests])
     return [
         PairedTest(group, row, baseline, difference, p, adjusted)
-        for (group, row, difference, p), adjusted in zip(found, corrected, strict=True)
+        for (group, row, difference, p), adjusted in zip(tests, corrected, strict=True)
     ]

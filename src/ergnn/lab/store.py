@@ -86,10 +86,10 @@ class RunStore:
         """
         wanted = {name: _values(value) for name, value in filters.items()}
         searched = {name: values for name, values in wanted.items() if name in SEARCHED and None not in values}
-        found = [StoredRun.from_row(row) for row in self._table.select(searched)]
+        runs = [StoredRun.from_row(row) for row in self._table.select(searched)]
         for name, values in wanted.items():
-            found = [run for run in found if _value(run, name) in values]
-        return sorted(found, key=_sort_key)
+            runs = [run for run in runs if _value(run, name) in values]
+        return sorted(runs, key=_sort_key)
 
     def members(self, config: RunConfig) -> list[StoredRun]:
         """Return the runs of a resolved configuration, all of which must be finished."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph, TaskStream, splits
-from ergnn.lab import RunConfig
+from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
 from ergnn.lab.walks import walk_settings, walk_stream
 from ergnn.lab.walks.stream import visible_nodes

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.lab.walks.walkers import ENDED, Neighbors, random_walks
 from graphs import graphs, random_graph
 
@@ -144,17 +143,3 @@ def test_seeds_differ() -> None:
     graph = random_graph(p_edge=0.3)
     starts = torch.arange(graph.num_nodes)
     assert not torch.equal(*(draw(graph.edge_index, starts[:30], 10, 0.5, 2.0, seed) for seed in (0, 1)))
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"length": 0}, "length is 0"),
-        ({"p": 0.0}, "p is 0.0"),
-        ({"q": -1.0}, "q is -1.0"),
-        ({"q": float("inf")}, "q is"),
-    ],
-)
-def test_bad_settings_are_named(setting: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        draw(GRAPHS["directed"], torch.zeros(1, dtype=torch.long), **{"length": 3, "p": 1.0, "q": 1.0, **setting})

@@ -118,9 +118,9 @@ def visible_nodes(graph: Graph, classes: list[int]) -> Tensor:
     """Return the nodes of these classes and of their (weakly) connected components, in ascending order."""
     n, (source, target) = graph.num_nodes, graph.edge_index.cpu().numpy()
     links = coo_matrix((np.ones(len(source), dtype=np.int8), (source, target)), shape=(n, n))
-    part = connected_components(links, directed=False)[1]
+    component = connected_components(links, directed=False)[1]
     of_class = torch.isin(graph.y.cpu(), torch.tensor(classes)).numpy()
-    return torch.from_numpy(np.flatnonzero(np.isin(part, part[of_class])))
+    return torch.from_numpy(np.flatnonzero(np.isin(component, component[of_class])))
 
 
 def _walks(graph: Graph, nodes: Tensor, settings: WalkSettings, generator: torch.Generator) -> Tensor:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
-
 ENDED = -1
 """Placeholder for nodes after the end of a walk."""
 
@@ -41,8 +39,8 @@ class Neighbors:
         if not self._keys.numel():
             return torch.zeros_like(sources, dtype=torch.bool)
         key = sources * self.num_nodes + targets
-        place = torch.searchsorted(self._keys, key).clamp(max=self._keys.numel() - 1)
-        return self._keys[place] == key
+        at = torch.searchsorted(self._keys, key).clamp(max=self._keys.numel() - 1)
+        return self._keys[at] == key
 
 
 def random_walks(
@@ -72,11 +70,6 @@ def random_walks(
         p: return parameter.
         q: in-out parameter.
     """
-    if length < 1:
-        raise InputError(f"length is {length}; a walk has 1 node or more")
-    for name, value in (("p", p), ("q", q)):
-        if not 0.0 < value < float("inf"):
-            raise InputError(f"{name} is {value}; it must be above 0 and finite")
     walks = torch.full((starts.numel(), length), ENDED, dtype=torch.long, device=starts.device)
     walks[:, 0] = starts
     for step in range(1, length):
@@ -101,9 +94,9 @@ def _biased_step(
         x, t = neighbors.pick(here[left], generator), before[left]
         near = torch.where(neighbors.linked(t, x), 1.0, 1.0 / q)
         weight = torch.where(x == t, 1.0 / p, near)
-        kept = _uniform(x, generator) * largest < weight
-        chosen[left[kept]] = x[kept]
-        left = left[~kept]
+        accepted = _uniform(x, generator) * largest < weight
+        chosen[left[accepted]] = x[accepted]
+        left = left[~accepted]
     return chosen
 
 
