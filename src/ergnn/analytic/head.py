@@ -119,8 +119,8 @@ class AnalyticHead:
 
     @property
     def nbytes(self) -> int:
-        """Size of the stored ids and labels, or of what is stored instead, in bytes."""
-        return self.state.nbytes
+        """Size of the stored ids and labels, or of what is stored instead, and of the scales of columns, in bytes."""
+        return self.state.nbytes + (0 if self.scales is None else self.scales.to_tensor().nbytes)
 
     def learn_task(self, task: Task) -> None:
         """Learn the training nodes of a task, as ids where the graph of the next task contains them."""
