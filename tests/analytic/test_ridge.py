@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analytic.dense import dense_ridge, one_hot, weights_of
 from ergnn.analytic import fit_ridge, ridge
-from ergnn.analytic.ridge import LAMBDAS, Moments, best_temperature, class_weights, descend, fit_sums
+from ergnn.analytic.ridge import LAMBDAS, Moments, best_temperature, class_weights, fit_sums
 from ergnn.config.errors import InputError
 
 
@@ -121,25 +121,25 @@ def test_bad_input_is_rejected() -> None:
         fit_ridge(torch.ones(2, 3), torch.zeros(2, dtype=torch.long), [0.0])
 
 
-def test_descend_stops_at_the_nearest_minimum() -> None:
-    errors = [3.0, 1.0, 2.0, 5.0, 4.0, 0.5, 0.7]
-    for start, best in ((0, 1), (1, 1), (2, 1), (3, 5), (4, 5), (6, 5)):
-        asked: list[int] = []
-        found = descend(lambda i, asked=asked: asked.append(i) or errors[i], len(errors), start)  # type: ignore[misc]
-        assert found == (best, errors[best])
-        assert len(asked) == len(set(asked))
+def test_large_systems_take_the_lambda_of_the_chosen_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = data(60, 12, 3, 5)
+    chosen = torch.arange(0, 60, 4)
+    monkeypatch.setattr(ridge, "GRID_WIDTH", 4)
+    small = fit_ridge(rows[chosen], labels[chosen])
+    for wide in (rows, torch.cat([rows] * 8, 1)):  # primal, dual
+        assert fit_ridge(wide[chosen], labels[chosen]).lam == fit_ridge(wide, labels, chosen=chosen).lam
+    assert fit_ridge(rows, labels, chosen=chosen).lam == small.lam
+    assert fit_ridge(rows, labels, chosen=chosen, lambdas=[3.0]).lam == 3.0
 
 
-def test_a_wide_primal_system_takes_the_minimum_nearest_to_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, labels = torch.randn(60, 12, dtype=torch.float64), torch.arange(60) % 3
-    whole = fit_ridge(rows, labels)
-    monkeypatch.setattr("ergnn.analytic.ridge.GRID_WIDTH", 4)
-    near = fit_ridge(rows, labels)
-    errors = [fit_ridge(rows, labels, lambdas=[lam]).loo_error for lam in LAMBDAS]
-    place = LAMBDAS.index(near.lam)
-    assert near.loo_error == pytest.approx(errors[place])
-    assert all(errors[place] <= errors[i] for i in (place - 1, place + 1) if 0 <= i < len(LAMBDAS))
-    assert whole.loo_error == pytest.approx(min(errors))
+def test_many_rows_are_solved_by_factorization_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = data(50, 90, 3, 5)
+    expected = fit_ridge(rows, labels, lambdas=[0.1])
+    monkeypatch.setattr(ridge, "LOO_ROWS", 20)
+    monkeypatch.setattr(ridge, "ROW_BLOCK", 16)
+    found = fit_ridge(rows, labels, lambdas=[0.1])
+    torch.testing.assert_close(found.weight, expected.weight, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.loo, expected.loo[ridge.loo_rows(50)], rtol=0, atol=1e-10)
 
 
 def test_moments_that_grow_class_by_class_equal_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:

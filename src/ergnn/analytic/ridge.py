@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +25,7 @@ ROW_BLOCK = 1 << 13
 """Rows to sum at a time."""
 
 GRID_WIDTH = 1 << 11
-"""Primal systems with more columns are not solved for every λ."""
+"""Systems with more rows and columns are not solved for every λ."""
 
 LOO_ROWS = 1 << 11
 """Maximum number of rows for leave-one-out errors. All rows are fitted."""
@@ -110,9 +110,9 @@ def fit_ridge(
     With ``P = √w φ`` and ``T = √w y``, the smaller of ``PPᵀ`` (dual) and ``PᵀP`` (primal) is solved. The score of row i
     under a head fitted without it, with the same weights w, is ``y_i − (t_i − f_i) / ((1 − h_i) √w_i)`` with the fit
     ``f = H t`` and the leverage ``h = diag H``, ``H = P (PᵀP + λI)⁻¹ Pᵀ``. λ minimizes the weighted squared error of
-    these scores; in primal systems wider than :data:`GRID_WIDTH`, it is the local minimum nearest to
-    :data:`DEFAULT_LAMBDA` (:func:`descend`). Then τ minimizes their weighted negative log-likelihood (convex in τ).
-    Classes with a single row are excluded from both.
+    these scores; in systems with more than :data:`GRID_WIDTH` rows and columns, that of a head of the chosen rows
+    alone (:func:`choose_lambda`). Then τ minimizes their weighted negative log-likelihood (convex in τ). Classes with a
+    single row are excluded from both.
 
     Args:
         rows: φ, ``[n, width]``, any float type.
@@ -131,6 +131,8 @@ def fit_ridge(
     y = torch.nn.functional.one_hot(column, classes.numel()).double()
     count = labels.numel()
     chosen = (loo_rows(count) if chosen is None else chosen).to(labels.device)
+    if min(rows.shape) > GRID_WIDTH and chosen.numel() < count:
+        lambdas = (choose_lambda(rows[chosen], labels[chosen], lambdas),)
     system: _System
     if rows.size(0) <= rows.size(1):
         system = _Dual(rows, y, w, chosen)
@@ -157,6 +159,8 @@ def fit_sums(
         sums: ``Σ φ`` over the rows of each class, ``[classes, width]``, classes ascending.
         lambdas: candidates for λ.
     """
+    if rows.size(1) > GRID_WIDTH and chosen.numel() < labels.numel():
+        lambdas = (choose_lambda(rows, labels[chosen], lambdas),)
     moments = Moments()
     moments.classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
     moments.sizes, moments.sums, moments.gram = size.double(), sums, gram
@@ -164,6 +168,11 @@ def fit_sums(
     y = torch.nn.functional.one_hot(column[chosen], size.numel()).double()
     system = _Primal(rows, y, w[chosen], torch.arange(chosen.numel(), device=labels.device), moments)
     return _best_solution(system, labels, w, chosen, lambdas)
+
+
+def choose_lambda(rows: Tensor, labels: Tensor, lambdas: Sequence[float]) -> float:
+    """Return the λ of the head of some rows alone, whose system is small enough to be solved for every λ."""
+    return float(lambdas[0]) if len(lambdas) == 1 else fit_ridge(rows, labels, lambdas).lam
 
 
 def loo_rows(count: int) -> Tensor:
@@ -185,38 +194,12 @@ def _best_solution(
         share = torch.where(informative, w, 0.0)
         share, own = share / share.sum(), torch.nn.functional.one_hot(column, classes.numel())
 
-        def loo_error(i: int) -> float:
-            return float((system.left_out(lambdas[i]) - own).square_().sum(1) @ share)
-
-        if isinstance(system, _Primal) and system.gram.size(0) > GRID_WIDTH:
-            best, error = descend(
-                loo_error, len(lambdas), min(range(len(lambdas)), key=lambda i: abs(lambdas[i] - lam))
-            )
-        else:
-            errors = [loo_error(i) for i in range(len(lambdas))]
-            best = least(errors)
-            error = errors[best]
-        lam = float(lambdas[best])
+        errors = [float((system.left_out(float(candidate)) - own).square_().sum(1) @ share) for candidate in lambdas]
+        best = least(errors)
+        lam, error = float(lambdas[best]), errors[best]
     loo = system.left_out(lam)
     temperature = best_temperature(loo[informative], column[informative], w[informative])
     return RidgeSolution(system.weight(lam), classes, lam, temperature, loo, error)
-
-
-def descend(error: Callable[[int], float], count: int, start: int) -> tuple[int, float]:
-    """Find the local minimum of the error in ``range(count)`` reached from ``start``; return its position and error.
-
-    Errors that differ by rounding only count as equal.
-    """
-    best, value = start, error(start)
-    for step in (1, -1):
-        while 0 <= best + step < count:
-            other = error(best + step)
-            if other >= value * (1 - 1e-9):
-                break
-            best, value = best + step, other
-        if best != start:
-            break
-    return best, value
 
 
 def least(errors: Sequence[float]) -> int:
@@ -231,9 +214,10 @@ def least(errors: Sequence[float]) -> int:
 class _System(ABC):
     """A linear system with rows ``P = √w φ`` and targets ``T = √w y``; ``chosen`` rows are left out in turn."""
 
-    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor) -> None:
+    def __init__(self, y: Tensor, w: Tensor, chosen: Tensor) -> None:
         self.root = w[chosen].sqrt()[:, None]
-        self.p, self.t = rows[chosen].double() * self.root, y[chosen] * self.root
+        self.t = y[chosen] * self.root
+        self._lam, self._factor = 0.0, self.t
 
     @abstractmethod
     def weight(self, lam: float) -> Tensor:
@@ -243,25 +227,61 @@ class _System(ABC):
     def left_out(self, lam: float) -> Tensor:
         """Return the leave-one-out scores of the chosen rows for λ, ``[chosen, classes]``."""
 
+    def _decomposed(self, matrix: Tensor, lam: float) -> Tensor:
+        """Return L with ``LLᵀ = matrix + λI``; the last one is cached."""
+        if lam != self._lam:
+            shifted = matrix.clone()
+            shifted.diagonal().add_(lam)
+            self._lam, self._factor = lam, torch.linalg.cholesky(shifted, out=shifted)
+        return self._factor
+
 
 class _Dual(_System):
-    """``PPᵀ = U diag(s) Uᵀ``, for fewer rows than columns."""
+    """``PPᵀ + λI = LLᵀ``, for fewer rows than columns.
+
+    Up to :data:`LOO_ROWS` rows use ``PPᵀ = U diag(s) Uᵀ`` instead, which serves all λ. (On a GPU, where eigenvalues
+    take longer than all factorizations, they do not.)
+    """
 
     def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor) -> None:
-        super().__init__(rows, y, w, chosen)
-        root = w.sqrt()[:, None]
-        self.all = rows.double() * root
-        s, self.u = torch.linalg.eigh(self.all @ self.all.T)
-        self.s, self.ut, self.chosen = s.clamp_(min=0), self.u.T @ (y * root), self.u[chosen]
+        super().__init__(y, w, chosen)
+        self.rows, self.chosen, self.all_roots = rows, chosen, w.sqrt()[:, None]
+        self.targets = y * self.all_roots
+        self.gram = torch.empty(rows.size(0), rows.size(0), dtype=torch.float64, device=rows.device)
+        blocks = range(0, rows.size(0), ROW_BLOCK)
+        for first in blocks:
+            left = rows[first : first + ROW_BLOCK].double()
+            for second in blocks:
+                right = rows[second : second + ROW_BLOCK].double()
+                torch.mm(left, right.T, out=self.gram[first : first + ROW_BLOCK, second : second + ROW_BLOCK])
+        self.gram.mul_(self.all_roots).mul_(self.all_roots.T)
+        self._spectral = rows.device.type == "cpu" and rows.size(0) <= LOO_ROWS
+        if self._spectral:
+            s, self.u = torch.linalg.eigh(self.gram)
+            self.s, self.ut = s.clamp_(min=0), self.u.T @ self.targets
 
     def weight(self, lam: float) -> Tensor:
-        return self.all.T @ (self.u @ (self.ut / (self.s + lam)[:, None]))
+        alpha = self.all_roots * self._alpha(lam)
+        out = torch.zeros(self.rows.size(1), alpha.size(1), dtype=torch.float64, device=alpha.device)
+        for rows, weights in zip(self.rows.split(ROW_BLOCK), alpha.split(ROW_BLOCK), strict=True):
+            out.addmm_(rows.double().T, weights)
+        return out
 
     def left_out(self, lam: float) -> Tensor:
         """Use ``t_i − f_i = λ α_i`` and ``1 − h_i = λ (PPᵀ + λI)⁻¹_ii``, where λ cancels."""
-        v = (self.s + lam).reciprocal()
-        alpha, inverse = self.chosen @ (v[:, None] * self.ut), self.chosen.square() @ v
-        return (self.t - alpha / inverse[:, None]) / self.root
+        if self._spectral:
+            inverse = self.u[self.chosen].square() @ (self.s + lam).reciprocal()
+        else:
+            one = torch.zeros(self.gram.size(0), self.chosen.numel(), dtype=torch.float64, device=self.gram.device)
+            one[self.chosen, torch.arange(self.chosen.numel(), device=one.device)] = 1.0
+            factor = self._decomposed(self.gram, lam)
+            inverse = torch.linalg.solve_triangular(factor, one, upper=False).square_().sum(0)
+        return (self.t - self._alpha(lam)[self.chosen] / inverse[:, None]) / self.root
+
+    def _alpha(self, lam: float) -> Tensor:
+        if self._spectral:
+            return self.u @ (self.ut / (self.s + lam)[:, None])
+        return torch.cholesky_solve(self.targets, self._decomposed(self.gram, lam))
 
 
 class _Primal(_System):
@@ -272,11 +292,11 @@ class _Primal(_System):
     """
 
     def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor, moments: Moments) -> None:
-        super().__init__(rows, y, w, chosen)
+        super().__init__(y, w, chosen)
+        self.p = rows[chosen].double() * self.root
         scale = moments.sizes.sum() / moments.sizes.sqrt().sum()  # w = scale · n_c^-½
         self.gram = moments.gram * scale
         self.cross = (moments.sums * (scale * moments.sizes.rsqrt())[:, None]).T
-        self._lam, self._factor = 0.0, self.gram
         self._spectral = rows.device.type == "cpu" and rows.size(1) <= GRID_WIDTH
         if self._spectral:
             s, u = torch.linalg.eigh(self.gram)
@@ -284,23 +304,18 @@ class _Primal(_System):
             self._squared = self._v.square()
 
     def weight(self, lam: float) -> Tensor:
-        return torch.cholesky_solve(self.cross, self._decomposed(lam))
+        return torch.cholesky_solve(self.cross, self._decomposed(self.gram, lam))
 
     def left_out(self, lam: float) -> Tensor:
         if self._spectral:
             inverse = (self._s + lam).reciprocal()
             leverage, fit = self._squared @ inverse, self._v @ (inverse[:, None] * self._ut)
         else:
-            leverage = torch.linalg.solve_triangular(self._decomposed(lam), self.p.T, upper=False).square_().sum(0)
+            leverage = (
+                torch.linalg.solve_triangular(self._decomposed(self.gram, lam), self.p.T, upper=False).square_().sum(0)
+            )
             fit = self.p @ self.weight(lam)
         return (self.t - (self.t - fit) / (1 - leverage)[:, None]) / self.root
-
-    def _decomposed(self, lam: float) -> Tensor:
-        if lam != self._lam:
-            shifted = self.gram.clone()
-            shifted.diagonal().add_(lam)
-            self._lam, self._factor = lam, torch.linalg.cholesky(shifted)
-        return self._factor
 
 
 def best_temperature(scores: Tensor, column: Tensor, weights: Tensor) -> float:
