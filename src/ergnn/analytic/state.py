@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ergnn.analytic.features import Features
 from ergnn.analytic.maps import FeatureMap
-from ergnn.analytic.ridge import LAMBDAS, Moments, RidgeSolution, fit_ridge, least
+from ergnn.analytic.ridge import LAMBDAS, LOO_ROWS, Moments, RidgeSolution, fit_ridge, least, loo_rows
 from ergnn.analytic.statistics import ClassStatistics
 from ergnn.config.errors import InputError
 from ergnn.data.csr import pair_hash, row_chunks, targets
@@ -100,46 +100,55 @@ class AnalyticState:
                     self._moments.pop(each.name, None)
                 self._rows[each.name] = ids[keep], rows[keep]
 
-    def rows(self, features: Features) -> Tensor:
-        """Return φ of the labeled nodes; only rows that are not cached are computed."""
+    def rows(self, features: Features, nodes: Tensor) -> Tensor:
+        """Return φ of labeled nodes (ascending); only rows that are not cached are computed."""
         name, width = features.feature_map.name, features.width
-        ids, rows = self._rows.get(name, (self.nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
-        new, ranks = ~torch.isin(self.nodes, ids), current_ranks()
+        ids, rows = self._rows.get(name, (nodes[:0], torch.empty(0, width, dtype=features.inputs.dtype)))
+        new, ranks = ~torch.isin(nodes, ids), current_ranks()
         if ranks is not None:  # a rank that received its state has no cache; all compute the union of missing rows
             needed = new.int()
             sum_over_ranks(needed)
             new = needed > 0
-        if bool(new.any()) or ids.numel() > self.nodes.numel():
-            found = features.rows(self.nodes[new], ranks)
-            if not bool(new.all()):
-                whole = found.new_empty(self.nodes.numel(), width)
-                whole[new], whole[~new] = found, rows.to(found.device)[torch.isin(ids, self.nodes[~new])]
-                found = whole
-            rows = found
-            self._rows[name] = self.nodes, rows
-        return rows
+        if bool(new.any()):
+            computed = features.rows(nodes[new], ranks)
+            stays = torch.isin(ids, self.nodes) & ~torch.isin(ids, nodes[new])
+            joined = torch.cat([ids[stays], nodes[new]])
+            order = torch.argsort(joined)
+            whole = computed.new_empty(joined.numel(), width)
+            index = torch.argsort(order)
+            whole[index[: -int(new.sum())]], whole[index[-int(new.sum()) :]] = rows.to(whole.device)[stays], computed
+            ids, rows = joined[order], whole
+            self._rows[name] = ids, rows
+        return rows if torch.equal(ids, nodes) else rows[torch.searchsorted(ids, nodes)]
 
     def solve(
         self, features: Sequence[Features], lambdas: Sequence[float] = LAMBDAS
     ) -> tuple[int, RidgeSolution] | None:
         """Solve for the head with the smallest leave-one-out error; return the index of its features and the head.
 
-        Returns None without labels.
+        Of many nodes, some decide which features and which λ are taken (:func:`~ergnn.analytic.ridge.loo_rows`), so
+        that rows of all are needed under one feature map only. Returns None without labels.
         """
+        best, count = 0, self.nodes.numel()
+        if len(features) > 1 and count > LOO_ROWS and not self.kept:
+            chosen = loo_rows(count).to(self.nodes.device)
+            nodes, labels = self.nodes[chosen], self.labels[chosen]
+            best, first = choose([fit_ridge(self.rows(each, nodes), labels, lambdas) for each in features])
+            features, lambdas = features[best : best + 1], (first.lam,)
         solutions = []
         for each in features:
-            parts = []
-            if self.nodes.numel():
-                parts.append((self.rows(each), self.labels))
+            stored = [(self.rows(each, self.nodes), self.labels)] if count else []
             kept = self.kept.get(each.feature_map.name)
-            if kept is not None:
-                parts.append(kept)
-            if parts:
-                rows, labels = map(torch.cat, zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+            stored += [] if kept is None else [kept]
+            if stored:
+                rows, labels = map(torch.cat, zip(*stored, strict=True)) if len(stored) > 1 else stored[0]
                 ids = self.nodes if kept is None else None
                 moments = None if kept is not None else self._moments.setdefault(each.feature_map.name, Moments())
                 solutions.append(fit_ridge(rows, labels, lambdas, ids=ids, moments=moments))
-        return choose(solutions) if solutions else None
+        if not solutions:
+            return None
+        index, solution = choose(solutions)
+        return best + index, solution
 
 
 def choose(solutions: Sequence[RidgeSolution]) -> tuple[int, RidgeSolution]:

@@ -102,6 +102,7 @@ class MapRows:
         subtract: training rows whose earlier values are in the sums.
         summed: whether the head is solved from sums.
         known: classes and sums of the version before; None to sum all rows.
+        rows: rows of the nodes in ``present``.
         grams: classes and new sums.
     """
 
@@ -118,6 +119,7 @@ class MapRows:
         was_stored = np.isin(nodes, self.stored)
         self.load = was_stored & unchanged
         self.compute, self.add, self.subtract = ~self.load, train, np.zeros(len(nodes), bool)
+        self.rows, self.present = torch.empty(len(nodes), width, dtype=dtype), np.zeros(len(nodes), bool)
         self.grams: tuple[Array, Tensor] | None = None
         classes, count = np.unique(cache.label[train]), int(train.sum())
         small = len(classes) * width <= 2 * count and 4 * len(classes) * width**2 <= GRAM_BYTES
@@ -135,26 +137,35 @@ class MapRows:
         self.compute = new | changed | (needed & ~self.load)
         self.load, self.add, self.subtract = needed & ~self.compute, new | changed, changed
 
-    def solve(self, new: Tensor, lambdas: Sequence[float]) -> tuple[RidgeSolution, Tensor]:
-        """Solve for the head, given the computed rows; also returns the rows of the nodes that are only scored."""
-        self._computed, train = new.cpu(), self.cache.train
-        have = self.compute | self.load
-        index = np.cumsum(have) - 1
-        rows = torch.empty(int(have.sum()), self.width, dtype=self.dtype, device=new.device)
-        for mask, values in ((self.load, self._read(self.load)), (self.compute, new)):
-            rows[torch.from_numpy(index[mask]).to(new.device)] = values.to(new.device)
+    def fetch(self, mask: Array, compute: Callable[[Array], Tensor]) -> None:
+        """Read or compute the rows of some nodes, given a function that computes rows of nodes."""
+        load, missing = mask & self.load & ~self.present, mask & self.compute & ~self.present
+        for wanted, values in ((load, self._read(load)), (missing, compute(self.cache.nodes[missing]))):
+            self.rows = self.rows.to(values.device)
+            self.rows[torch.from_numpy(np.flatnonzero(wanted)).to(values.device)] = values
+        self.present = self.present | load | missing
 
-        def rows_of(nodes: Array) -> Tensor:
-            return rows[torch.from_numpy(index[nodes]).to(new.device)]
+    def rows_of(self, nodes: Array) -> Tensor:
+        """Return rows that were fetched, given their indices."""
+        return self.rows[torch.from_numpy(nodes).to(self.rows.device)]
 
-        labels, scored = torch.from_numpy(self.cache.label[train]).to(new.device), rows_of(np.flatnonzero(~train))
-        chosen = torch.from_numpy(np.searchsorted(np.flatnonzero(train), self.cache.left_out)).to(new.device)
+    def solve_some(self, lambdas: Sequence[float]) -> RidgeSolution:
+        """Solve for the head of the nodes whose leave-one-out errors are computed, as if there were no others."""
+        chosen = self.cache.left_out
+        labels = torch.from_numpy(self.cache.label[chosen]).to(self.rows.device)
+        return fit_ridge(self.rows_of(chosen), labels, lambdas)
+
+    def solve(self, lambdas: Sequence[float]) -> RidgeSolution:
+        """Solve for the head of all training nodes."""
+        train, device = np.flatnonzero(self.cache.train), self.rows.device
+        labels = torch.from_numpy(self.cache.label[train]).to(device)
+        chosen = torch.from_numpy(np.searchsorted(train, self.cache.left_out)).to(device)
         if not self.summed:
-            return fit_ridge(rows_of(np.flatnonzero(train)), labels, lambdas, chosen=chosen), scored
-        gram, sums = self._sums(rows_of, new.device)
-        return fit_sums(rows_of(self.cache.left_out), labels, chosen, gram, sums, lambdas), scored
+            return fit_ridge(self.rows_of(train), labels, lambdas, chosen=chosen)
+        gram, sums = self._sums(device)
+        return fit_sums(self.rows_of(self.cache.left_out), labels, chosen, gram, sums, lambdas)
 
-    def _sums(self, rows_of: Callable[[Array], Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    def _sums(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """``Σ n_c^-½ φφᵀ`` over all training rows, and ``Σ φ`` over those of each class."""
         label = self.cache.label
         classes, sizes = np.unique(label[label >= 0], return_counts=True)
@@ -164,7 +175,7 @@ class MapRows:
             grams[torch.from_numpy(np.searchsorted(classes, self.known[0])).to(device)] = self.known[1].to(device)
         before = self._read(self.subtract).to(device)
         for gram, c in zip(grams, classes, strict=True):
-            added = rows_of(np.flatnonzero(self.add & (label == c))).double()
+            added = self.rows_of(np.flatnonzero(self.add & (label == c))).double()
             removed = before[torch.from_numpy(label[self.subtract] == c).to(device)].double()
             gram += (added.T @ added).addmm_(removed.T, removed, alpha=-1)[upper[0], upper[1]]
         self.grams = classes, grams.cpu()
@@ -217,9 +228,10 @@ class MapRows:
     def write(self) -> None:
         """Add the computed rows and the sums, in place of earlier ones."""
         if self.is_stored:
-            nodes = self.cache.nodes[self.compute].tolist()
-            rows = ((self.name, node, row.tobytes()) for node, row in zip(nodes, self._computed.numpy(), strict=True))
-            insert(self.cache.connection, "phi", rows, "REPLACE")
+            computed = np.flatnonzero(self.compute & self.present)
+            nodes, rows = self.cache.nodes[computed].tolist(), self.rows_of(computed).cpu().numpy()
+            values = ((self.name, node, row.tobytes()) for node, row in zip(nodes, rows, strict=True))
+            insert(self.cache.connection, "phi", values, "REPLACE")
         if self.grams is not None:
             classes, grams = self.grams
             sums = ((self.name, c, gram.tobytes()) for c, gram in zip(classes.tolist(), grams.numpy(), strict=True))

@@ -107,15 +107,18 @@ class SolvedLearner:
         plans = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
         roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
         local, features = self._features(graph, roots, maps)
-        scored, solutions = [], []
-        for each, plan in zip(features, plans, strict=True):
-            new = each.rows(local.places(nodes[plan.compute]).to(self.device))
-            solution, rows = plan.solve(new, head.lambdas)
-            solutions.append(solution)
-            scored.append(rows)
-        best, head.solution = choose(solutions)
-        head.chosen = head.maps.index(maps[best])
-        self._cache, self._scored = cache, (nodes[label < 0], scored[best])
+        rows = [lambda asked, f=each: f.rows(local.places(asked).to(self.device)) for each in features]
+        best, lambdas = 0, head.lambdas
+        if len(maps) > 1 and len(train) > len(cache.left_out):  # some nodes decide, others have rows under one map
+            for plan, compute in zip(plans, rows, strict=True):
+                plan.fetch(np.isin(np.arange(len(nodes)), cache.left_out), compute)
+            best, first = choose([plan.solve_some(lambdas) for plan in plans])
+            plans, rows, lambdas = plans[best : best + 1], rows[best : best + 1], (first.lam,)
+        for plan, compute in zip(plans, rows, strict=True):
+            plan.fetch(plan.compute | plan.load, compute)
+        index, head.solution = choose([plan.solve(lambdas) for plan in plans])
+        head.chosen = head.maps.index(maps[best + index])
+        self._cache, self._scored = cache, (nodes[label < 0], plans[index].rows_of(np.flatnonzero(label < 0)))
         return len(local.nodes)
 
     def probabilities(
