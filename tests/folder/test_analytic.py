@@ -59,7 +59,7 @@ class Whole:
         pairs = [[place[a], place[b]] for a, b in sorted(self.edges)]
         edges = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T.contiguous()
         graph = Graph(torch.from_numpy(np.stack(list(self.x.values()))), edges, y)
-        learner, none = Learner(settings.config), torch.empty(0, dtype=torch.long)
+        learner, none = Learner(settings.config.with_settings({"scale": "rows"})), torch.empty(0, dtype=torch.long)
         train = (y >= 0).nonzero().flatten()
         learner.observe(Task(0, graph, train, none, none, tuple(range(len(names)))))
         return names, learner.predict_proba(torch.arange(len(place)), graph=graph).numpy()
