@@ -21,7 +21,7 @@ from nn.cases import examples_of, messy_graphs, model_of, reference_logits
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adjacency, "EDGES", 13)
+    monkeypatch.setattr(adjacency, "CHUNK_EDGES", 13)
     monkeypatch.setattr(inference, "ROWS", 5)
 
 

@@ -33,7 +33,7 @@ WIDTHS = [2, 3, 2]
 @pytest.fixture(autouse=True)
 def every_graph_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ergnn.engine.adjacency, "LINKED_FROM", 0)
-    monkeypatch.setattr(linked, "CHUNK", 13)
+    monkeypatch.setattr(linked, "CHUNK_EDGES", 13)
 
 
 @pytest.mark.parametrize("whole", [-1.0, 0.4, 2.0], ids=["whole graphs", "as by size", "used rows only"])

@@ -34,7 +34,7 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(adjacency, "LINKED_FROM", 0)
         monkeypatch.setattr(propagation, "MATRIX_EDGES", 0)
     if "not kept" in request.param:
-        monkeypatch.setattr(adjacency, "EDGES", 7)  # in chunks
+        monkeypatch.setattr(adjacency, "CHUNK_EDGES", 7)  # in chunks
         monkeypatch.setattr(propagation, "MAX_CACHED", 0)
         monkeypatch.setattr(propagation, "SMALL_CACHED", 0)
 

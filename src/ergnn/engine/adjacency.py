@@ -14,7 +14,7 @@ from ergnn.engine.kernels.links import Links
 
 LINKED_FROM = 1_000_000
 """Minimum number of directed edges of a large graph, whose blocks share lists of neighbors (:mod:`.linked`)."""
-EDGES = 1 << 20
+CHUNK_EDGES = 1 << 20
 """Number of edges per chunk."""
 
 
@@ -104,15 +104,15 @@ class Adjacency:
         return seen.nonzero().flatten()
 
     def chunks(self, nodes: Tensor) -> Iterator[Tensor]:
-        """Split ``nodes`` into chunks of about :data:`EDGES` edges, and at most that number of rows."""
-        if 0 < nodes.numel() <= self.num_nodes and self.num_nodes + self.num_edges <= EDGES:
+        """Split ``nodes`` into chunks of about :data:`CHUNK_EDGES` edges, and at most that number of rows."""
+        if 0 < nodes.numel() <= self.num_nodes and self.num_nodes + self.num_edges <= CHUNK_EDGES:
             yield nodes  # without waiting for a GPU
             return
         cumulative = (self.degrees(nodes) + 1).cumsum(0).cpu()
         first = 0
         while first < nodes.numel():
             done = int(cumulative[first - 1]) if first else 0
-            last = max(int(torch.searchsorted(cumulative, done + EDGES, right=True)), first + 1)
+            last = max(int(torch.searchsorted(cumulative, done + CHUNK_EDGES, right=True)), first + 1)
             yield nodes[first:last]
             first = last
 

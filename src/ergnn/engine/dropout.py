@@ -8,6 +8,7 @@ public-domain "lowbias32").
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ BLOCK = 1 << 15
 MANY_THREADS = 8
 """Number of threads from which a CPU hashes all entries at once, in parallel."""
 _M0, _M1, _M2 = 0x9E3779B9 - 2**32, 0x7FEB352D, 0x846CA68B - 2**32
+_TARGET, _SOURCE, _HEAD = 0x9E3779B1 - 2**32, 0x85EBCA77 - 2**32, 0xC2B2AE3D - 2**32
+_FIRST, _SECOND = 0x21F0AAAD, 0x735A2D97
+"""Factors of the hash of attention weights."""
 
 
 def _mix(x: Tensor, key: Tensor) -> Tensor:
@@ -96,3 +100,47 @@ def _keep(
         if times is not None:
             block.mul_(times[part])
     return out
+
+
+def attention_keep(target: Tensor, source: Tensor, heads: int, key: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+    """Return ``1 / (1 - p)`` for attention weights that are kept, and 0 for dropped ones: ``[edges, heads]``.
+
+    The mask is a hash of (target row, source row, head, key), so the passes over targets and over sources agree
+    without knowing the position of an edge in the other list. Duplicate edges have the same mask.
+    """
+    edge = target.int() * _TARGET + source.int() * _SOURCE
+    x = edge.unsqueeze(1) + torch.arange(heads, dtype=torch.int32, device=edge.device) * _HEAD + key
+    x = x.bitwise_xor_(shifted(x, 16).bitwise_and_(0xFFFF)).mul_(_FIRST)
+    x = x.bitwise_xor_(shifted(x, 15).bitwise_and_(0x1FFFF)).mul_(_SECOND)
+    return write_scale(x, p, torch.empty(x.shape, dtype=dtype, device=x.device))
+
+
+class _Dropped(torch.autograd.Function):
+    """Drop entries of a matrix by their position; a linear operation, so every derivative is the same operation."""
+
+    @staticmethod
+    def forward(h: Tensor, key: Tensor, p: float) -> Tensor:
+        from ergnn.engine.kernels.triton_masks import dropped
+
+        return dropped(h.contiguous(), key, p)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, key, ctx.p = inputs
+        ctx.save_for_backward(key)
+        ctx.save_for_forward(key)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (key,) = ctx.saved_tensors
+        return _Dropped.apply(grad, key, ctx.p), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (key,) = ctx.saved_tensors
+        return _Dropped.apply(tangents[0], key, ctx.p)
+
+
+def dropped(h: Tensor, key: Tensor, p: float) -> Tensor:
+    """Drop entries of a matrix on a GPU by :func:`keep_scale` at position ``row · width + column``."""
+    return _Dropped.apply(h, key, p)

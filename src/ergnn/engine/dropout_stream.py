@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.engine.dropout import keep_rows, keep_scale
+from ergnn.engine.dropout import dropped, keep_rows, keep_scale
 from ergnn.engine.features import DenseFeatures, DroppedFeatures, Features, SparseFeatures
 from ergnn.engine.kernels.device import runs_on_triton
-from ergnn.engine.kernels.masks import dropped
 
 
 class DropoutStream:

@@ -22,7 +22,7 @@ WHOLE_FROM = 0.4
 """A block with more than this fraction of the edges uses the lists of the whole graph."""
 FILLED_FROM = 0.75
 """If a block needs more than this fraction of the nodes, all nodes are included."""
-CHUNK = 1 << 22
+CHUNK_EDGES = 1 << 22
 """Number of edges per chunk while building a block."""
 
 
@@ -140,7 +140,7 @@ def _compact(adj: Adjacency, nodes: Tensor, slot: Tensor, slots: int, loops: boo
 def _incoming(adj: Adjacency, nodes: Tensor, loops: bool) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield the edges into chunks of ``nodes``, by row; without self-loops if ``loops``."""
     size = adj.degree[nodes]
-    for row, stop, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK):
+    for row, stop, _, _ in row_chunks(torch.cat([size.new_zeros(1), size.cumsum(0)]), CHUNK_EDGES):
         target, source = adj.incoming(nodes[row:stop])
         if loops:
             other = source != nodes[row:stop][target]

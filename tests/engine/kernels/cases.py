@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.data.csr import targets
+from ergnn.engine.dropout import attention_keep
 from ergnn.engine.kernels.links import Links
-from ergnn.engine.kernels.masks import attention_keep
 
 SHAPES = {
     # name: targets, sources, links, heads, width, loops, kind

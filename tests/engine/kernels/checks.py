@@ -9,9 +9,9 @@ from torch import Tensor
 
 from engine.kernels.cases import edges_of, inputs_of, links_of, off, written_out
 from ergnn.engine.dropout import keep_scale
+from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures
 from ergnn.engine.kernels.attention import attention
-from ergnn.engine.kernels.masks import dropped
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.slots import Rows
 from ergnn.engine.sparse import SparsePattern
@@ -76,11 +76,14 @@ def check_dropped(device: str) -> None:
     h = torch.randn(57, 33, generator=torch.Generator().manual_seed(0)).to(device).requires_grad_()
     position = torch.arange(h.numel(), dtype=torch.int32, device=device).view_as(h)
     for p in (0.1, 0.5, 0.6):
-        mask = keep_scale(position, key, p, h.dtype)
-        out = dropped(h, key, p)
+
+        def drop(value: Tensor, p: float = p) -> Tensor:
+            return DropoutStream(key.unsqueeze(0))(value, p, None, None)
+
+        mask, out = keep_scale(position, key, p, h.dtype), drop(h)
         assert torch.equal(out, h * mask)
         assert torch.equal(torch.autograd.grad(out.sum(), h)[0], mask)
-        assert torch.equal(torch.func.jvp(lambda v, p=p: dropped(v, key, p), (h.detach(),), (mask,))[1], mask * mask)
+        assert torch.equal(torch.func.jvp(drop, (h.detach(),), (mask,))[1], mask * mask)
 
 
 def check_projection(device: str, sizes: Sequence[int], features: int, width: int, p: float, sparse: bool) -> None:

@@ -16,22 +16,22 @@ import torch
 from engine.kernels.cases import SHAPES, edges_of, inputs_of, links_of
 from engine.kernels.checks import check_attention, check_dropped, check_sums
 from ergnn.config.errors import CurvatureError
+from ergnn.engine.dropout import attention_keep
 from ergnn.engine.kernels import links as links_module
 from ergnn.engine.kernels import sums, torch_attention
 from ergnn.engine.kernels.attention import attention
-from ergnn.engine.kernels.masks import attention_keep
 
 
 @pytest.mark.parametrize("p", [0.0, 0.6])
 @pytest.mark.parametrize("name", SHAPES)
 def test_attention_equals_autograd(name: str, p: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_attention, "CHUNK", 7)
+    monkeypatch.setattr(torch_attention, "CHUNK_EDGES", 7)
     check_attention(name, p, torch.float64, "cpu", 1e-12)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_sums_equal_the_dense_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "CHUNK", 11)
+    monkeypatch.setattr(sums, "CHUNK_EDGES", 11)
     check_sums(name, 5, torch.float64, "cpu", 1e-12)
 
 
@@ -123,7 +123,7 @@ def test_memory_does_not_grow_with_the_number_of_edges() -> None:
         "from ergnn.engine.kernels.attention import attention\n"
         "from ergnn.engine.kernels.links import Links\n"
         "from ergnn.engine.kernels import torch_attention\n"
-        "torch_attention.CHUNK = 1 << 16\n"
+        "torch_attention.CHUNK_EDGES = 1 << 16\n"
         "from ergnn.lab.run import peak_memory_mb\n"
         "n, d = 1000, 4000\n"
         "col = (torch.arange(n * d) * 7919 % n).int()\n"

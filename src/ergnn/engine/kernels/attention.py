@@ -11,7 +11,7 @@ from torch.autograd import Function
 from ergnn.config.errors import CurvatureError
 from ergnn.engine.kernels import torch_attention
 from ergnn.engine.kernels.device import runs_on_triton
-from ergnn.engine.kernels.links import Links
+from ergnn.engine.kernels.links import AttentionEdges, Links
 
 NO_HESSIAN = (
     "attention over a graph of this size has no second derivatives; use curvature='gauss-newton', which needs only "
@@ -40,51 +40,54 @@ def attention(
         ``[targets, heads, width]``.
     """
     train = torch.is_grad_enabled() and any(value.requires_grad for value in (z, a_src, a_dst))
-    out: Tensor = _Attention.apply(z, a_src, a_dst, key if p > 0 else None, links, slope, p, train)[0]
+    edges = AttentionEdges(links, slope, p)
+    out: Tensor = _Attention.apply(z, a_src, a_dst, key if p > 0 else None, edges, train)[0]
     return out
+
+
+def _kernels(z: Tensor) -> Any:
+    """Return the module of ``forward``, ``backward`` and ``derivative``."""
+    if not runs_on_triton(z):
+        return torch_attention
+    from ergnn.engine.kernels import triton_attention
+
+    return triton_attention
 
 
 class _Attention(Function):
     @staticmethod
     def forward(
-        z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float, train: bool
+        z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, edges: AttentionEdges, train: bool
     ) -> tuple[Tensor, ...]:
         if train:
-            links.transposed()  # build here: tensors cached under a torch.func transform would be wrapped
-        if runs_on_triton(z):
-            from ergnn.engine.kernels import triton_attention
-
-            return triton_attention.forward(z, a_src, a_dst, key, links, slope, p, train)
-        out, lse = torch_attention.forward(z, a_src, a_dst, key, links, slope, p)
-        return out, lse, out.new_empty(0), out.new_empty(0)
+            edges.links.transposed()  # build here: tensors cached under a torch.func transform would be wrapped
+        return _kernels(z).forward((z, a_src, a_dst), key, edges, train)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        z, a_src, a_dst, key, ctx.links, ctx.slope, ctx.p, _ = inputs
+        *tensors, ctx.edges, _ = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(z, a_src, a_dst, key, *output)
-        ctx.save_for_forward(z, a_src, a_dst, key, *output)
+        ctx.save_for_backward(*tensors, *output)
+        ctx.save_for_forward(*tensors, *output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         if grads[0] is None:
-            return (None,) * 8
+            return (None,) * 6
         z, a_src, a_dst, *rest = ctx.saved_tensors
         fixed = [_Fixed.apply(value) for value in (z, a_src, a_dst)]
-        values = _Gradients.apply(grads[0], *fixed, *rest, ctx.links, ctx.slope, ctx.p)
-        return (*values, None, None, None, None, None)
+        return (*_Gradients.apply(grads[0], *fixed, *rest, ctx.edges), None, None, None)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        change = _derivative(tangents[:3], *ctx.saved_tensors, ctx.links, ctx.slope, ctx.p)
-        return change, None, None, None
+        return _derivative(tangents[:3], ctx.saved_tensors, ctx.edges), None, None, None
 
 
-def _derivative(tangents: Any, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: Any) -> Tensor:
-    values = (z, a_src, a_dst)
-    filled = [torch.zeros_like(value) if part is None else part for part, value in zip(tangents, values, strict=True)]
-    change: Tensor = _Derivative.apply(*filled, *values, *rest)
+def _derivative(tangents: Any, tensors: Any, edges: AttentionEdges) -> Tensor:
+    pairs = zip(tangents, tensors[:3], strict=True)
+    tangents = [torch.zeros_like(value) if tangent is None else tangent for tangent, value in pairs]
+    change: Tensor = _Derivative.apply(*tangents, *tensors, edges)
     return change
 
 
@@ -106,17 +109,10 @@ class _Derivative(_NotDifferentiable):
     """Compute ``J v``."""
 
     @staticmethod
-    def forward(
-        z_dot: Tensor, src_dot: Tensor, dst_dot: Tensor, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: Any
-    ) -> Tensor:
-        tangents = (z_dot, src_dot, dst_dot)
-        key, *saved, links, slope, p = rest
-        if runs_on_triton(z):
-            from ergnn.engine.kernels import triton_attention
-
-            return triton_attention.derivative(tangents, z, a_src, a_dst, key, tuple(saved), links, slope, p)
-        out, lse = saved[:2]
-        return torch_attention.derivative(tangents, z, a_src, a_dst, key, out, lse, links, slope, p)
+    def forward(z_dot: Tensor, src_dot: Tensor, dst_dot: Tensor, *rest: Any) -> Tensor:
+        z, a_src, a_dst, key, *saved, edges = rest
+        change: Tensor = _kernels(z).derivative((z_dot, src_dot, dst_dot), (z, a_src, a_dst), key, tuple(saved), edges)
+        return change
 
 
 class _Fixed(_NotDifferentiable):
@@ -131,43 +127,25 @@ class _Gradients(Function):
     """Compute ``(∂z, ∂a_src, ∂a_dst) = Jᵀ g``, which is linear in ``g``; its derivative in ``g`` is given by ``J``."""
 
     @staticmethod
-    def forward(
-        g: Tensor,
-        z: Tensor,
-        a_src: Tensor,
-        a_dst: Tensor,
-        key: Tensor | None,
-        out: Tensor,
-        lse: Tensor,
-        positive_out: Tensor,
-        positive_share: Tensor,
-        links: Links,
-        slope: float,
-        p: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if runs_on_triton(z):
-            from ergnn.engine.kernels import triton_attention
-
-            saved = (out, lse, positive_out, positive_share)
-            return triton_attention.backward(g, z, a_src, a_dst, key, saved, links, slope, p)
-        return torch_attention.backward(g, z, a_src, a_dst, key, out, lse, links, slope, p)
+    def forward(g: Tensor, z: Tensor, a_src: Tensor, a_dst: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+        key, *saved, edges = rest
+        gradients: tuple[Tensor, Tensor, Tensor] = _kernels(z).backward(g, (z, a_src, a_dst), key, tuple(saved), edges)
+        return gradients
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        *tensors, ctx.links, ctx.slope, ctx.p = inputs
+        *tensors, ctx.edges = inputs
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        if all(part is None for part in grads):
-            return (None,) * 12
-        change = _derivative(grads, *ctx.saved_tensors[1:], ctx.links, ctx.slope, ctx.p)
-        return (change, *(None,) * 11)
+        if all(grad is None for grad in grads):
+            return (None,) * 10
+        return _derivative(grads, ctx.saved_tensors[1:], ctx.edges), *(None,) * 9
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        _, *tensors = ctx.saved_tensors
-        values: tuple[Any, ...] = _Gradients.apply(tangents[0], *tensors, ctx.links, ctx.slope, ctx.p)
+        values: tuple[Any, ...] = _Gradients.apply(tangents[0], *ctx.saved_tensors[1:], ctx.edges)
         return values

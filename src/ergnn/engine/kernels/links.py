@@ -131,6 +131,15 @@ class Links:
         return self._segments
 
 
+@dataclass(frozen=True, eq=False)
+class AttentionEdges:
+    """The edges of attention: links, the negative slope of LeakyReLU, and the dropout probability of their weights."""
+
+    links: Links
+    slope: float
+    p: float
+
+
 def _cut(rowptr: Tensor, max_size: int, index: torch.dtype) -> Segments:
     """Split rows into pieces of at most ``max_size`` entries; a row without entries has one piece."""
     size, device = rowptr.diff(), rowptr.device

@@ -12,7 +12,7 @@ from ergnn.data.csr import row_chunks
 from ergnn.engine.kernels.device import runs_on_triton
 from ergnn.engine.kernels.links import Links
 
-CHUNK = 1 << 22
+CHUNK_EDGES = 1 << 22
 """Number of edges per chunk on a CPU."""
 
 
@@ -48,7 +48,7 @@ class _Sum(Function):
 
 def _plain(h: Tensor, links: Links) -> Tensor:
     out = h.new_empty(links.targets, h.size(1))
-    for row, stop, first, last in row_chunks(links.rowptr, CHUNK):
+    for row, stop, first, last in row_chunks(links.rowptr, CHUNK_EDGES):
         col = links.col[first:last]  # no copy, also of a memory-mapped file; the product uses 32-bit indices
         start = (links.rowptr[row : stop + 1] - first).to(col.dtype)
         shape = (stop - row, links.sources)

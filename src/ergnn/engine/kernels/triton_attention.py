@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ergnn.engine.dropout import threshold
 from ergnn.engine.kernels import triton_backward, triton_forward
-from ergnn.engine.kernels.links import Links, Segments
+from ergnn.engine.kernels.links import AttentionEdges, Links, Segments
+from ergnn.engine.kernels.torch_attention import Values
 from ergnn.engine.kernels.triton_gather import Shape
 
 PEAKS = 256
@@ -62,10 +63,9 @@ def _dropout(key: Tensor | None, links: Links, p: float) -> tuple[Tensor, int, f
     return key, threshold(p), 1.0 / (1.0 - p)
 
 
-def forward(
-    z: Tensor, a_src: Tensor, a_dst: Tensor, key: Tensor | None, links: Links, slope: float, p: float, train: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def forward(values: Values, key: Tensor | None, edges: AttentionEdges, train: bool) -> tuple[Tensor, ...]:
     """Return the output, log-denominators, and, if ``train``, P and q for the gradient of ``a_dst``."""
+    (z, a_src, a_dst), links, slope = values, edges.links, edges.slope
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 1)
     shape = Shape(heads, record)
@@ -77,7 +77,7 @@ def forward(
     count = segments.slots
     part_m, part_l, part_q = (z.new_empty(count, heads) for _ in range(3))
     part_o, part_p = z.new_empty(count, heads, width), z.new_empty(count if train else 0, heads, width)
-    drop, limit, scale = _dropout(key, links, p)
+    drop, limit, scale = _dropout(key, links, edges.p)
     saved = (out, lse, positive_out, positive_share, part_m, part_l, part_q, part_o, part_p)
     padded, pieces = shape.padded, segments.row.numel()
     a_src, largest = a_src.contiguous(), z.new_empty(pieces, heads)
@@ -98,23 +98,14 @@ def forward(
     return out, lse, positive_out, positive_share
 
 
-def backward(
-    g: Tensor,
-    z: Tensor,
-    a_src: Tensor,
-    a_dst: Tensor,
-    key: Tensor | None,
-    saved: tuple[Tensor, Tensor, Tensor, Tensor],
-    links: Links,
-    slope: float,
-    p: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def backward(g: Tensor, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: AttentionEdges) -> Values:
     """Return the gradients of ``z``, ``a_src`` and ``a_dst``."""
+    (z, a_src, a_dst), links, slope = values, edges.links, edges.slope
     out, lse, positive_out, positive_share = saved
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 3)
     shape, back = Shape(heads, record, halves=key is not None), links.transposed()
-    g, (drop, limit, scale) = g.contiguous(), _dropout(key, links, p)
+    g, (drop, limit, scale) = g.contiguous(), _dropout(key, links, edges.p)
     d_dst = torch.empty_like(lse)
     records = g.new_empty(links.targets, record if heads == 1 else 3 * heads)
     scaled, (low, high) = g if heads == 1 else torch.empty_like(g), _range(a_src)
@@ -138,24 +129,17 @@ def backward(
 
 
 def derivative(
-    tangents: tuple[Tensor, Tensor, Tensor],
-    z: Tensor,
-    a_src: Tensor,
-    a_dst: Tensor,
-    key: Tensor | None,
-    saved: tuple[Tensor, Tensor, Tensor, Tensor],
-    links: Links,
-    slope: float,
-    p: float,
+    tangents: Values, values: Values, key: Tensor | None, saved: tuple[Tensor, ...], edges: AttentionEdges
 ) -> Tensor:
     """Return the derivative of the output along ``(ż, ȧ_src, ȧ_dst)``; see :func:`.triton_forward.derivative`.
 
     The part of ``ȧ_dst`` needs no pass over edges: it is ``(1 − σ) ȧ_dst[i] (P_i − q_i o_i)``.
     """
+    (z, a_src, a_dst), links, slope = values, edges.links, edges.slope
     z_dot, src_dot, dst_dot = tangents
     out, lse, positive_out, positive_share = saved
     if not positive_out.numel():  # not computed outside of training
-        positive_out, positive_share = forward(z, a_src, a_dst, key, links, slope, p, True)[2:]
+        positive_out, positive_share = forward(values, key, edges, True)[2:]
     heads, width = z.shape[1:]
     record = _record_width(heads, width, 0)
     shape = Shape(heads, record)
@@ -163,7 +147,7 @@ def derivative(
     change = torch.empty_like(out)
     count = segments.slots
     part_m, part_o = z.new_empty(count, heads), z.new_empty(count, heads, width)
-    drop, limit, scale = _dropout(key, links, p)
+    drop, limit, scale = _dropout(key, links, edges.p)
     src_dot = src_dot.contiguous()
     rows = z.new_empty(links.sources, 2, heads, record)  # ż_j + c ȧ_src[j] z_j for c = σ and 1
     for i, factor in enumerate((slope, 1.0)):

@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ergnn.engine.dropout import threshold
+from ergnn.engine.kernels.triton_masks import keeps_entry
 
 ROWS, FEATURES, WIDEST = 64, 32, 64
 """Size of a tile of dense features, and number of outputs computed at a time."""
@@ -16,23 +17,12 @@ ENTRIES = 32
 
 
 @triton.jit
-def _kept(position, key, limit):
-    """Return whether entries are kept; bitwise equal to :func:`ergnn.engine.dropout.keep_scale`."""
-    key = key.to(tl.uint32, bitcast=True)
-    x = (position.to(tl.uint32) * 0x9E3779B9) ^ key
-    x = (x ^ (x >> 16)) * 0x7FEB352D + key
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    x = x ^ (x >> 16)
-    return x.to(tl.int32, bitcast=True) >= limit
-
-
-@triton.jit
 def _tile(X, START, KEY, model, r, f, features: tl.constexpr, limit):
     """Load entries of dense features with dropout; ``r`` are rows of a model."""
     start, end = tl.load(START + model), tl.load(START + model + 1)
     there = (r < end - start)[:, None] & (f < features)[None, :]
     x = tl.load(X + (start + r)[:, None] * features + f[None, :], mask=there, other=0.0)
-    return tl.where(_kept(r[:, None] * features + f[None, :], tl.load(KEY + model), limit), x, 0.0)
+    return tl.where(keeps_entry(r[:, None] * features + f[None, :], tl.load(KEY + model), limit), x, 0.0)
 
 
 @triton.jit
@@ -92,7 +82,7 @@ def _sparse(
         value = tl.load(VALUE + e, mask=there, other=0.0)
         model = (row + tl.zeros_like(col)) // features if BY_ROW else col // features
         key = tl.load(KEY + model, mask=there, other=0)
-        kept = there & _kept(tl.load(POSITION + e, mask=there, other=0), key, limit)
+        kept = there & keeps_entry(tl.load(POSITION + e, mask=there, other=0), key, limit)
         h = tl.load(H + col[:, None] * width + o[None, :], mask=kept[:, None] & (o < width)[None, :], other=0.0)
         total += value[:, None] * h
     tl.store(OUT + row * width + o, tl.sum(total, 0) * scale, mask=o < width)
