@@ -14,9 +14,9 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 from ergnn.data import Graph
 from ergnn.engine import slots as rows_in_slots
 from ergnn.engine.adjacency import Adjacency, adjacency_of
-from ergnn.engine.blocks import Block, join_blocks, make_block
+from ergnn.engine.blocks import EdgeBlock, join_blocks, make_block
 from ergnn.engine.field import make_field
-from ergnn.engine.slots import Rows
+from ergnn.engine.slots import SlotRows
 from graphs import random_graph
 from nn.cases import AGGREGATIONS, assert_near, messy_graphs, model_of
 
@@ -42,7 +42,7 @@ def reached(graph: Graph, nodes: Tensor, hops: int) -> set[int]:
     return found
 
 
-def dense_block(block: Block, sources: Tensor, num_nodes: int) -> Tensor:
+def dense_block(block: EdgeBlock, sources: Tensor, num_nodes: int) -> Tensor:
     """Return the block as a matrix with one row per target row and one column per node."""
     out = torch.zeros(block.dst.count, num_nodes, dtype=block.weight.dtype)
     for row, col, weight in zip(block.row.tolist(), block.col.tolist(), block.weight, strict=True):
@@ -155,7 +155,7 @@ def test_rows_are_multiplied_by_the_matrix_of_their_slot(slots: list[int], count
     generator = torch.Generator().manual_seed(len(slots))
     h = torch.randn(slot.numel(), 3, generator=generator, dtype=torch.float64)
     weight = torch.randn(count, 3, 2, generator=generator, dtype=torch.float64)
-    rows = Rows(slot, count)
+    rows = SlotRows(slot, count)
     expected = [h[i] @ weight[s] for i, s in enumerate(slot.tolist())]
     assert_near(rows.matmul(h, weight), torch.stack(expected) if expected else torch.empty(0, 2, dtype=h.dtype))
     each = rows.each(weight).expand(slot.numel(), 3, 2)
@@ -178,7 +178,7 @@ def test_rows_of_many_small_slots_are_multiplied_in_limited_memory(monkeypatch: 
     slot = torch.cat([torch.arange(100).repeat(2), torch.zeros(100, dtype=torch.long)])
     generator = torch.Generator().manual_seed(0)
     h, weight = torch.randn(300, 4, generator=generator), torch.randn(100, 4, 2, generator=generator)
-    rows, found = Rows(slot, 100), []
+    rows, found = SlotRows(slot, 100), []
     for most in (rows_in_slots.ENTRIES, 64):
         monkeypatch.setattr(rows_in_slots, "ENTRIES", most)
         own = weight.clone().requires_grad_()

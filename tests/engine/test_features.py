@@ -11,14 +11,14 @@ from torch import Tensor
 from ergnn.data import Graph
 from ergnn.engine import features
 from ergnn.engine.dropout import dropout_keys
-from ergnn.engine.features import DenseFeatures, Features, SparseFeatures, features_of, join_features
+from ergnn.engine.features import DenseFeatures, InputFeatures, SparseFeatures, features_of, join_features
 from ergnn.engine.objective import FieldObjective
 from ergnn.nn.backbones import BACKBONES
 from graphs import random_graph
 from nn.cases import assert_near, labeled, messy_graphs, model_of
 
 
-def projected(part: Features, weight: Tensor, rows_of: list[int]) -> Tensor:
+def projected(part: InputFeatures, weight: Tensor, rows_of: list[int]) -> Tensor:
     """Compute ``X W`` with the weights ``[models, in, out]`` of the model of each block of rows."""
     if isinstance(part, SparseFeatures):
         return part.project(part.value, weight)

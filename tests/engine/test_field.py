@@ -12,7 +12,7 @@ from torch import Tensor
 from ergnn.engine.features import DenseFeatures, SparseFeatures
 from ergnn.engine.field import join_fields, make_field
 from ergnn.engine.sampling import Sampling
-from ergnn.engine.slots import Rows
+from ergnn.engine.slots import SlotRows
 from ergnn.engine.sparse import SparsePattern
 from graphs import random_graph
 from nn.cases import model_of
@@ -30,7 +30,7 @@ def assert_equal(one: Any, other: Any, place: str = "") -> None:
         assert len(one) == len(other), place
         for i, (a, b) in enumerate(zip(one, other, strict=True)):
             assert_equal(a, b, f"{place}[{i}]")
-    elif dataclasses.is_dataclass(one) or isinstance(one, Rows | SparsePattern):
+    elif dataclasses.is_dataclass(one) or isinstance(one, SlotRows | SparsePattern):
         assert set(vars(one)) == set(vars(other)), place
         for name, value in vars(one).items():
             assert_equal(value, vars(other)[name], f"{place}.{name}")

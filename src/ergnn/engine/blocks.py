@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ergnn.engine.adjacency import Adjacency, merge_loops, pointers
 from ergnn.engine.dropout_stream import DropoutStream
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, Features, SparseFeatures
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures
 from ergnn.engine.sampling import ALL, sample_neighbors
-from ergnn.engine.slots import Rows, places
+from ergnn.engine.slots import SlotRows, model_positions, offsets
 from ergnn.engine.sparse import SparsePattern, spmm
 from ergnn.nn.layers import Aggregation
 
@@ -20,9 +20,9 @@ from ergnn.nn.layers import Aggregation
 class BaseBlock:
     """Base class of blocks."""
 
-    src: Rows
+    src: SlotRows
 
-    def project(self, h: Tensor | Features | DroppedFeatures, weight: Tensor) -> Tensor:
+    def project(self, h: Tensor | InputFeatures | DroppedFeatures, weight: Tensor) -> Tensor:
         """Compute ``h W`` for the input of a layer; ``weight`` is ``[slots, in, out]``."""
         if isinstance(h, DroppedFeatures):
             return h.project(weight, self.src)
@@ -33,7 +33,7 @@ class BaseBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Block(BaseBlock):
+class EdgeBlock(BaseBlock):
     """The edges of one layer, from its input rows (sources) to its output rows (targets).
 
     Args:
@@ -46,7 +46,7 @@ class Block(BaseBlock):
         src_position, edge_position: int32 position of each source row and of each edge within its model.
     """
 
-    src: Rows
+    src: SlotRows
     root: Tensor
     row: Tensor
     col: Tensor
@@ -54,11 +54,11 @@ class Block(BaseBlock):
     models: int
     src_position: Tensor
     edge_position: Tensor
-    dst: Rows = field(init=False)
+    dst: SlotRows = field(init=False)
     pattern: SparsePattern = field(init=False)
 
     def __post_init__(self) -> None:
-        rows = Rows(self.src.slot[self.root], self.src.slots, self.models)
+        rows = SlotRows(self.src.slot[self.root], self.src.slots, self.models)
         pattern = SparsePattern(pointers(self.row, rows.count), self.col, (rows.count, self.src.count))
         object.__setattr__(self, "dst", rows)
         object.__setattr__(self, "pattern", pattern)
@@ -111,7 +111,7 @@ def make_block(
     fanout: int = ALL,
     replace: bool = False,
     key: int = 0,
-) -> tuple[Block, Tensor]:
+) -> tuple[EdgeBlock, Tensor]:
     """Build the block whose target rows are ``nodes``, each computed with the parameters of its ``slot``.
 
     Several models are the same as :func:`join_blocks` of the block of each, with one set of operations for all.
@@ -145,13 +145,13 @@ def make_block(
             weight = torch.ones(row.numel(), dtype=dtype, device=nodes.device)
     if slots == 1:
         read, local = relabel(torch.cat([nodes, source]), n)
-        rows = Rows(torch.zeros_like(read), 1)
+        rows = SlotRows(torch.zeros_like(read), 1)
     else:
         keys, local = relabel(torch.cat([slot * n + nodes, slot[row] * n + source]), slots * n)
-        read, rows = keys % n, Rows(keys // n, slots, models)
+        read, rows = keys % n, SlotRows(keys // n, slots, models)
     root, col = local[: nodes.numel()], local[nodes.numel() :]
-    position = [places(index, slots // models, models) for index in (rows.slot, slot[row])]
-    return Block(rows, root, row, col, weight, models, *position), read
+    position = [model_positions(index, slots // models, models) for index in (rows.slot, slot[row])]
+    return EdgeBlock(rows, root, row, col, weight, models, *position), read
 
 
 def _weights(
@@ -184,26 +184,21 @@ def relabel(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return known, table.index_select(0, keys)
 
 
-def join_blocks(blocks: list[Block]) -> Block:
+def join_blocks(blocks: list[EdgeBlock]) -> EdgeBlock:
     """Join the blocks of several models into one block-diagonal block."""
     if len(blocks) == 1:
         return blocks[0]
-    src = _offsets([block.src.count for block in blocks])
-    dst = _offsets([block.dst.count for block in blocks])
-    slot = _offsets([block.src.slots for block in blocks])
+    src, dst = offsets([block.src.count for block in blocks]), offsets([block.dst.count for block in blocks])
+    slot = offsets([block.src.slots for block in blocks])
     models = sum(block.models for block in blocks)
-    slots = torch.cat([block.src.slot + s for block, s in zip(blocks, slot, strict=True)])
-    return Block(
-        Rows(slots, sum(block.src.slots for block in blocks), models),
-        torch.cat([block.root + s for block, s in zip(blocks, src, strict=True)]),
-        torch.cat([block.row + s for block, s in zip(blocks, dst, strict=True)]),
-        torch.cat([block.col + s for block, s in zip(blocks, src, strict=True)]),
+    slots = torch.cat([block.src.slot + s for block, s in zip(blocks, slot, strict=False)])
+    return EdgeBlock(
+        SlotRows(slots, slot[-1], models),
+        torch.cat([block.root + s for block, s in zip(blocks, src, strict=False)]),
+        torch.cat([block.row + s for block, s in zip(blocks, dst, strict=False)]),
+        torch.cat([block.col + s for block, s in zip(blocks, src, strict=False)]),
         torch.cat([block.weight for block in blocks]),
         models,
         torch.cat([block.src_position for block in blocks]),
         torch.cat([block.edge_position for block in blocks]),
     )
-
-
-def _offsets(sizes: list[int]) -> list[int]:
-    return [sum(sizes[:i]) for i in range(len(sizes))]

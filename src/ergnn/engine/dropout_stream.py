@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ergnn.engine.dropout import dropped, keep_rows, keep_scale
-from ergnn.engine.features import DenseFeatures, DroppedFeatures, Features, SparseFeatures
+from ergnn.engine.features import DenseFeatures, DroppedFeatures, InputFeatures, SparseFeatures
 from ergnn.engine.kernels.device import runs_on_triton
 
 
@@ -55,7 +55,7 @@ class DropoutStream:
         )
         return scale if constant else h * scale
 
-    def input(self, h: Tensor | Features, p: float, block: Any) -> Tensor | Features | DroppedFeatures:
+    def input(self, h: Tensor | InputFeatures, p: float, block: Any) -> Tensor | InputFeatures | DroppedFeatures:
         """Apply dropout to the input of a layer: activations, or dense or sparse features."""
         if isinstance(h, Tensor):
             return self(h, p, block.src_position, block.src_model)

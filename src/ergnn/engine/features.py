@@ -11,7 +11,7 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.engine.cache import Cache
 from ergnn.engine.kernels.projection import project_dense, project_sparse
-from ergnn.engine.slots import Rows, places
+from ergnn.engine.slots import SlotRows, model_positions, offsets
 from ergnn.engine.sparse import SparsePattern, spmm
 
 SPARSE_BELOW = 0.1
@@ -57,7 +57,7 @@ class SparseFeatures:
         return pattern, self.value[order], self.position[order]
 
 
-Features = DenseFeatures | SparseFeatures
+InputFeatures = DenseFeatures | SparseFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +70,11 @@ class DroppedFeatures:
         p: dropout probability.
     """
 
-    features: Features
+    features: InputFeatures
     key: Tensor
     p: float
 
-    def project(self, weight: Tensor, rows: Rows) -> Tensor:
+    def project(self, weight: Tensor, rows: SlotRows) -> Tensor:
         """Compute ``X W`` for features in ``rows``; ``weight`` is ``[models, features, out]``."""
         h = self.features
         if isinstance(h, SparseFeatures):
@@ -101,7 +101,7 @@ def sparse_x(graph: Graph) -> Tensor | None:
 
 def features_of(
     graph: Graph, nodes: Tensor, dtype: torch.dtype = torch.float32, model: Tensor | None = None, models: int = 1
-) -> Features:
+) -> InputFeatures:
     """Return the features of ``nodes`` in their order, as ``dtype``; ``model`` is the model of each node, ascending."""
     x = sparse_x(graph)
     if x is None:
@@ -115,44 +115,40 @@ def features_of(
     row = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), count)
     index = (ptr[nodes] - rowptr[:-1])[row] + torch.arange(row.numel(), device=row.device)
     col = x.col_indices()[index]
-    width, place, each = graph.num_features, row.int(), torch.zeros_like(row)
+    width, position, owner = graph.num_features, row.int(), torch.zeros_like(row)
     if model is not None:
-        place, each = places(model, 1, models).index_select(0, row), model.index_select(0, row)
-    pattern = SparsePattern(rowptr, col if model is None else col + each * width, (nodes.numel(), width * models))
-    return SparseFeatures(pattern, x.values()[index].to(dtype), place * width + col.int(), each, models)
+        position, owner = model_positions(model, 1, models).index_select(0, row), model.index_select(0, row)
+    pattern = SparsePattern(rowptr, col if model is None else col + owner * width, (nodes.numel(), width * models))
+    return SparseFeatures(pattern, x.values()[index].to(dtype), position * width + col.int(), owner, models)
 
 
-def join_features(parts: list[Features]) -> Features:
+def join_features(features: list[InputFeatures]) -> InputFeatures:
     """Concatenate the rows of several models."""
-    if len(parts) == 1:
-        return parts[0]
-    sparse = [part for part in parts if isinstance(part, SparseFeatures)]
-    if len(sparse) < len(parts):
-        return DenseFeatures(torch.cat([_dense(part) for part in parts]))
-    starts, columns, models = [0], [0], [0]
-    for part in sparse:
-        starts.append(starts[-1] + part.pattern.nnz)
-        columns.append(columns[-1] + part.pattern.shape[1])
-        models.append(models[-1] + part.models)
-    rowptr = torch.cat(
-        [part.pattern.rowptr[:-1] + start for part, start in zip(sparse, starts, strict=False)]
-        + [sparse[0].pattern.rowptr.new_tensor(starts[-1:])]
-    )
-    col = torch.cat([part.pattern.col + start for part, start in zip(sparse, columns, strict=False)])
-    shape = (sum(part.pattern.shape[0] for part in sparse), columns[-1])
+    if len(features) == 1:
+        return features[0]
+    sparse = [value for value in features if isinstance(value, SparseFeatures)]
+    if len(sparse) < len(features):
+        return DenseFeatures(torch.cat([_dense(value) for value in features]))
+    patterns = [value.pattern for value in sparse]
+    entry = offsets([pattern.nnz for pattern in patterns])
+    column = offsets([pattern.shape[1] for pattern in patterns])
+    model = offsets([value.models for value in sparse])
+    starts = [pattern.rowptr[:-1] + start for pattern, start in zip(patterns, entry, strict=False)]
+    rowptr = torch.cat([*starts, patterns[0].rowptr.new_tensor(entry[-1:])])
+    col = torch.cat([pattern.col + start for pattern, start in zip(patterns, column, strict=False)])
     return SparseFeatures(
-        SparsePattern(rowptr, col, shape),
-        torch.cat([part.value for part in sparse]),
-        torch.cat([part.position for part in sparse]),
-        torch.cat([part.model + start for part, start in zip(sparse, models, strict=False)]),
-        models[-1],
+        SparsePattern(rowptr, col, (sum(pattern.shape[0] for pattern in patterns), column[-1])),
+        torch.cat([value.value for value in sparse]),
+        torch.cat([value.position for value in sparse]),
+        torch.cat([value.model + start for value, start in zip(sparse, model, strict=False)]),
+        model[-1],
     )
 
 
-def _dense(part: Features) -> Tensor:
-    if isinstance(part, DenseFeatures):
-        return part.value
-    pattern = part.pattern
-    width = pattern.shape[1] // part.models
-    place = (pattern.rows(), pattern.col % width)
-    return part.value.new_zeros(pattern.shape[0], width).index_put(place, part.value, accumulate=True)
+def _dense(features: InputFeatures) -> Tensor:
+    if isinstance(features, DenseFeatures):
+        return features.value
+    pattern = features.pattern
+    width = pattern.shape[1] // features.models
+    index = (pattern.rows(), pattern.col % width)
+    return features.value.new_zeros(pattern.shape[0], width).index_put(index, features.value, accumulate=True)

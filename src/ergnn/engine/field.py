@@ -12,17 +12,18 @@ from torch import Tensor
 from ergnn.data.graph import Graph
 from ergnn.data.hashing import stream_key
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.engine.blocks import Block, join_blocks, make_block, relabel
-from ergnn.engine.features import DenseFeatures, Features, features_of, join_features
+from ergnn.engine.blocks import EdgeBlock, join_blocks, make_block, relabel
+from ergnn.engine.features import DenseFeatures, InputFeatures, features_of, join_features
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
 from ergnn.engine.linked import LinkedBlock, make_linked_block
 from ergnn.engine.propagation import propagate
 from ergnn.engine.sampling import Sampling
+from ergnn.engine.slots import offsets
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.layers import SYMMETRIC, Aggregation, form_of
 
-AnyBlock = Block | LinkedBlock
+AnyBlock = EdgeBlock | LinkedBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class Field:
         linked: whether the blocks are those of a large graph (:class:`LinkedBlock`), which cannot be joined.
     """
 
-    features: Features
+    features: InputFeatures
     layers: Sequence[AnyBlock]
     take: Tensor | Links | None
     head: AnyBlock | None
@@ -82,73 +83,75 @@ def make_field(
         sizes: number of nodes of each model, if ``nodes`` and ``heads`` are those of several models one after another
             (not on a large graph without sampling).
     """
-    adj = adjacency_of(graph)
-    linked = adj.is_large and sampling is None
-    dtype = model.dtype
-    hops = enumerate(sampling.fanout if sampling is not None else ())
-    n, models = adj.num_nodes, max(len(sizes), 1)
+    models = max(len(sizes), 1)
+    n, blocks = graph.num_nodes, _Blocks(graph, model.dtype, models, sampling, key)
     owner = torch.zeros_like(nodes)  # the model of each node
     if models > 1:
         owner = torch.repeat_interleave(
             torch.arange(models, device=nodes.device), nodes.new_tensor(sizes), output_size=nodes.numel()
         )
-
-    def block(aggregation: Aggregation | None, nodes: Tensor, slot: Tensor, slots: int) -> tuple[AnyBlock, Tensor]:
-        if linked and aggregation is not None:
-            return make_linked_block(adj, aggregation, nodes, slot, slots, dtype)
-        if sampling is None or aggregation is None:
-            return make_block(adj, aggregation, nodes, slot, slots, dtype, models=models)
-        hop, fanout = next(hops)
-        hop_key = stream_key(key, hop)
-        sample: dict[str, Any] = {"fanout": fanout, "replace": sampling.replace, "key": hop_key}
-        return make_block(adj, aggregation, nodes, slot, slots, dtype, models=models, **sample)
-
-    def encoder_block(aggregation: Aggregation | None) -> AnyBlock:
-        nonlocal nodes, owner
-        made, nodes = block(aggregation, nodes, owner, models)
-        owner = made.src.slot
-        return made
-
     head, take = None, torch.arange(nodes.numel(), device=nodes.device)
     if heads is not None:
         repeated = nodes.repeat_interleave(heads.size(1))
         slot = heads + slots * owner.unsqueeze(1)
-        head, read = block(form_of(model.heads[0]).aggregation, repeated, slot.flatten(), slots * models)
+        head, read = blocks.make(form_of(model.heads[0]).aggregation, repeated, slot.flatten(), slots * models)
         keys, take = relabel(head.src.slot // slots * n + read, models * n)
         nodes, owner = keys % n, keys // n
     layers: list[AnyBlock] = []
     for conv in reversed(model.learned_layers):
-        layers.insert(0, encoder_block(form_of(conv).aggregation))
-    features: Features
+        block, nodes = blocks.make(form_of(conv).aggregation, nodes, owner, models)
+        layers.insert(0, block)
+        owner = block.src.slot
+    features: InputFeatures
     if layers and not model.propagated_hops:
-        features = features_of(graph, nodes, dtype, owner if models > 1 else None, models)
+        features = features_of(graph, nodes, model.dtype, owner if models > 1 else None, models)
     elif sampling is None:
-        features = DenseFeatures(propagate(graph, model.propagated_hops, nodes=nodes, dtype=dtype))
+        features = DenseFeatures(propagate(graph, model.propagated_hops, nodes=nodes, dtype=model.dtype))
     else:
-        propagation_blocks = [encoder_block(SYMMETRIC) for _ in range(model.propagated_hops)]
-        value = graph.rows(nodes).to(dtype)
-        for propagation in reversed(propagation_blocks):
-            value = propagation.aggregate(value)
-        features = DenseFeatures(value)
-    if not linked:
+        features = DenseFeatures(blocks.propagate(graph, model.propagated_hops, nodes, owner))
+    if not blocks.linked:
         return Field(features, layers, take, head)
     same = take.numel() == nodes.numel() and torch.equal(take, torch.arange(take.numel(), device=take.device))
     rows = layers[-1].dst.count if layers else int(nodes.numel())
-    each = torch.arange(take.numel() + 1, device=take.device)
-    return Field(features, layers, None if same else Links(each, take.int(), rows), head, linked)
+    every = torch.arange(take.numel() + 1, device=take.device)
+    return Field(features, layers, None if same else Links(every, take.int(), rows), head, linked=True)
+
+
+class _Blocks:
+    """The blocks of a field, built from the last layer to the first: exact, sampled, or those of a large graph."""
+
+    def __init__(self, graph: Graph, dtype: torch.dtype, models: int, sampling: Sampling | None, key: int) -> None:
+        self.adj, self.dtype, self.models, self.sampling, self.key = adjacency_of(graph), dtype, models, sampling, key
+        self.linked = self.adj.is_large and sampling is None
+        self._hop = 0
+
+    def make(self, aggregation: Aggregation | None, nodes: Tensor, slot: Tensor, slots: int) -> tuple[AnyBlock, Tensor]:
+        """Return the block of a layer, and the node of each of its source rows."""
+        sample: dict[str, Any] = {}
+        if aggregation is not None and self.linked:
+            return make_linked_block(self.adj, aggregation, nodes, slot, slots, self.dtype)
+        if aggregation is not None and self.sampling is not None:
+            fanout, hop_key = self.sampling.fanout[self._hop], stream_key(self.key, self._hop)
+            sample = {"fanout": fanout, "replace": self.sampling.replace, "key": hop_key}
+            self._hop += 1
+        return make_block(self.adj, aggregation, nodes, slot, slots, self.dtype, models=self.models, **sample)
+
+    def propagate(self, graph: Graph, hops: int, nodes: Tensor, owner: Tensor) -> Tensor:
+        """Estimate ``S^K X`` at ``nodes`` of models ``owner`` from sampled neighbors."""
+        if hops == 0:
+            return graph.rows(nodes).to(self.dtype)
+        block, sources = self.make(SYMMETRIC, nodes, owner, self.models)
+        return block.aggregate(self.propagate(graph, hops - 1, sources, block.src.slot))
 
 
 def join_fields(fields: list[Field]) -> Field:
     """Join the fields of several models."""
     if len(fields) == 1:
         return fields[0]
-    take, start = [], 0
-    for field in fields:
-        assert isinstance(field.take, Tensor)
-        take.append(field.take + start)
-        start += field.rows
-    heads = [field.head for field in fields if isinstance(field.head, Block)]
-    layers = [[block for block in field.layers if isinstance(block, Block)] for field in fields]
+    starts = offsets([field.rows for field in fields])
+    heads = [field.head for field in fields if isinstance(field.head, EdgeBlock)]
+    layers = [[block for block in field.layers if isinstance(block, EdgeBlock)] for field in fields]
+    take = [field.take + start for field, start in zip(fields, starts, strict=False) if isinstance(field.take, Tensor)]
     return Field(
         join_features([field.features for field in fields]),
         [join_blocks(list(blocks)) for blocks in zip(*layers, strict=True)],

@@ -15,7 +15,7 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.links import Links
 from ergnn.engine.kernels.sums import neighbor_sum
-from ergnn.engine.slots import GatheredRows, Rows, SortedRows
+from ergnn.engine.slots import GatheredRows, SlotRows, SortedRows
 from ergnn.nn.layers import Aggregation
 
 WHOLE_FROM = 0.4
@@ -38,13 +38,13 @@ class LinkedBlock(BaseBlock):
         before, after: factors of source rows before a sum over neighbors, and of target rows after it.
     """
 
-    src: Rows
+    src: SlotRows
     links: Links
     root: Tensor | None
     whole: bool
     before: Tensor | None
     after: Tensor | None
-    dst: Rows = field(init=False)
+    dst: SlotRows = field(init=False)
     src_position: None = field(init=False, default=None)
     src_model: None = field(init=False, default=None)
 

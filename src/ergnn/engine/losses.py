@@ -46,7 +46,7 @@ class Objective(ABC):
     @property
     def sizes(self) -> list[int]:
         """Number of examples of each model."""
-        return [len(part) for part in self.examples]
+        return [len(examples) for examples in self.examples]
 
     @abstractmethod
     def parameters(self) -> ParamDict:
@@ -109,19 +109,17 @@ class Objective(ABC):
     @property
     def has_default_loss(self) -> bool:
         """Whether the loss of every example is cross-entropy."""
-        return all(part.loss is cross_entropy for part in self.examples)
+        return all(examples.loss is cross_entropy for examples in self.examples)
 
     @cached_property
     def joint_extras(self) -> dict[str, Tensor] | None:
         """Extras of all examples, if the losses of all models are known to be the same function; otherwise None."""
-        keys, first = [loss_key(part.loss) for part in self.examples], self.examples[0].extras
-        shapes = {name: value.shape[1:] for name, value in first.items()}
-        for part in self.examples:
-            if {name: value.shape[1:] for name, value in part.extras.items()} != shapes:
-                return None
-        if keys[0] is None or any(key != keys[0] for key in keys):
+        extras = [examples.extras for examples in self.examples]
+        shapes = [{name: value.shape[1:] for name, value in each.items()} for each in extras]
+        keys = [loss_key(examples.loss) for examples in self.examples]
+        if keys[0] is None or any(key != keys[0] for key in keys) or any(shape != shapes[0] for shape in shapes):
             return None
-        return {name: torch.cat([part.extras[name] for part in self.examples]) for name in first}
+        return {name: torch.cat([each[name] for each in extras]) for name in extras[0]}
 
     @property
     def joins_losses(self) -> bool:
@@ -134,8 +132,8 @@ class Objective(ABC):
             return cross_entropy(logits, self.targets, {})
         if self.joins_losses and self.joint_extras is not None:
             return self.examples[0].loss(logits, self.targets, self.joint_extras)
-        parts = logits.split([len(part) for part in self.examples])
-        return torch.cat([part.losses(own) for part, own in zip(self.examples, parts, strict=True)])
+        pairs = zip(self.examples, logits.split([len(examples) for examples in self.examples]), strict=True)
+        return torch.cat([examples.losses(scores) for examples, scores in pairs])
 
     def losses(self, params: ParamDict, keys: Tensor | None = None) -> Tensor:
         """Compute the loss of each example, ``[n]``, from parameters."""
@@ -155,7 +153,7 @@ class Objective(ABC):
             return losses.sum().view(1)
         if losses.is_cuda:  # one operation instead of one per model
             return losses.new_zeros(len(sizes)).index_add(0, self._owner, losses)
-        return torch.stack([part.sum() for part in losses.split(sizes)])
+        return torch.stack([own.sum() for own in losses.split(sizes)])
 
 
 def head_positions(heads: list[int], used: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ VECTOR = 64
 """SIMD vector size of a CPU in bytes; the remainder at the end of a tensor may be rounded differently."""
 
 
-class Rows:
+class SlotRows:
     """The *slot* of each row: the set of parameters that the row is computed with.
 
     A slot is one of several stacked models, or a head of a model. The last bits of a sum depend on its order, and
@@ -29,12 +30,14 @@ class Rows:
     def __init__(self, slot: Tensor, slots: int, models: int = 1) -> None:
         self.slot, self.slots = slot, slots
         self.count = int(slot.numel())
-        self.parts: list[Rows] = []
+        self.per_model: list[SlotRows] = []
         self.sizes = [self.count]
         if models > 1 and slot.device.type == "cpu":
             per_model = slots // models
             self.sizes = torch.bincount(slot // per_model, minlength=models).tolist()
-            self.parts = [Rows(part - i * per_model, per_model) for i, part in enumerate(slot.split(self.sizes))]
+            self.per_model = [
+                SlotRows(part - i * per_model, per_model) for i, part in enumerate(slot.split(self.sizes))
+            ]
         elif slots > 1:
             order = torch.argsort(slot, stable=True)
             size = torch.bincount(slot, minlength=slots)
@@ -57,13 +60,13 @@ class Rows:
     @property
     def largest(self) -> int:
         """The maximum number of rows of a slot."""
-        return max(self.sizes) if self.parts or self.slots == 1 else self._size
+        return max(self.sizes) if self.per_model or self.slots == 1 else self._size
 
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
         """Multiply each row by the matrix of its slot; ``weight`` is ``[slots, in, out]``."""
-        if self.parts:
-            own = zip(self.parts, h.split(self.sizes), weight.split(self.parts[0].slots), strict=True)
-            return torch.cat([part.matmul(a, w) for part, a, w in own])
+        if self.per_model:
+            models = zip(self.per_model, h.split(self.sizes), weight.split(self.per_model[0].slots), strict=True)
+            return torch.cat([rows.matmul(a, w) for rows, a, w in models])
         if self.slots == 1:
             return h @ weight[0]
         if not self._use_padding:
@@ -84,17 +87,17 @@ class Rows:
 
     def apply(self, function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
         """Apply an elementwise function, model by model if rows do not fill SIMD vectors, where rounding may differ."""
-        if not self.parts or h.size(1) * h.element_size() % VECTOR == 0:
+        if not self.per_model or h.size(1) * h.element_size() % VECTOR == 0:
             return function(h)
         return torch.cat([function(part) for part in h.split(self.sizes)])
 
 
-class SortedRows(Rows):
+class SortedRows(SlotRows):
     """Rows sorted by slot, for slots of very different sizes: one product per slot, summed in a fixed order."""
 
     def __init__(self, slot: Tensor, slots: int) -> None:
         self.slot, self.slots, self.count = slot, slots, int(slot.numel())
-        self.parts = []
+        self.per_model = []
         self.sizes = torch.bincount(slot, minlength=slots).tolist()
 
     def matmul(self, h: Tensor, weight: Tensor) -> Tensor:
@@ -109,7 +112,7 @@ class SortedRows(Rows):
         return torch.cat([value.expand(size, *value.shape[1:]) for value, size in runs])
 
 
-class GatheredRows(Rows):
+class GatheredRows(SlotRows):
     """Rows in any order; a product with a one-hot matrix selects slots, so gradients are summed in a fixed order."""
 
     def __init__(self, slot: Tensor, slots: int) -> None:
@@ -122,11 +125,16 @@ class GatheredRows(Rows):
         return (self._one_hot.to(parameter.dtype) @ parameter.flatten(1)).view(-1, *parameter.shape[1:])
 
 
-def places(slot: Tensor, per_model: int, models: int) -> Tensor:
+def model_positions(slot: Tensor, per_model: int, models: int) -> Tensor:
     """Return the int32 position of each row within its model; the rows of a model are contiguous."""
-    place = torch.arange(slot.numel(), dtype=torch.int32, device=slot.device)
+    row = torch.arange(slot.numel(), dtype=torch.int32, device=slot.device)
     if models == 1:
-        return place
+        return row
     model = slot // per_model
     count = torch.bincount(model, minlength=models)
-    return place - (count.cumsum(0) - count).int().index_select(0, model)
+    return row - (count.cumsum(0) - count).int().index_select(0, model)
+
+
+def offsets(sizes: list[int]) -> list[int]:
+    """Return the start of each of several consecutive ranges, and the end of the last."""
+    return list(accumulate(sizes, initial=0))

@@ -13,7 +13,7 @@ from ergnn.engine.dropout_stream import DropoutStream
 from ergnn.engine.features import DenseFeatures, DroppedFeatures, SparseFeatures
 from ergnn.engine.kernels.attention import attention
 from ergnn.engine.kernels.sums import neighbor_sum
-from ergnn.engine.slots import Rows
+from ergnn.engine.slots import SlotRows
 from ergnn.engine.sparse import SparsePattern
 
 
@@ -104,7 +104,7 @@ def check_projection(device: str, sizes: Sequence[int], features: int, width: in
     slot = torch.repeat_interleave(torch.arange(models), torch.tensor(sizes))
     moved = _sparse_features(x, slot, sizes, device) if sparse else DenseFeatures(x.to(device))
     w = weight.to(device).requires_grad_()
-    out = DroppedFeatures(moved, keys.to(device), p).project(w, Rows(slot.to(device), models, models))
+    out = DroppedFeatures(moved, keys.to(device), p).project(w, SlotRows(slot.to(device), models, models))
     assert off(out.cpu(), torch.cat(wanted)) <= 1e-5
     (found,) = torch.autograd.grad(out, w, along.to(device))
     assert off(found.cpu(), torch.stack(gradient)) <= 1e-5
