@@ -45,7 +45,7 @@ NETWORKS = [
 ]
 
 
-@parametrize_with_checks([ContinualNodeClassifier(), *NETWORKS])
+@parametrize_with_checks([ContinualNodeClassifier(), NETWORKS[1]])
 def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:
     if (
         estimator.method != "analytic" and check.func.__name__ in EXPECTED_FAILED_CHECKS
