@@ -6,9 +6,10 @@ one class do not depend on the sizes of the other classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,24 +79,7 @@ def per_class(
 
     The defaults are those of Shchur et al. (2018), "Pitfalls of graph neural network evaluation".
     """
-    _check_counts(train, val, test)
-    generator = torch.Generator().manual_seed(seed)
-    allowed = _candidates(y, nodes)
-    parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
-    for c in _classes(y, classes):
-        drawn = _shuffled(allowed[y[allowed] == c], generator)
-        needed = train + val + (1 if test is None else test)
-        if drawn.numel() < needed:
-            raise InputError(
-                f"class {c} has {drawn.numel()} labeled nodes; {train} for training, {val} for validation "
-                f"and {'at least 1' if test is None else test} for test are required"
-            )
-        end = drawn.numel() if test is None else needed
-        for part, piece in zip(
-            parts, (drawn[:train], drawn[train : train + val], drawn[train + val : end]), strict=True
-        ):
-            part.append(piece)
-    return _split(*parts)
+    return Sizes(int(train), int(val), test).draw(y, seed, classes, nodes)
 
 
 def fractions(
@@ -113,23 +97,7 @@ def fractions(
 
     Sizes are rounded at the cumulative fractions, so that fractions that sum to 1 use every node.
     """
-    _check_fractions(train, val, test)
-    generator = torch.Generator().manual_seed(seed)
-    allowed = _candidates(y, nodes)
-    chosen = _classes(y, classes)
-    if stratified:
-        groups = [(f"class {c}", allowed[y[allowed] == c]) for c in chosen]
-    else:
-        groups = [("the graph", allowed[torch.isin(y[allowed], torch.tensor(chosen))])]
-    parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
-    for name, group in groups:
-        drawn = _shuffled(group, generator)
-        ends = [0, *(round(drawn.numel() * end) for end in (train, train + val, train + val + test))]
-        for part, wanted, first, last in zip(parts, (train, val, test), ends[:-1], ends[1:], strict=True):
-            if wanted > 0 and first == last:
-                raise InputError(f"{name} has {drawn.numel()} labeled nodes, too few for a fraction of {wanted}")
-            part.append(drawn[first:last])
-    return _split(*parts)
+    return Sizes(float(train), float(val), float(test)).draw(y, seed, classes, nodes, stratified)
 
 
 def scaled(y: Tensor, *, seed: int = 0) -> tuple[Split, str]:
@@ -153,16 +121,13 @@ def sixty_twenty_twenty(y: Tensor, *, seed: int = 0) -> Split:
     Each part has at least one node if there are enough: of two nodes, one is for training and one for testing; a single
     node is for training.
     """
-    generator = torch.Generator().manual_seed(seed)
-    parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
-    for c in _classes(y, None):
-        drawn = _shuffled((y == c).nonzero().flatten(), generator)
-        count = drawn.numel()
+
+    def ends(count: int) -> list[int]:
         test = max(round(0.2 * count), min(1, count - 1))
         val = max(round(0.2 * count), 1) if count > 2 else 0
-        for part, piece in zip(parts, drawn.split([count - val - test, val, test]), strict=True):
-            part.append(piece)
-    return _split(*parts)
+        return [0, count - val - test, count - test, count]
+
+    return _draw([(y == c).nonzero().flatten() for c in _classes(y, None)], ends, seed)
 
 
 @dataclass(frozen=True)
@@ -181,23 +146,60 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if isinstance(self.train, int):
-            _check_counts(self.train, self.val, self.test)
-        else:
-            _check_fractions(self.train, self.val, self.test or 0.0)
+            _at_least("train", self.train, 1)
+            _at_least("val", self.val, 0)
+            _at_least("test", 1 if self.test is None else self.test, 1)
+            return
+        for name, value in vars(self).items():
+            if not 0 <= value <= 1:
+                raise InputError(f"the {name} fraction is {value}; a fraction is between 0 and 1")
+        if (total := sum(vars(self).values())) > 1 + 1e-9:
+            raise InputError(
+                f"the fractions {self.train}, {self.val} and {self.test} add up to {total:g}; at most 1 is allowed"
+            )
 
-    def draw(self, y: Tensor, seed: int, classes: Sequence[int] | None = None, nodes: Tensor | None = None) -> Split:
-        """Draw a split with :func:`fractions` or :func:`per_class`."""
-        draw: Any = per_class if isinstance(self.train, int) else fractions
-        parts: Any = {"train": self.train, "val": self.val, "test": self.test}
-        return cast(Split, draw(y, **parts, seed=seed, classes=classes, nodes=nodes))
+    def draw(
+        self,
+        y: Tensor,
+        seed: int,
+        classes: Sequence[int] | None = None,
+        nodes: Tensor | None = None,
+        stratified: bool = True,
+    ) -> Split:
+        """Draw a split of these sizes, per class if ``stratified``, otherwise of all classes together."""
+        allowed, chosen = _candidates(y, nodes), _classes(y, classes)
+        if stratified:
+            groups = {f"class {c}": allowed[y[allowed] == c] for c in chosen}
+        else:
+            groups = {"the graph": allowed[torch.isin(y[allowed], torch.tensor(chosen))]}
+        for name, group in groups.items():
+            if not self.fit(group.numel()):
+                raise InputError(f"{name} has {group.numel()} labeled nodes{self._too_few(group.numel())}")
+        return _draw(groups.values(), self.ends, seed)
+
+    def ends(self, count: int) -> list[int]:
+        """Return where each part of ``count`` shuffled nodes begins and ends."""
+        if isinstance(self.train, int):
+            start = int(self.train + self.val)
+            return [0, self.train, start, max(count, start + 1) if self.test is None else int(start + self.test)]
+        test = self.test or 0.0
+        return [0, *(round(count * end) for end in (self.train, self.train + self.val, self.train + self.val + test))]
 
     def fit(self, count: int) -> bool:
-        """Return whether a class of ``count`` nodes has enough for every part (as :meth:`draw` rounds)."""
-        if isinstance(self.train, int):
-            return count >= self.train + self.val + (1 if self.test is None else self.test)
-        ends, shares = [0], (self.train, self.val, self.test or 0.0)
-        ends += [round(count * end) for end in (shares[0], shares[0] + shares[1], sum(shares))]
-        return all(last > first for first, last, wanted in zip(ends, ends[1:], shares, strict=False) if wanted > 0)
+        """Return whether a class of ``count`` nodes has enough for every part."""
+        return self.ends(count)[-1] <= count and self._empty_part(count) is None
+
+    def _empty_part(self, count: int) -> float | None:
+        """Return the size of the first part that gets no node though it should."""
+        lengths = [last - first for first, last in pairwise(self.ends(count))]
+        sizes = (self.train, self.val, 1 if self.test is None else self.test)
+        return next((size for size, length in zip(sizes, lengths, strict=True) if size > 0 and not length), None)
+
+    def _too_few(self, count: int) -> str:
+        if not isinstance(self.train, int):
+            return f", too few for a fraction of {self._empty_part(count)}"
+        test = "at least 1" if self.test is None else self.test
+        return f"; {self.train} for training, {self.val} for validation and {test} for test are required"
 
 
 def parse_sizes(text: str) -> Sizes | None:
@@ -277,26 +279,19 @@ def _shuffled(nodes: Tensor, generator: torch.Generator) -> Tensor:
     return nodes[torch.randperm(nodes.numel(), generator=generator)]
 
 
-def _split(train: list[Tensor], val: list[Tensor], test: list[Tensor]) -> Split:
+def _draw(groups: Iterable[Tensor], ends: Callable[[int], list[int]], seed: int) -> Split:
+    """Shuffle each group of nodes, and cut it into training, validation and test nodes at its ``ends``."""
+    generator = torch.Generator().manual_seed(seed)
+    pieces = []
+    for group in groups:
+        shuffled = _shuffled(group, generator)
+        pieces.append([shuffled[first:last] for first, last in pairwise(ends(group.numel()))])
+    return _split(*zip(*pieces, strict=True)) if pieces else _split((), (), ())
+
+
+def _split(*parts: Iterable[Tensor]) -> Split:
     empty = torch.empty(0, dtype=torch.long)
-    return Split(*(torch.cat([empty, *part]).sort().values for part in (train, val, test)))
-
-
-def _check_fractions(train: float, val: float, test: float) -> None:
-    for key, value in (("train", train), ("val", val), ("test", test)):
-        if not 0 <= value <= 1:
-            raise InputError(f"the {key} fraction is {value}; a fraction is between 0 and 1")
-    if train + val + test > 1 + 1e-9:
-        raise InputError(
-            f"the fractions {train}, {val} and {test} add up to {train + val + test:g}; at most 1 is allowed"
-        )
-
-
-def _check_counts(train: float, val: float, test: float | None) -> None:
-    _at_least("train", train, 1)
-    _at_least("val", val, 0)
-    if test is not None:
-        _at_least("test", test, 1)
+    return Split(*(torch.cat([empty, *part]).sort().values for part in parts))
 
 
 def _at_least(option: str, value: float, least: int) -> None:
