@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import torch
 from ergnn.config.errors import InputError
 from ergnn.data import PublicSplitUnavailable, TaskStream, describe_datasets, make_stream
 from ergnn.data.datasets import DATASETS, DataUnavailable, storage
-from ergnn.data.datasets.idx import read_idx
-from ergnn.data.datasets.mnist import FILES, PermutedMNIST
+from ergnn.data.datasets.mnist import FILES, PermutedMNIST, permutation, read_idx
 from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
 from ergnn.learning.learner import Learner
@@ -87,7 +87,7 @@ def test_an_incomplete_gzip_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "text.gz").write_text("not found")
     with pytest.raises(InputError, match=r"text\.gz: not a whole gzip file"):
         read_idx(tmp_path / "text.gz", 1)
-    with pytest.raises(InputError, match=r"none\.gz: no such file"):
+    with pytest.raises(InputError, match=r"none\.gz: not a whole gzip file .*No such file"):
         read_idx(tmp_path / "none.gz", 1)
 
 
@@ -124,7 +124,7 @@ def test_a_task_is_the_images_under_its_own_order_of_pixels(root: Path) -> None:
     pixels = read_idx(raw / FILES[2], 3).flatten(1).float() / 255
     labels = read_idx(raw / FILES[3], 1).long()
     stream = make_stream("permuted-mnist", root=root, dataset_options={**SIZES, "test": 100}).stream
-    orders = [stream.permutation(i) for i in range(3)]  # type: ignore[attr-defined]
+    orders = [permutation(0, i, SIDE * SIDE) for i in range(3)]
     assert orders[0].tolist() == list(range(SIDE * SIDE))
     assert orders[1].tolist() != orders[2].tolist() != orders[0].tolist()
     for task, order in zip(stream, orders, strict=True):
@@ -139,7 +139,7 @@ def test_training_and_validation_images_differ_between_tasks(root: Path) -> None
     stream = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream
     drawn = []
     for i, task in enumerate(stream):
-        back = task.graph.x[:, stream.permutation(i).argsort()].mul(255).round().long()  # type: ignore[attr-defined]
+        back = task.graph.x[:, permutation(0, i, SIDE * SIDE).argsort()].mul(255).round().long()
         rows = [known[tuple(row)] for row in back[torch.cat([task.train, task.val])].tolist()]
         assert len(set(rows)) == 230
         drawn.append(rows)
@@ -165,9 +165,13 @@ def test_tasks_are_built_on_access_and_reproducible(root: Path) -> None:
     assert torch.equal(stream[1].graph.x, first)
     assert [task.id for task in stream[3:]] == [3, 4]
     assert torch.equal(stream[4].graph.x, last)
-    assert stream.to("cpu") is stream
     with pytest.raises(IndexError):
         stream[5]
+    assert [task.id for task in stream.first(2)] == [0, 1]
+    doubled = stream.map(lambda task: replace(task, graph=replace(task.graph, x=2 * task.graph.x)))
+    assert len(doubled) == 5
+    assert torch.equal(doubled[4].graph.x, 2 * last)
+    assert torch.equal(stream.to("cpu")[4].graph.x, last)
 
 
 def test_invalid_options_are_rejected(root: Path) -> None:
@@ -217,7 +221,7 @@ def test_missing_mnist_and_scikit_learn_name_the_solution(root: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(DataUnavailable, match=r"set ERGNN_DATA to a folder with mnist/MNIST/raw, or pip install"):
         make_stream("permuted-mnist", root=root / "nowhere")
-    with pytest.raises(DataUnavailable, match="nowhere has no mnist/MNIST/raw"):
+    with pytest.raises(DataUnavailable, match="nor the cache folder has mnist/MNIST/raw"):
         PermutedMNIST().load("seeded", root / "nowhere")
 
 
@@ -260,11 +264,10 @@ def test_stored_images_are_copies_and_ids_may_repeat(root: Path, method: str) ->
     assert torch.equal(graph.x[ids[0]], stream[0].graph.x[buffer.experiences[0].nodes])
 
 
-@pytest.mark.parametrize("method", ["replay", "gem", "agem"])
-def test_live_replay_of_an_unavailable_graph_is_rejected(root: Path, method: str) -> None:
+def test_live_replay_of_an_unavailable_graph_is_rejected(root: Path) -> None:
     task = make_stream("permuted-mnist", root=root, dataset_options=SIZES).stream[0]
     with pytest.raises(InputError, match=r"has its own graph.* use 'isolated' or 'ego'"):
-        learner(method).observe(task)
+        learner("replay").observe(task)
 
 
 def test_joint_training_in_many_graphs_is_rejected(root: Path) -> None:

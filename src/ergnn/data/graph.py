@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,12 @@ class Split:
     val: Tensor
     test: Tensor
 
+    def apply(self, change: Callable[[Tensor], Tensor]) -> Split:
+        """Return the split with every tensor changed."""
+        return Split(change(self.train), change(self.val), change(self.test))
+
     def to(self, device: torch.device | str) -> Split:
-        return Split(self.train.to(device), self.val.to(device), self.test.to(device))
+        return self.apply(lambda tensor: tensor.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,16 +251,19 @@ class Graph:
         x = torch.sparse_csr_tensor(ptr, self.x.col_indices(), value / total[row], self.x.shape, check_invariants=False)
         return replace(self, x=x)
 
-    def to(self, device: torch.device | str) -> Graph:
-        split = self.public_split.to(device) if self.public_split else None
+    def apply(self, change: Callable[[Tensor], Tensor]) -> Graph:
+        """Return the graph with every tensor changed."""
         return replace(
             self,
-            x=self.x.to(device),
-            edge_index=self.edge_index.to(device),
-            y=self.y.to(device),
-            public_split=split,
-            edge_weight=None if self.edge_weight is None else self.edge_weight.to(device),
+            x=change(self.x),
+            edge_index=change(self.edge_index),
+            y=change(self.y),
+            public_split=self.public_split.apply(change) if self.public_split else None,
+            edge_weight=None if self.edge_weight is None else change(self.edge_weight),
         )
+
+    def to(self, device: torch.device | str) -> Graph:
+        return self.apply(lambda tensor: tensor.to(device))
 
 
 def pyg_edge_weight(data: Any) -> Tensor | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from ergnn.config.errors import InputError
 from ergnn.config.learner_config import EDGES, LEFTOVERS
 from ergnn.data import splits
 from ergnn.data.graph import UNLABELED, Graph, Split
+
+T = TypeVar("T")
 
 METRICS = ("accuracy", "micro-f1")
 CLASS_ORDERS = ("natural", "shuffled")
@@ -64,17 +66,46 @@ class Task:
 
     def generator(self, seed: int, salt: int) -> torch.Generator:
         """Return a random generator for one purpose, which ``salt`` identifies, in this task."""
-        return torch.Generator().manual_seed((seed * 1_000_003 + self.id * 7919 + salt) % 2**63)
+        return task_generator(seed, self.id, salt)
 
     def targets(self, nodes: Tensor) -> Tensor:
         """Return the nodes' labels as positions in ``classes``, the targets of a head for this task."""
         labels = self.graph.y[nodes]
         hit = labels.unsqueeze(1) == torch.tensor(self.classes, device=labels.device)
-        found = hit.any(dim=1)
-        if not bool(found.all()):
-            node = int(nodes[~found][0])
+        known = hit.any(dim=1)
+        if not bool(known.all()):
+            node = int(nodes[~known][0])
             raise InputError(f"{self.name}: node {node} has label {int(self.graph.y[node])}, not one of the task's")
         return hit.int().argmax(dim=1)
+
+
+def task_generator(seed: int, task: int, salt: int) -> torch.Generator:
+    """Return a random generator for one purpose, which ``salt`` identifies, in the task with this number."""
+    return torch.Generator().manual_seed((seed * 1_000_003 + task * 7919 + salt) % 2**63)
+
+
+class LazyTasks(Sequence[Task]):
+    """Tasks of the same classes that are built on access; only the first and the latest stay in memory."""
+
+    def __init__(self, num_tasks: int, make: Callable[[int], Task]) -> None:
+        self.num_tasks, self.make = num_tasks, make
+        self._built: dict[int, Task] = {0: make(0)}
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> LazyTasks: ...
+    def __getitem__(self, index: int | slice) -> Task | LazyTasks:
+        if isinstance(index, slice):
+            numbers = range(self.num_tasks)[index]
+            return LazyTasks(len(numbers), lambda i: self.make(numbers[i]))
+        number = range(self.num_tasks)[index]
+        if number not in self._built:
+            self._built = {0: self._built[0], number: self.make(number)}
+        return self._built[number]
+
+    def __len__(self) -> int:
+        return self.num_tasks
 
 
 class TaskStream(Sequence[Task]):
@@ -98,7 +129,15 @@ class TaskStream(Sequence[Task]):
         self.name = name
         self.metric = metric
         self.notes = tuple(notes)
-        self._tasks = tuple(tasks)
+        self._tasks: Sequence[Task] = tuple(tasks)
+
+    @classmethod
+    def lazy(cls, num_tasks: int, make: Callable[[int], Task], *, name: str = "stream") -> TaskStream:
+        """Create a stream of tasks with the same classes that ``make`` builds on access; only the first is checked."""
+        tasks = LazyTasks(num_tasks, make)
+        stream = cls([tasks[0]], name=name)
+        stream._tasks = tasks
+        return stream
 
     @classmethod
     def from_classes(
@@ -162,8 +201,8 @@ class TaskStream(Sequence[Task]):
     @overload
     def __getitem__(self, index: int) -> Task: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Task, ...]: ...
-    def __getitem__(self, index: int | slice) -> Task | tuple[Task, ...]:
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         return self._tasks[index]
 
     def __len__(self) -> int:
@@ -183,6 +222,8 @@ class TaskStream(Sequence[Task]):
     @property
     def classes(self) -> tuple[int, ...]:
         """Global class ids in the order of the stream."""
+        if isinstance(self._tasks, LazyTasks):
+            return self._tasks[0].classes * len(self)
         return tuple(c for task in self for c in task.classes)
 
     def first(self, count: int) -> TaskStream:
@@ -193,8 +234,11 @@ class TaskStream(Sequence[Task]):
 
     def map(self, change: Callable[[Task], Task]) -> TaskStream:
         """Return the stream with every task changed."""
-        changed = copy(self)
-        changed._tasks = tuple(change(task) for task in self)
+        changed, tasks = copy(self), self._tasks
+        if isinstance(tasks, LazyTasks):
+            changed._tasks = LazyTasks(len(tasks), lambda i: change(tasks[i]))
+        else:
+            changed._tasks = tuple(change(task) for task in tasks)
         return changed
 
     def to(self, device: torch.device | str) -> TaskStream:
@@ -204,30 +248,20 @@ class TaskStream(Sequence[Task]):
 
 def move_streams(streams: Sequence[TaskStream], device: torch.device | str) -> list[TaskStream]:
     """Move streams to a device; graphs and tensors that they share stay shared."""
-    tensors: dict[int, Tensor] = {}
-    graphs: dict[int, Graph] = {}
+    moved: dict[int, Any] = {}
 
-    def move(tensor: Tensor) -> Tensor:
-        if id(tensor) not in tensors:
-            tensors[id(tensor)] = tensor.to(device)
-        return tensors[id(tensor)]
-
-    def move_graph(graph: Graph) -> Graph:
-        if id(graph) not in graphs:
-            split = graph.public_split.to(device) if graph.public_split else None
-            graphs[id(graph)] = replace(
-                graph,
-                x=move(graph.x),
-                edge_index=move(graph.edge_index),
-                y=move(graph.y),
-                public_split=split,
-                edge_weight=None if graph.edge_weight is None else move(graph.edge_weight),
-            )
-        return graphs[id(graph)]
+    def once(value: T, move: Callable[[T], T]) -> T:
+        if id(value) not in moved:
+            moved[id(value)] = move(value)
+        return moved[id(value)]
 
     def move_task(task: Task) -> Task:
+        if task.own_graph:  # shared with no task, and possibly built again on every access
+            graph = task.graph.to(device)
+        else:
+            graph = once(task.graph, lambda g: g.apply(lambda tensor: once(tensor, lambda t: t.to(device))))
         train, val, test = (nodes.to(device) for nodes in (task.train, task.val, task.test))
-        return replace(task, graph=move_graph(task.graph), train=train, val=val, test=test)
+        return replace(task, graph=graph, train=train, val=val, test=test)
 
     return [stream.map(move_task) for stream in streams]
 
