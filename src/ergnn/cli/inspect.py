@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ergnn.cli.evaluate import confusion_text, offline_line, offline_scores
 from ergnn.cli.folder_options import add_command, use_threads
 from ergnn.cli.options import add_threads, output
+
+if TYPE_CHECKING:
+    from ergnn.pages.table import Table
 
 MAX_ROWS = 20
 """Number of stored nodes, and of classes, to print without ``--all``."""
@@ -61,6 +65,7 @@ def inspect_command(args: argparse.Namespace) -> int:
 
 def as_text(found: dict[str, Any], most: int | None = None) -> str:
     """Format the result for a terminal, with at most ``most`` stored nodes and classes."""
+    from ergnn.folder.page import buffer_table, class_table
     from ergnn.pages.table import Table, percent
 
     graph = found["graph"]
@@ -93,30 +98,15 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
     ]
     header = ["update", "name", "nodes", "classes learned", "drift %", "forgetting %"]
     lines += ["", Table(header, updates, align="rlrlrr").to_text()] if updates else []
-    classes = [
-        [r["class"], f"{r['nodes']:,}", *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
-        for r in found["per_class"][:most]
-    ]
-    header = ["class", "held out", "recall %", "precision %", "F1 %"]
-    lines += ["", Table(header, classes).to_text()] if classes else []
-    rest = len(found["per_class"]) - len(classes)
-    lines += [f"… and {rest:,} more; --all lists them"] if rest else []
+    lines += _first_rows(class_table(found, most), len(found["per_class"]))
     lines += ["", confusion_text(found["classes"], found["confusion"])] if found["confusion"] else []
-    rows = [
-        [
-            r["id"],
-            r["class"],
-            str(r["update"]),
-            str(r["rank"] or ""),
-            "" if r["score"] is None else f"{r['score']:.4g}",
-        ]
-        for r in found["buffer"][:most]
-    ]
-    header = ["stored node", "class", "update", "rank", "score"]
-    lines += ["", Table(header, rows, align="llrrr").to_text()] if rows else []
-    rest = len(found["buffer"]) - len(rows)
-    lines += [f"… and {rest:,} more; --all lists them"] if rest else []
+    lines += _first_rows(buffer_table(found, most), len(found["buffer"]))
     return "\n".join(lines)
+
+
+def _first_rows(table: Table, of: int) -> list[str]:
+    rest = [f"… and {of - len(table.rows):,} more; --all lists them"] if of > len(table.rows) else []
+    return ["", replace(table, title="").to_text(), *rest] if table.rows else []
 
 
 def watch_lines(found: dict[str, Any]) -> list[str]:

@@ -21,26 +21,8 @@ MOST_REMEMBERED = 2000
 """Remembered nodes that the page lists."""
 MOST_LOG_LINES = 200
 """The newest lines of the history that the page lists."""
-
-MEASURES = {
-    "pm": ("performance mean", "Accuracy on each update right after it was learned, averaged over updates."),
-    "fm": (
-        "forgetting mean",
-        "Accuracy lost on each earlier update since it was learned, averaged over updates. Below zero: it was gained.",
-    ),
-    "aa": ("average accuracy", "Accuracy on each update after the last one, averaged over updates."),
-    "accuracy": ("accuracy over nodes", "Share of all scored nodes that are predicted right after the last update."),
-}
-"""What each measure is called and means."""
-OFFLINE = {
-    True: "The closed form gives the same as learning all updates at once.",
-    False: "A new network trained on the labels of all updates at once: mean over updates, and over held-out nodes.",
-}
-"""Meaning of the offline scores, by whether they are the same by construction."""
 ASPECTS = ("features", "neighborhoods", "degrees", "predictions")
 """What the nodes of an update are compared by."""
-TEXT_COLUMNS = ("result", "probability %", "name", "classes learned", "class", "part", "time", "what happened")
-"""Columns that are aligned left."""
 
 
 def folder_page(
@@ -59,26 +41,14 @@ def folder_page(
         title=f"Learner {inspection['folder']}",
         facts=_facts(inspection),
         matrix=_matrix(inspection["updates"]),
-        measures=_measures(inspection),
+        measures=inspection["measures"],
+        offline=inspection.get("offline"),
         confusion=_confusion(inspection),
         charts=_charts(inspection["updates"]),
         tables=[table for table in _tables(inspection) if table.id not in values],
         alpha=ALPHA,
         **values,
     )
-
-
-def _measures(inspection: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, value and meaning of each measure."""
-    measures = []
-    for key, (name, meaning) in MEASURES.items():
-        if inspection["measures"]:
-            title = f"{key.upper()}, {name}" if key != "accuracy" else name.capitalize()
-            measures.append((title, f"{percent(inspection['measures'][key])} %", meaning))
-    if offline := inspection.get("offline"):
-        value = f"{percent(offline['mean_over_updates'])} %, over nodes {percent(offline['over_nodes'])} %"
-        measures.append(("Offline", value, OFFLINE[bool(offline["same_by_construction"])]))
-    return measures
 
 
 def _facts(inspection: dict[str, Any]) -> list[tuple[str, str]]:
@@ -179,14 +149,6 @@ def _tables(inspection: dict[str, Any]) -> list[Table]:
         ]
         for u in updates
     ]
-    classes = [
-        [r["class"], r["nodes"], *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
-        for r in inspection["per_class"]
-    ]
-    buffer = [
-        [str(r["id"]), r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
-        for r in inspection["buffer"]
-    ]
     drift = [
         [str(u["update"] + 1), "alarm" if u["input_drift"]["alarm"] else "no alarm",
          *(f"{u['input_drift']['p'][name]:.3f}" if name in u["input_drift"]["p"] else "" for name in ASPECTS)]
@@ -198,23 +160,41 @@ def _tables(inspection: dict[str, Any]) -> list[Table]:
         for low, high, nodes, confidence, accuracy in (inspection["watch"]["calibration"] or {"bins": []})["bins"]
     ]
     log = [[entry["time"].replace("T", " ")[:19], in_words(entry)] for entry in inspection["log"][-MOST_LOG_LINES:]]
-    scores = ["recall %", "precision %", "F1 %"]
     counts = ["nodes", "edges", "trained on", "remembered", "accuracy then %", "now %"]
     tables = [
-        ("classes", "Classes", ["class", "held out", *scores], classes),
-        ("updates", "Updates", ["update", "name", "classes learned", *counts], learned),
-        ("input-drift", "Input drift", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift),
-        ("calibration", "Calibration", ["probability %", "nodes", "mean probability %", "right %"], bins),
-        ("buffer", "Remembered nodes", ["id", "class", "update", "rank", "score"], buffer[:MOST_REMEMBERED]),
-        ("bytes", "Bytes on disk", ["part", "bytes"], list(map(list, inspection["bytes"].items()))),
-        ("versions", "Versions that are kept", ["version"], [[str(number)] for number in inspection["versions"]]),
-        ("log", "History", ["time", "what happened"], log),
+        class_table(inspection),
+        _table("updates", "Updates", "lll", ["update", "name", "classes learned", *counts], learned),
+        _table("input-drift", "Input drift", "ll", ["update", "result", *(f"p, {name}" for name in ASPECTS)], drift),
+        _table("calibration", "Calibration", "l", ["probability %", "nodes", "mean probability %", "right %"], bins),
+        buffer_table(inspection, MOST_REMEMBERED),
+        _table("bytes", "Bytes on disk", "l", ["part", "bytes"], list(map(list, inspection["bytes"].items()))),
+        _table("versions", "Versions that are kept", "l", ["version"], [[str(one)] for one in inspection["versions"]]),
+        _table("log", "History", "ll", ["time", "what happened"], log),
     ]
-    return [
-        Table(header, rows, "".join("l" if name in TEXT_COLUMNS else "r" for name in header), title, id=id)
-        for id, title, header, rows in tables
-        if rows
+    return [table for table in tables if table.rows]
+
+
+def class_table(inspection: dict[str, Any], most: int | None = None) -> Table:
+    """Recall, precision and F1 of at most ``most`` classes."""
+    rows = [
+        [r["class"], r["nodes"], *("" if r[k] is None else percent(r[k]) for k in ("recall", "precision", "f1"))]
+        for r in inspection["per_class"][:most]
     ]
+    return _table("classes", "Classes", "l", ["class", "held out", "recall %", "precision %", "F1 %"], rows)
+
+
+def buffer_table(inspection: dict[str, Any], most: int | None = None) -> Table:
+    """At most ``most`` remembered nodes, with the rank and score that their selector gave them."""
+    rows = [
+        [str(r["id"]), r["class"], r["update"], r["rank"] or "", "" if r["score"] is None else f"{r['score']:.4g}"]
+        for r in inspection["buffer"][:most]
+    ]
+    return _table("buffer", "Remembered nodes", "ll", ["stored node", "class", "update", "rank", "score"], rows)
+
+
+def _table(id: str, title: str, left: str, header: list[str], rows: list[list[Any]]) -> Table:
+    """Make a table whose first columns are aligned as in ``left``, the others right."""
+    return Table(header, rows, left.ljust(len(header), "r"), title, id=id)
 
 
 def in_words(entry: dict[str, Any]) -> str:

@@ -17,20 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAMILIES = {
-    "finetune": "none",
-    "joint": "all",
-    "nearest-mean": "all",
-    "mf-s2": "s2",
-    "random": "random",
-    "mf": "mf",
-    "cm": "cm",
-    "im": "im",
-    "rim": "im",
-    "s2-ridge": "s2",
-    "la-ridge": "la",
-    "ewc": "cm",
-    "gem": "s2",
-    "agem": "la",
+    **{"finetune": "none", "joint": "all", "nearest-mean": "all", "random": "random", "mf": "mf", "mf-s2": "s2"},
+    **{"cm": "cm", "im": "im", "rim": "im", "s2-ridge": "s2", "la-ridge": "la", "ewc": "cm", "gem": "s2", "agem": "la"},
 }
 """Color by family, so that a selector looks the same in every figure."""
 OTHER_COLORS = ("s2", "la", "mf", "cm", "im")

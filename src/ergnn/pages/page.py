@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ergnn import __version__
+from ergnn.pages.table import percent
 
 
 def render_page(template: str, package: str = "ergnn.pages", **values: Any) -> str:
@@ -24,6 +25,7 @@ def render_page(template: str, package: str = "ergnn.pages", **values: Any) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["percent"] = percent
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w)])-(?=\d)", "−", text)
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

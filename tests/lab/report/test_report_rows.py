@@ -15,7 +15,7 @@ from ergnn.config.errors import UnknownNameError
 from ergnn.lab.paper import paper_result
 from ergnn.lab.report.page import report_page
 from ergnn.lab.report.rows import ResultRow, result_rows
-from ergnn.lab.report.tables import _printed, page_table, result_table
+from ergnn.lab.report.tables import _printed, page_table, result_table, with_interval
 from ergnn.lab.statistics import MEASURES
 from ergnn.lab.store import RunStore
 from ergnn.lab.stored_run import StoredRun
@@ -52,9 +52,12 @@ def test_replay_rows_with_more_nodes_per_class_are_shown_without_e_1(runs: list[
 
 def test_every_row_is_in_a_table_or_in_figure_3(runs: list[StoredRun]) -> None:
     page = report_page(runs)
-    numbers = re.findall(r'<tr><th scope="row">([^<]*)</th><td>2</td>', page)
-    assert numbers == ["ER-GAT · MF*, e = 2"]
-    assert sorted({*table_rows(page), *numbers}) == sorted({row.name for row in result_rows(runs)})
+    figure_3 = page.partition('<section id="figure3"')[2].partition("<h2>")[2].partition("<h2>")[0]
+    swept = re.findall(r"<li><span>([^<]*)</span>", figure_3)
+    assert "ER-GAT · MF*, e = 2" in swept
+    row = next(row for row in result_rows(runs) if row.per_class == 2)
+    assert re.findall(rf"{re.escape(with_interval(row.fm))}</td>", figure_3.replace("−", "-"))
+    assert {*table_rows(page), *swept} == {row.name for row in result_rows(runs)}
 
 
 def test_rows_without_the_paper_s_backbone_have_figures(runs: list[StoredRun]) -> None:

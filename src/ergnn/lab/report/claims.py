@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ergnn.lab.report.rows import SELECTORS, ResultRow, Setting
+from ergnn.lab.report.tables import signed, with_interval
 from ergnn.learning.metrics import Summary
 
 NEAR = 0.03
@@ -86,14 +87,14 @@ def _costs_nothing(replay: Sequence[ResultRow], plain: ResultRow | None) -> Iter
     if best and gap:
         sure = gap.ci95 is not None and gap.mean - gap.ci95 > -MAX_PM_LOSS
         verdict = "holds" if sure else "fails" if _side(gap) < 0 else "open"
-        text = f"best PM: {best.name}, {_points(gap)} points compared with no replay"
+        text = f"best PM: {best.name}, {signed(with_interval(gap))} points compared with no replay"
         yield Finding("Replay costs no performance", text, verdict)
 
 
 def _forgets_less(claim: str, row: ResultRow | None, other: ResultRow | None) -> Iterator[Finding]:
     gap = row.paired(other, "fm") if row and other else None
     if row and other and gap:
-        text = f"{row.name}: {_points(gap)} points of FM compared with {other.name}"
+        text = f"{row.name}: {signed(with_interval(gap))} points of FM compared with {other.name}"
         yield Finding(claim, text, {-1: "holds", 1: "fails", 0: "open"}[_side(gap)])
 
 
@@ -117,11 +118,6 @@ def _side(gap: Summary) -> int:
     if gap.ci95 is None or abs(gap.mean) <= gap.ci95:
         return 0
     return 1 if gap.mean > 0 else -1
-
-
-def _points(gap: Summary) -> str:
-    half = "" if gap.ci95 is None else f" ± {100 * gap.ci95:.1f}"
-    return f"{100 * gap.mean:+.1f}{half}".replace("-", "−")
 
 
 def _find(rows: Sequence[ResultRow], backbone: str, method: str, selector: str | None = None) -> ResultRow | None:

@@ -11,22 +11,17 @@ import numpy as np
 
 from ergnn.lab.contenders import ROWS, Entry
 from ergnn.lab.ranking import Ranking, pareto_front, rank
+from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.report.sections import Section
 from ergnn.lab.report.tables import number, with_interval
-from ergnn.lab.statistics import ALPHA, PairedTest, measure, paired_tests
-from ergnn.lab.stored_run import StoredRun
-from ergnn.learning.metrics import Summary, summarize
+from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
+from ergnn.learning.metrics import Summary
 from ergnn.pages.table import NOTHING, Table
 
 RECOMMENDED = "analytic:statistics"
 """The method that the others are compared with."""
 BETTER, WORSE, ABOVE = "▲", "▼", "!"
 EDGES_NOTE = {"own": " (no edges between tasks, which gives away label information)"}
-
-
-def value_of(run: StoredRun, name: str) -> float:
-    """Return ``aa``, ``af`` or ``micro`` (accuracy over all test nodes) of a run."""
-    return float(run.micro_accuracy or 0.0) if name == "micro" else measure(name, run.matrix)
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ class Group:
     def tests(self) -> dict[tuple[str, str], PairedTest]:
         """Paired tests of AA against the recommended method at equal bytes, one family, by data set and method."""
         samples = {
-            key: {(run.seed, run.order): value_of(run, "aa") for run in entry.runs}
+            key: ResultRow(entry.runs[0].config, entry.runs).by_member("aa")
             for key, entry in self.finished.items()
             if entry.ranked
         }
@@ -110,7 +105,7 @@ def groups_of(entries: Iterable[Entry]) -> list[Group]:
 
 
 def summary_of(entry: Entry, name: str) -> Summary:
-    return summarize([value_of(run, name) for run in entry.runs])
+    return ResultRow(entry.runs[0].config, entry.runs).summary(name)
 
 
 def benchmark_section(group: Group) -> Section:

@@ -13,7 +13,7 @@ from ergnn.lab.grid import FIGURE_2, FIGURE_3, PAPER_TABLE_1, TABLE_1, TABLE_4, 
 from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.report.sections import Section
-from ergnn.lab.report.tables import result_table, with_interval
+from ergnn.lab.report.tables import evolution_table, result_table, sensitivity_table
 from ergnn.lab.reproduce import GridCell
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
@@ -27,18 +27,13 @@ MORE_FACTS = ("edges", "training nodes", "validation nodes", "test nodes", "spli
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell with the row of its runs; ``row`` is None if there are none, and ``reason`` explains why."""
+    """A cell of a grid, with the row of its runs if it has any."""
 
     cell: GridCell
 
     @cached_property
     def row(self) -> ResultRow | None:
-        runs = self.cell.runs
-        return ResultRow(runs[0].config, runs) if runs else None
-
-    @property
-    def reason(self) -> str:
-        return self.cell.reason
+        return ResultRow(self.cell.runs[0].config, self.cell.runs) if self.cell.runs else None
 
     @property
     def label(self) -> str:
@@ -67,7 +62,7 @@ class CellResult:
             "protocol": cell.protocol,
             "paper": self.paper,
             "command": cell.command,
-            "reason": self.reason,
+            "reason": cell.reason,
         }
         if row:
             values |= {name: row.summary(name).to_dict() for name in ("pm", "fm", "aa")}
@@ -113,14 +108,15 @@ def experiment_sections(
         rows = [result for result in results if (result.cell.protocol, result.cell.dataset) == (protocol, dataset)]
         title = f"{experiment.title} · {dataset}" + ("" if experiment.published else f" · protocol {protocol}")
         if not any(result.row for result in rows):
-            reasons = dict.fromkeys(result.reason for result in rows)
+            reasons = dict.fromkeys(result.cell.reason for result in rows)
             sections.append(Section(title, None, [f"{dataset} is unavailable: {reason}" for reason in reasons]))
             continue
         notes = [*_notes(rows), *(experiment.published.notes if experiment.published else [])]
+        finished = [(result.label, result.row) for result in rows if result.row]
         if experiment.name == FIGURE_2.name:
-            table = _evolution(rows)
+            table = evolution_table(finished)
         elif experiment.name == FIGURE_3.name:
-            table = _sensitivity(rows)
+            table = sensitivity_table([(label.partition(", e =")[0], row) for label, row in finished])
             notes += _notes_on_whole_buffers(rows)
         else:
             tested = [test for test in tests if test.group == rows[0].group]
@@ -143,24 +139,6 @@ def _measures(experiment: Experiment, rows: Sequence[CellResult], tests: Sequenc
         papers=[result.paper for result in rows],
         marks={r.label: _marks(experiment, r.cell.row.label, tests) for r in rows} if tests else None,
     )
-
-
-def _evolution(rows: Sequence[CellResult]) -> Table:
-    """Build figure 2: average accuracy over the tasks seen so far, after each task."""
-    lines = [[result.label, *map(with_interval, result.row.after_each_task)] for result in rows if result.row]
-    return Table(["%", *(f"after task {i}" for i in range(1, max(map(len, lines))))], lines)
-
-
-def _sensitivity(rows: Sequence[CellResult]) -> Table:
-    """Build figure 3: FM against e, one line per selector, and joint training, which retrains on all tasks."""
-    sizes = sorted({r.cell.row.settings["per_class"] for r in rows if "per_class" in r.cell.row.settings})
-    lines: dict[str, dict[int | None, str]] = {}
-    for result in rows:
-        if result.row:
-            line = lines.setdefault(result.label.partition(", e =")[0], {})
-            line[result.cell.row.settings.get("per_class")] = with_interval(result.row.fm)
-    body = [[name, *(line.get(size, NOTHING) for size in (*sizes, None))] for name, line in lines.items()]
-    return Table(["FM, %", *(f"e = {size}" for size in sizes), "joint"], body)
 
 
 def _notes_on_whole_buffers(rows: Sequence[CellResult]) -> list[str]:
@@ -192,7 +170,9 @@ def _notes(rows: Sequence[CellResult]) -> list[str]:
         notes.append(f"leaky: {LEAKY}.")
     if any(row.reveals_labels for _, row in done):
         notes.append(f"{OWN_EDGES}.")
-    return notes + [f"{result.cell.row.label} is unavailable: {result.reason}" for result in rows if result.reason]
+    return notes + [
+        f"{result.cell.row.label} is unavailable: {result.cell.reason}" for result in rows if result.cell.reason
+    ]
 
 
 def _marks(experiment: Experiment, label: str, tests: Sequence[PairedTest]) -> str:

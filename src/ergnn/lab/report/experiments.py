@@ -50,10 +50,10 @@ def write_results(
         name = experiment.name + (f"-{options.protocol}" if is_other else "")
         write_sections(folder, name, sections, command)
         written += sections
-    with RunStore(done.store) as store:
-        stored = len(store)
     write_file(folder / "results.json", json.dumps(results, ensure_ascii=False, indent=1).encode())
-    html = write_page(done.store, folder / "report.html", command=command) if stored else None
+    with RunStore(done.store) as store:
+        has_runs = len(store) > 0
+    html = write_page(done.store, folder / "report.html", command=command) if has_runs else None
     return Written(written, html)
 
 

@@ -18,6 +18,7 @@ from ergnn.data.stream import TaskStream
 from ergnn.lab.config import RunConfig
 from ergnn.lab.report.projection import MAX_EDGES, ClassMap, class_maps
 from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone, main_rows
+from ergnn.lab.report.tables import evolution_table, sensitivity_table, with_interval
 from ergnn.lab.result import RunResult
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.stored_run import StoredRun
@@ -35,6 +36,7 @@ from ergnn.pages.figures import (
     ticks,
     value_ticks,
 )
+from ergnn.pages.table import Table
 
 MAX_CELLS = 4000
 """Maximum number of heat-map cells for one data set and setting; 23 tasks have 276 each."""
@@ -44,12 +46,11 @@ MAX_SETTINGS = 3
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing, its caption (a name and, after ``|``, a remark), and its numbers as text."""
+    """A drawing, its caption (a name and, after ``|``, a remark), and a table of its numbers."""
 
     drawing: Drawing
     caption: str = ""
-    header: Sequence[str] = ()
-    numbers: Sequence[Sequence[str]] = ()
+    numbers: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,8 @@ def growth(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
         x_ticks=[*range(1, tasks + 1, max(1, tasks // 12))],
         y_ticks=value_ticks(series, (0.0, 100.0)),
     )
-    header = ["row", *(f"after {i}" for i in range(1, tasks + 1))]
-    numbers = [[row.name, *map(_percent, row.after_each_task)] for row in shown]
-    return DatasetFigures(dataset, [Figure(drawing, "", header, numbers)], shown)
+    numbers = evolution_table([(row.name, row) for row in shown])
+    return DatasetFigures(dataset, [Figure(drawing, "", numbers)], shown)
 
 
 def sweep(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
@@ -105,7 +105,7 @@ def sweep(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
     ]
     joint = [row for row in rows if row.method == "joint" and row.backbone == backbone]
     for row in joint:
-        points = [Point(e, 100 * row.fm.mean, None, f"{row.short_name}: {_percent(row.fm)}") for e in sizes]
+        points = [Point(e, 100 * row.fm.mean, None, f"{row.short_name}: {with_interval(row.fm)}") for e in sizes]
         series.append(Series(row.figure_name, row.look, [points[0], points[-1]]))
     drawing = line_chart(
         series,
@@ -116,9 +116,9 @@ def sweep(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
         log_x=True,
     )
     shown = [row for group in swept for row in group] + joint
-    numbers = [[row.name, "all" if row in joint else str(row.per_class), _percent(row.fm)] for row in shown]
+    numbers = sensitivity_table([(row.short_name, row) for row in shown])
     note = "Joint training stores all nodes: the limit of more memory." if joint else ""
-    return DatasetFigures(dataset, [Figure(drawing, "", ["row", "e", "FM (%)"], numbers)], shown, note)
+    return DatasetFigures(dataset, [Figure(drawing, "", numbers)], shown, note)
 
 
 def matrices(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
@@ -145,7 +145,7 @@ def matrix_map(runs: Sequence[AccuracyMatrix], name: str, low: float = 0.0, side
     values = np.array([matrix.values for matrix in runs])
     tasks, mean = values.shape[1], np.where(np.tri(values.shape[1], dtype=bool), values.mean(axis=0), np.nan)
     tips = [
-        [f"task {j + 1} after task {i + 1}: {_percent(summarize(values[:, i, j]))}" for j in range(i + 1)]
+        [f"task {j + 1} after task {i + 1}: {with_interval(summarize(values[:, i, j]))}" for j in range(i + 1)]
         for i in range(tasks)
     ]
     lines = [f"after task {i + 1}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(tasks)]
@@ -169,9 +169,9 @@ def forgetting(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None
         x_name="accuracy lost by the end, in points; the number is the task",
         x_ticks=ticks(min(0.0, *lost), max(1.0, *lost), 6),
     )
-    header = ["row", *(f"task {j}" for j in range(1, max(row.matrix.num_tasks for row in shown)))]
-    numbers = [[row.name, *map(_percent, row.drops)] for row in shown]
-    return DatasetFigures(dataset, [Figure(drawing, "", header, numbers)], shown)
+    header = ["points lost", *(f"task {j}" for j in range(1, max(row.matrix.num_tasks for row in shown)))]
+    numbers = Table(header, [[row.name, *map(with_interval, row.drops)] for row in shown])
+    return DatasetFigures(dataset, [Figure(drawing, "", numbers)], shown)
 
 
 def choices(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
@@ -300,11 +300,6 @@ def _series(row: ResultRow, label: str, values: Iterable[tuple[float, Summary, s
 def _points(values: Iterable[tuple[float, Summary, str]]) -> list[Point]:
     """Make points, in percent, of x, a summary and words for the hover text."""
     return [
-        Point(x, 100 * value.mean, None if value.ci95 is None else 100 * value.ci95, f"{words}: {_percent(value)}")
+        Point(x, 100 * value.mean, None if value.ci95 is None else 100 * value.ci95, f"{words}: {with_interval(value)}")
         for x, value, words in values
     ]
-
-
-def _percent(value: Summary) -> str:
-    half = "" if value.ci95 is None else f" ± {100 * value.ci95:.1f}"
-    return f"{100 * value.mean:.1f}{half}".replace("-", "−")

@@ -148,7 +148,7 @@ class ResultRow:
         return [run.matrix for run in self.runs]
 
     def summary(self, name: str) -> Summary:
-        """Summarize ``pm``, ``fm`` or ``aa`` over the runs."""
+        """Summarize a measure of :meth:`by_member` over the runs."""
         return summarize(list(self.by_member(name).values()))
 
     @cached_property
@@ -210,7 +210,9 @@ class ResultRow:
         return command_of(RunConfig(**self.minimal, seeds=last - first + 1, first_seed=first, orders=count))
 
     def by_member(self, name: str) -> dict[tuple[int, int], float]:
-        """Return ``pm``, ``fm`` or ``aa`` of each seed and class order."""
+        """Return a measure, or ``micro`` (accuracy over all test nodes), of each seed and class order."""
+        if name == "micro":
+            return {(run.seed, run.order): float(run.micro_accuracy or 0.0) for run in self.runs}
         return {(run.seed, run.order): measure(name, run.matrix) for run in self.runs}
 
     def paired(self, other: ResultRow, name: str = "fm") -> Summary | None:

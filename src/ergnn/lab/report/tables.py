@@ -104,6 +104,22 @@ def _runs(rows: Sequence[ResultRow]) -> Column:
     return Column("", "runs", [len(row.runs) for row in rows])
 
 
+def evolution_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
+    """Build the numbers of figure 2: average accuracy over the tasks seen so far, after each task."""
+    lines = [[name, *map(with_interval, row.after_each_task)] for name, row in rows]
+    return Table(["%", *(f"after task {i}" for i in range(1, max(map(len, lines))))], lines)
+
+
+def sensitivity_table(rows: Sequence[tuple[str, ResultRow]]) -> Table:
+    """Build the numbers of figure 3: FM against e, one line per name, and of joint training, which stores all nodes."""
+    sizes = sorted({row.per_class for _, row in rows if row.selector})
+    lines: dict[str, dict[int | None, str]] = {}
+    for name, row in rows:
+        lines.setdefault(name, {})[row.per_class if row.selector else None] = with_interval(row.fm)
+    body = [[name, *(line.get(size, NOTHING) for size in (*sizes, None))] for name, line in lines.items()]
+    return Table(["FM, %", *(f"e = {size}" for size in sizes), "joint"], body)
+
+
 def cost_table(id: str, rows: Sequence[ResultRow]) -> Table:
     """Build a table of seconds per run, total seconds, and peak memory."""
     totals = [sum(run.seconds for run in row.runs) for row in rows]
@@ -155,7 +171,7 @@ def with_interval(summary: Summary, scale: float = 100) -> str:
     return number(summary.mean, scale) + half
 
 
-def _signed(text: str) -> str:
+def signed(text: str) -> str:
     return text if text.startswith("-") else f"+{text}"
 
 
@@ -184,7 +200,7 @@ def _difference(ours: Summary | None, theirs: float | None, scale: float) -> Cel
     gap = ours.mean - theirs
     covered = ours.ci95 is not None and abs(gap) <= ours.ci95
     tip = "the paper's number lies inside our 95 % interval" if covered else "outside our 95 % interval"
-    return Cell(_signed(number(gap, scale)), "gap" if covered else "gap far", tip)
+    return Cell(signed(number(gap, scale)), "gap" if covered else "gap far", tip)
 
 
 def _test(test: PairedTest | None, scale: float) -> Cell:
@@ -193,4 +209,4 @@ def _test(test: PairedTest | None, scale: float) -> Cell:
     kind, mark = ("better", " ▼") if test.lower else ("worse", " ▲") if test.higher else ("unsure", "")
     word = "significant" if test.significant else "not significant"
     tip = f"Wilcoxon p = {test.p:.3g}, after Holm {test.p_holm:.3g}: {word}; {test.difference.n} pairs"
-    return Cell(_signed(with_interval(test.difference, scale)) + mark, kind, tip)
+    return Cell(signed(with_interval(test.difference, scale)) + mark, kind, tip)
