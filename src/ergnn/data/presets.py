@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data import splits
-from ergnn.data.datasets import DATASETS, LoadedGraph, load_graph, storage
+from ergnn.data.datasets import DATASETS, LoadedGraph, load_dataset, storage
 from ergnn.data.datasets.base import Dataset, PartedDataset, PublicSplitUnavailable, StreamDataset
 from ergnn.data.graph import Split
 from ergnn.data.scenarios.assignment import assigned_stream, blurred_stream
@@ -73,61 +73,77 @@ def make_stream(
     spec = DATASETS.create(dataset, **(dataset_options or {}))
     check_scenario(spec, scenario)
     sizes, folder = splits.parse_sizes(split), None if root is None else Path(root)
-    if split == "validation" and isinstance(spec, StreamDataset | PartedDataset):
-        raise PublicSplitUnavailable(f"{spec.name}: split 'validation' is for graphs that are split by class")
+    if isinstance(spec, StreamDataset | PartedDataset):
+        _check_options(spec, split, sizes, class_order, classes_per_task, normalize)
     if isinstance(spec, StreamDataset):
-        if class_order != "natural" or classes_per_task is not None or normalize is not None:
-            raise InputError(
-                "class_order, classes_per_task and normalize apply to graphs split into tasks by class; the tasks of "
-                f"{spec.name} are not"
-            )
-        if split == "public" or sizes is not None:
-            raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
         stream, notes = spec.stream(split_seed, num_tasks, folder)
         return PresetStream(stream, "seeded", notes)
-    if isinstance(spec, PartedDataset) and classes_per_task is not None:
-        raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
-    wanted = "public" if split == "validation" else split if sizes is None else "seeded"
+    loaded_split = "public" if split == "validation" else "seeded" if sizes is not None else split
     bag_of_words = spec.bag_of_words if normalize is None else normalize
     graphs = {} if graphs is None else graphs
-    key = repr((dataset, dataset_options or {}, wanted, storage.data_root(folder), bag_of_words))
+    key = repr((dataset, dataset_options or {}, loaded_split, storage.data_root(folder), bag_of_words))
     if key not in graphs:
         graphs.clear()  # one graph at a time
-        graphs[key] = spec, _load(spec, dataset, wanted, folder, dataset_options, bag_of_words)
-    spec, (graph, used, note) = graphs[key]
-    used = used if sizes is None else split
-    drawn = graph.public_split if used == "public" else spec.seeded_split(graph, split_seed) if sizes is None else None
-    if split == "validation" and drawn is not None:
-        used, drawn = split, Split(torch.cat([drawn.train, drawn.test]), drawn.val[:0], drawn.val)
+        loaded = load_dataset(spec, loaded_split, folder)
+        graphs[key] = spec, loaded._replace(graph=loaded.graph.row_normalized()) if bag_of_words else loaded
+    spec, loaded = graphs[key]
+    graph, used = loaded.graph, split if sizes is not None or split == "validation" else loaded.split
+    drawn = _draw_split(spec, loaded, split, sizes, split_seed)
     if isinstance(spec, PartedDataset):
         tasks = _tasks_of_parts(spec, class_order, order_seed, num_tasks)[spec.parts()]
         graph = replace(graph, public_split=drawn)
         stream = assigned_stream(graph, tasks, sizes or spec.sizes, split_seed, edges, spec.metric)
-        return PresetStream(stream, used, ())
-    by_class: dict[str, Any] = {
-        "classes_per_task": spec.classes_per_task if classes_per_task is None else classes_per_task,
-        "num_tasks": num_tasks,
-        "class_order": class_order,
-        "order_seed": order_seed,
-        "split": drawn or (sizes.draw(graph.y, split_seed) if sizes else "public"),
-        "edges": edges,
-        "metric": spec.metric,
-    }
-    if scenario == "blurred":
-        stream = blurred_stream(graph, **by_class, seed=order_seed * 1_000_003 + split_seed)
     else:
-        stream = TaskStream.from_classes(graph, **by_class, leftover=leftover)
-    return PresetStream(stream, used, (note,) if note else ())
+        by_class: dict[str, Any] = {
+            "classes_per_task": spec.classes_per_task if classes_per_task is None else classes_per_task,
+            "num_tasks": num_tasks,
+            "class_order": class_order,
+            "order_seed": order_seed,
+            "split": drawn,
+            "edges": edges,
+            "metric": spec.metric,
+        }
+        if scenario == "blurred":
+            stream = blurred_stream(graph, **by_class, seed=order_seed * 1_000_003 + split_seed)
+        else:
+            stream = TaskStream.from_classes(graph, **by_class, leftover=leftover)
+    return PresetStream(stream, used, (loaded.note,) if loaded.note else ())
 
 
-def _load(
-    spec: Dataset, name: str, split: str, root: Path | None, options: dict[str, Any] | None, normalize: bool
-) -> LoadedGraph:
+def _check_options(
+    spec: StreamDataset | PartedDataset,
+    split: str,
+    sizes: splits.Sizes | None,
+    class_order: str | Sequence[int],
+    classes_per_task: int | None,
+    normalize: bool | None,
+) -> None:
+    """Raise an error for options that need a graph split into tasks by class."""
+    if split == "validation":
+        raise PublicSplitUnavailable(f"{spec.name}: split 'validation' is for graphs that are split by class")
     if isinstance(spec, PartedDataset):
-        loaded = LoadedGraph(spec.load("public" if split == "public" else "seeded", root), "seeded", "")
-    else:
-        loaded = load_graph(name, split=split, root=root, dataset_options=options)
-    return loaded._replace(graph=loaded.graph.row_normalized()) if normalize else loaded
+        if classes_per_task is not None:
+            raise InputError(f"classes_per_task is {classes_per_task}, but {spec.name} is not split by class; omit it")
+        return
+    if class_order != "natural" or classes_per_task is not None or normalize is not None:
+        raise InputError(
+            "class_order, classes_per_task and normalize apply to graphs split into tasks by class; the tasks of "
+            f"{spec.name} are not"
+        )
+    if split == "public" or sizes is not None:
+        raise PublicSplitUnavailable(f"{spec.name}: its tasks are sampled by seed; use split='seeded'")
+
+
+def _draw_split(spec: Dataset, loaded: LoadedGraph, split: str, sizes: splits.Sizes | None, seed: int) -> Split | None:
+    """Return the split of a graph; None if its tasks are parts, each of which is split by ``sizes``."""
+    if sizes is not None:
+        return None if isinstance(spec, PartedDataset) else sizes.draw(loaded.graph.y, seed)
+    public = loaded.graph.public_split if loaded.split == "public" else None
+    if public is None:
+        return spec.seeded_split(loaded.graph, seed)
+    if split == "validation":
+        return Split(torch.cat([public.train, public.test]), public.val[:0], public.val)
+    return public
 
 
 def check_scenario(spec: Dataset | type[Dataset], scenario: str | None) -> None:
@@ -142,10 +158,9 @@ def _tasks_of_parts(spec: PartedDataset, order: str | Sequence[int], seed: int, 
     """Return the task of each part, -1 for those after the first ``num_tasks``."""
     if "domain" not in spec.scenarios and order != "natural":
         raise InputError(f"class_order is {order!r}; the tasks of {spec.name} are in the order of time, use 'natural'")
-    most = spec.num_tasks
-    wanted = most if num_tasks is None else num_tasks
-    if not 1 <= wanted <= most:
-        raise InputError(f"{spec.name}: num_tasks is {num_tasks}; it must be 1 to {most}")
+    count = spec.num_tasks if num_tasks is None else num_tasks
+    if not 1 <= count <= spec.num_tasks:
+        raise InputError(f"{spec.name}: num_tasks is {num_tasks}; it must be 1 to {spec.num_tasks}")
     given = spec.shuffled_order(seed) if order == "shuffled" else order
-    places = torch.tensor(ordered(spec.name, most, given, seed, "domain")).argsort()
-    return torch.where(places < wanted, places, -1)
+    task_of_part = torch.tensor(ordered(spec.name, spec.num_tasks, given, seed, "domain")).argsort()
+    return torch.where(task_of_part < count, task_of_part, -1)

@@ -48,20 +48,23 @@ def load_graph(
         root: folder with the raw files; by default ``ERGNN_DATA``. It is never written to.
         dataset_options: options of the data set, e.g. ``fold=3`` for ``wikics``.
     """
+    return load_dataset(DATASETS.create(name, **(dataset_options or {})), split, None if root is None else Path(root))
+
+
+def load_dataset(dataset: Dataset, split: str, root: Path | None) -> LoadedGraph:
+    """Load the graph of a data set; see :func:`load_graph`."""
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; choose one of: {', '.join(SPLITS)}")
-    dataset = DATASETS.create(name, **(dataset_options or {}))
-    folder = None if root is None else Path(root)
-    split = "seeded" if split == "auto" and dataset.default_split == "seeded" else split
-    if split != "auto":
-        return LoadedGraph(dataset.load(split, folder), split, "")
-    try:
-        return LoadedGraph(dataset.load("public", folder), "public", "")
-    except PublicSplitUnavailable as error:
-        reason = str(error)
-        if isinstance(error.__cause__, NotDownloaded):  # expected with bundled graphs: one short line is enough
-            reason = "the public one is missing (--download gets it)"
-        return LoadedGraph(dataset.load("seeded", folder), "seeded", f"using a seeded split: {reason}")
+    if split == "auto":
+        split = dataset.default_split
+        try:
+            return LoadedGraph(dataset.load(split, root), split, "")
+        except PublicSplitUnavailable as error:
+            reason = str(error)
+            if isinstance(error.__cause__, NotDownloaded):  # expected with bundled graphs: one short line is enough
+                reason = "the public one is missing (--download gets it)"
+            return LoadedGraph(dataset.load("seeded", root), "seeded", f"using a seeded split: {reason}")
+    return LoadedGraph(dataset.load(split, root), split, "")
 
 
 @dataclass(frozen=True)

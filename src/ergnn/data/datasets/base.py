@@ -118,6 +118,7 @@ class PartedDataset(Dataset):
     """
 
     scenarios = ("domain",)
+    default_split = "seeded"
     sizes: ClassVar[splits.Sizes] = SIZES
 
     @abstractmethod
