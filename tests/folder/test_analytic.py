@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +15,21 @@ import numpy as np
 import pytest
 import torch
 
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.partial import LocalGraph, read_subgraph
 from ergnn.data.stream import Task
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder import LearnerFolder, Settings, solved
 from ergnn.folder.database import FolderError, writing
 from ergnn.folder.row_cache import MapRows
+from ergnn.folder.spool import Job, Spool
 from ergnn.learning.learner import Learner
-from folder.growing import FEATURES, edges_of, nodes_of, objects, probabilities, tables, x_of
+from folder.growing import FEATURES, edges_of, nodes_of, objects, own_graph, probabilities, tables, x_of
 
-CLASSES = ("red", "green", "blue", "gray")
-SPARSE = 0.02
-"""Edges per pair of nodes: some nodes have none, and neighborhoods are small."""
+CLASSES = ("crimson", "emerald", "sapphire", "charcoal")
 
 
 @dataclass
@@ -92,74 +96,165 @@ def check(folder: LearnerFolder, whole: Whole, *, with_folder: bool = False) -> 
         np.testing.assert_allclose(found[:, columns], expected[: len(wanted)], atol=1e-8, rtol=0)
 
 
-def observe(folder: LearnerFolder, whole: Whole, rng: np.random.Generator, count: int) -> None:
-    """New nodes with edges to any nodes, some of them labeled, and late edges and labels of known ones."""
-    ids = [f"v{folder.inspect()['graph']['nodes'] + folder.inspect()['graph']['forgotten'] + i}" for i in range(count)]
-    x = x_of(count, int(rng.integers(10**6)))
-    known = list(whole.x)
-    labels = [str(rng.choice(CLASSES)) if rng.random() < 0.6 else None for _ in ids]
-    splits = [str(rng.choice(["train", "train", "test"])) if label else None for label in labels]
-    table = nodes_of(ids, labels, x, split=np.array(splits, object))
-    everyone = known + ids
-    total = int(SPARSE * len(everyone) ** 2) + 1
-    pairs = [(everyone[a], everyone[b]) for a, b in rng.integers(0, len(everyone), (total, 2))]
-    folder.observe(table, edges_of(*pairs))
-    for name, row, label, split in zip(ids, x, labels, splits, strict=True):
-        whole.x[name] = row
-        if label:
-            whole.label[name], whole.split[name] = label, str(split)
-    whole.link(pairs)
-    late = [name for name in known if name not in whole.label][:2]
-    if late:
-        given = [str(rng.choice(CLASSES)) for _ in late]
-        folder.observe(nodes_of(late, given, split=np.array(["train"] * len(late), object)))
-        whole.label |= dict(zip(late, given, strict=True))
-        whole.split |= dict.fromkeys(late, "train")
-    wrong = list(whole.label)[:2]
-    given = [str(rng.choice([c for c in CLASSES if c != whole.label[name]])) for name in wrong]
-    record = folder.observe(nodes_of(wrong, given))
-    assert record["counts"]["corrected"] == len(wrong)
-    whole.label |= dict(zip(wrong, given, strict=True))
+class Audit:
+    """A folder and all that each of its versions must hold, changed at random.
+
+    Ids have one length, so that none is part of another.
+    """
+
+    def __init__(self, root: Path, seed: int, labels: int = 0) -> None:
+        self.rng = np.random.default_rng([77, seed])
+        options: dict[str, Any] = dict(OPTIONS[seed % len(OPTIONS)])
+        self.directed = bool(self.rng.random() < 0.3)
+        settings = Settings.from_settings({"directed": self.directed, "keep": 4, "eval_samples": 20, **options})
+        self.folder, self.spool = LearnerFolder.create(root, settings), Spool(root)
+        self.versions = {0: Whole(self.directed)}
+        self.current = self.newest = 0
+        self.gone: set[str] = set()
+        self.x: dict[str, np.ndarray] = {}
+        self.observe(labels) if labels else self.observe(12)
+
+    @property
+    def whole(self) -> Whole:
+        return self.versions[self.current]
+
+    def next_version(self) -> Whole:
+        """A copy of the current version that becomes the newest."""
+        whole = deepcopy(self.whole)
+        self.newest += 1
+        kept = sorted(number for number in self.versions if number <= self.current)[-3:]
+        self.versions = {number: self.versions[number] for number in kept} | {self.newest: whole}
+        self.current = self.newest
+        return whole
+
+    def draw(self, count: int, names: Iterable[str] | None = None) -> list[str]:
+        names = sorted(self.whole.x if names is None else names)
+        return [str(name) for name in self.rng.permutation(names)[:count]]
+
+    def pairs(self, count: int, names: list[str]) -> list[tuple[str, str]]:
+        everyone = [*self.whole.x, *names]
+        return [(everyone[a], everyone[b]) for a, b in self.rng.integers(0, len(everyone), (count, 2))]
+
+    def add(self, ids: list[str], share: float = 0.6) -> None:
+        """New nodes with edges to any nodes, some of them labeled."""
+        x = self.rng.random((len(ids), FEATURES)).astype(np.float32)
+        labels = [str(self.rng.choice(CLASSES)) if self.rng.random() < share else None for _ in ids]
+        splits = [str(self.rng.choice(["train", "train", "test"])) if label else None for label in labels]
+        pairs = self.pairs(len(ids), ids)
+        self.folder.observe(nodes_of(ids, labels, x, split=objects(splits)), edges_of(*pairs))
+        whole = self.next_version()
+        self.x |= dict(zip(ids, x, strict=True))
+        whole.x |= dict(zip(ids, x, strict=True))
+        whole.label |= {name: label for name, label in zip(ids, labels, strict=True) if label}
+        whole.split |= {name: split for name, split in zip(ids, splits, strict=True) if split}
+        whole.link(pairs)
+
+    def observe(self, count: int = 8) -> None:
+        self.add([f"node-{len(self.x) + i:06d}" for i in range(count)], 1.0 if count > 1000 else 0.6)
+
+    def add_again(self) -> None:
+        if names := self.draw(3, self.gone):
+            self.add(names)
+            self.gone -= set(names)
+
+    def label(self) -> None:
+        """Labels of nodes that had none, and corrections."""
+        names = self.draw(3)
+        old = [self.whole.label.get(name) for name in names]
+        new = [str(self.rng.choice([c for c in CLASSES if c != label])) for label in old]
+        splits = objects([self.whole.split.get(name, "train") for name in names])
+        self.folder.observe(nodes_of(names, new, split=splits))
+        whole = self.next_version()
+        whole.label |= dict(zip(names, new, strict=True))
+        whole.split |= dict(zip(names, splits.tolist(), strict=True))
+
+    def link(self) -> None:
+        pairs = self.pairs(4, [])
+        self.folder.observe(edges=edges_of(*pairs))
+        self.next_version().link(pairs)
+
+    def forget(self) -> None:
+        names = self.draw(int(self.rng.integers(1, 5)))
+        if len(names) < len(self.whole.x):
+            self.folder.forget(names)
+            self.next_version().remove(names)
+            self.gone |= set(names)
+
+    def rollback(self) -> None:
+        self.current = int(self.rng.choice(sorted(self.versions)[-3:]))
+        if self.whole.x:
+            self.folder.rollback(self.current)
+        else:
+            self.current = self.folder.rollback(self.newest)
+        self.gone -= set(self.whole.x)
+
+    def purge(self) -> None:
+        """Purge with updates in the spool that name forgotten nodes, and search all bytes."""
+        names, others = sorted(self.gone), self.draw(2)
+        jobs = [self.queue(names[:1] + others), self.queue(others)]
+        if self.rng.random() < 0.5:
+            self.folder.forget(names, purge=True)
+        else:
+            self.folder.purge(names)
+        assert [self.spool.holds_files(job) for job in jobs] == [not names, True]
+        self.spool.finish(jobs[1], "deleted")
+        self.versions = {self.current: self.whole}
+        traces = [text for name in self.gone for text in (name.encode(), self.x[name].tobytes())]
+        traces += [name.encode() for name in CLASSES if name not in self.whole.label.values()]
+        for path in (path for path in self.folder.root.rglob("*") if path.is_file()):
+            data = path.read_bytes()
+            assert not [text for text in traces if text in data], path
+
+    def queue(self, names: list[str]) -> Job:
+        with self.spool.incoming() as directory:
+            rows = [",".join([name, *map(str, self.x[name])]) for name in names]
+            header = ",".join(["id", *(f"f{i}" for i in range(FEATURES))])
+            (directory / "nodes.csv").write_text("\n".join([header, *rows]) + "\n")
+            return self.spool.add(directory, "observe", "an update")
+
+    def step(self) -> str:
+        """Change the folder; it must then be the one that learns at once."""
+        operations = ("observe", "label", "link", "forget", "forget", "rollback", "purge", "add_again")
+        operation = str(self.rng.choice(operations))
+        getattr(self, operation)()
+        assert self.folder.check() == []
+        if "train" in self.whole.split.values():
+            check(self.folder, self.whole, with_folder=True)
+        return operation
 
 
-OPTIONS: list[dict[str, object]] = [
-    {},
+OPTIONS: list[dict[str, Any]] = [
+    {"scale": "rows"},
     {"feature_map": "hops"},
     {"feature_map": "ppr", "sketch": 5, "lam": 0.1},
     {"map_options": {"max_edges": 30}},  # which the graph exceeds after a few updates
+    {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3},  # sums once there are many labels
 ]
 
 
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("options", OPTIONS)
-def test_predictions_after_each_change_equal_learning_at_once(
-    directed: bool, options: dict[str, object], tmp_path: Path
+@pytest.mark.parametrize("seed", range(6))
+def test_any_changes_equal_learning_at_once_and_leave_no_byte(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings({"directed": directed, **options}))
-    whole, rng = Whole(directed), np.random.default_rng(3)
-    for step in range(6):
-        observe(folder, whole, rng, 8)
-        check(folder, whole)
-        if step % 2:
-            gone = [str(name) for name in rng.choice(list(whole.x), 3, replace=False)]
-            report = folder.forget(gone)
-            whole.remove(gone)
-            assert report["exact"]
-            assert not report["parameters_depend"]
-            check(folder, whole)
-    edge = [tuple(rng.choice(list(whole.x), 2, replace=False)) for _ in range(3)]
-    before = probabilities(folder, list(whole.x))
-    folder.observe(edges=edges_of(*edge), name="late edges alone")
-    whole.link(edge)
-    check(folder, whole)
-    folder.rollback()
-    np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)
-    folder.observe(edges=edges_of(*edge))  # from a version that is not the newest
-    check(folder, whole)
-    assert not folder.check()
-    folder.drop_versions()
-    check(folder, whole)
-    assert len(folder.evaluate(task_known=True)) == len(folder.evaluate())
+    if seed == 4:
+        monkeypatch.setattr("ergnn.folder.row_cache.LOO_ROWS", 20)
+    audit = Audit(tmp_path / "d", seed, 60 if seed == 4 else 0)
+    for _ in range(10):
+        audit.step()
+    if "scale" in OPTIONS[seed % len(OPTIONS)]:
+        check(audit.folder, audit.whole)  # with a learner in memory
+
+
+@pytest.mark.slow
+def test_160_folders_with_ten_changes_each(tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(160):
+        audit = Audit(tmp_path / "d", seed, 2300 if seed % 16 == 4 else 0)  # above the rows of leave-one-out
+        counts.update(audit.step() for _ in range(10))
+        counts["labels above 2,048"] += len(audit.whole.label) > 2048
+        shutil.rmtree(tmp_path / "d")
+    print(f"160 folders, {sum(counts.values()):,} changes: {dict(counts)}")
+    assert min(counts.values()) >= 5
 
 
 def chain(
@@ -206,7 +301,7 @@ def test_sums_that_are_updated_give_what_learning_at_once_gives(
             folder.observe(edges=edges_of((others[0], others[1])))
             folder.rollback()
         else:
-            label = "violet" if change == "new class" else "red"
+            label = "violet" if change == "new class" else "crimson"
             folder.observe(nodes_of(others, [label] * 3))
             whole.label |= dict.fromkeys(others, label)
         assert len(known) == 1
@@ -253,8 +348,27 @@ def test_above_so_many_labels_the_order_of_updates_does_not_matter(
         np.testing.assert_allclose(found, answers[0], atol=1e-8, rtol=0)
 
 
+def test_rows_under_maps_that_were_not_chosen_do_not_become_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ergnn.folder.row_cache.LOO_ROWS", 30)
+    folder, whole, rng = LearnerFolder.create(tmp_path / "d"), Whole(), np.random.default_rng(0)
+    chain(folder, whole, rng, 0, 150)
+    for step in range(6):
+        chosen = step // 2  # some rows change, and are not computed under the other map
+        monkeypatch.setattr(solved, "choose", lambda found, k=chosen: (k % len(found), found[k % len(found)]))
+        chain(folder, whole, rng, 150 + step, 1, f"v{100 + step}")
+        assert {row["map"] for row in tables(folder)["phi"]} == {"ppr", "hops"}
+        cached, graph = tables(folder)["phi"], own_graph(folder)
+        for name in ("ppr", "hops"):
+            rows = {row["node"]: np.frombuffer(row["data"]) for row in cached if row["map"] == name}
+            maps = Features(FEATURE_MAPS.create(name), NormalizedAdjacency(graph), Inputs(graph))
+            expected = maps.rows(torch.tensor(sorted(rows))).numpy()
+            np.testing.assert_allclose(np.stack([rows[node] for node in sorted(rows)]), expected, atol=1e-12)
+
+
 def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -> None:
-    options = {"feature_map": "hops", "map_options": {"num_hops": 2}, "keep": 20}
+    options = {"feature_map": "hops", "map_options": {"num_hops": 2}, "keep": 20, "scale": "rows"}
     folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
     whole, rng, count = Whole(), np.random.default_rng(4), 0
 
@@ -328,18 +442,17 @@ def test_held_out_nodes_out_of_reach_are_not_read_again(tmp_path: Path, monkeypa
 
 
 def test_an_update_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, whole, rng = LearnerFolder.create(tmp_path / "d"), Whole(), np.random.default_rng(1)
-    observe(folder, whole, rng, 12)
-    before = probabilities(folder, list(whole.x))
-    pairs = [("v0", "v7"), ("v3", "v9")]
+    audit = Audit(tmp_path / "d", 0)
+    before = probabilities(audit.folder, list(audit.whole.x))
+    pairs = audit.pairs(3, [])
     with monkeypatch.context() as patch:
         patch.setattr("ergnn.folder.row_cache.fit_ridge", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            folder.observe(edges=edges_of(*pairs))
-    np.testing.assert_array_equal(probabilities(folder, list(whole.x)), before)
-    assert folder.resume() is not None
-    whole.link(pairs)
-    check(folder, whole)
+            audit.folder.observe(edges=edges_of(*pairs))
+    np.testing.assert_array_equal(probabilities(audit.folder, list(audit.whole.x)), before)
+    assert audit.folder.resume() is not None
+    audit.next_version().link(pairs)
+    check(audit.folder, audit.whole)
 
 
 def interrupt(*arguments: object, **options: object) -> None:
@@ -349,7 +462,7 @@ def interrupt(*arguments: object, **options: object) -> None:
 def test_a_class_that_corrections_leave_empty_goes_with_a_purge(tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "d")
     folder.observe(*secret_tables(with_secret=True))
-    folder.observe(nodes_of([SECRET], ["red"]))
+    folder.observe(nodes_of([SECRET], ["crimson"]))
     assert SECRET_CLASS not in next(folder.predict(["v1"]))[1]
     folder.drop_versions()
     assert SECRET_CLASS not in str(folder.inspect())
@@ -358,11 +471,9 @@ def test_a_class_that_corrections_leave_empty_goes_with_a_purge(tmp_path: Path) 
 
 
 def test_inspect_lists_all_training_nodes(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d")
-    whole, rng = Whole(), np.random.default_rng(0)
-    for _ in range(2):
-        observe(folder, whole, rng, 10)
-    found = folder.inspect()
+    audit = Audit(tmp_path / "d", 0)
+    audit.observe()
+    found, whole = audit.folder.inspect(), audit.whole
     trained = {name: label for name, label in whole.label.items() if whole.split[name] == "train"}
     assert {row["id"]: row["class"] for row in found["buffer"]} == trained
     assert all(row["score"] is None and row["rank"] is None for row in found["buffer"])
@@ -438,4 +549,4 @@ def test_forget_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_method_may_be_given_by_its_other_name(tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings({"method": "ridge"}))
     folder.observe(*secret_tables(with_secret=True))
-    assert folder.observe(nodes_of([SECRET], ["red"]))["counts"]["corrected"] == 1
+    assert folder.observe(nodes_of([SECRET], ["crimson"]))["counts"]["corrected"] == 1

@@ -12,26 +12,37 @@ from ergnn.cli.options import add_threads
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "forget", forget_command, "remove nodes from the graph, the memory and the model")
-    parser.add_argument("--nodes", metavar="FILE", required=True, help="file with the ids of the nodes to remove")
+    parser.add_argument(
+        "--nodes", metavar="FILE", help="file with the ids of the nodes to remove (optional with --purge)"
+    )
     parser.add_argument("--id-column", metavar="NAME", help="name of the id column (default: id)")
     parser.add_argument("--retrain", action="store_true", help="retrain on all updates without these nodes")
-    parser.add_argument("--purge", action="store_true", help="delete all older versions, which still contain the nodes")
+    parser.add_argument(
+        "--purge",
+        action="store_true",
+        help="delete older versions and waiting updates that contain the nodes, or any that were forgotten before",
+    )
+    parser.add_argument(
+        "--certificate", metavar="FILE.json", help="after a purge, search all files, check the model, and certify both"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_threads(parser)
 
 
 def forget_command(args: argparse.Namespace) -> int:
+    from ergnn.config.errors import InputError
     from ergnn.data.tables import Columns, read_nodes
     from ergnn.folder import LearnerFolder
 
     use_threads(args)
     folder = LearnerFolder(args.folder)
-    columns = Columns(id=args.id_column, features=[])
-    nodes = read_nodes(args.nodes, columns=columns, limits=folder.settings.limits)
-    report = folder.forget(list(nodes.ids), retrain=args.retrain)
-    if args.purge:
-        folder.drop_versions()
-        report["older_versions"] = []
+    ids: list[str] = []
+    if args.nodes:
+        columns = Columns(id=args.id_column, features=[])
+        ids = list(read_nodes(args.nodes, columns=columns, limits=folder.settings.limits).ids)
+    elif not args.purge:
+        raise InputError("no nodes are given; use --nodes, or --purge for nodes that were forgotten before")
+    report = folder.forget(ids, retrain=args.retrain, purge=args.purge, certificate=args.certificate)
     print(json.dumps(report, ensure_ascii=False) if args.json else as_text(report))
     return 0
 
@@ -39,11 +50,18 @@ def forget_command(args: argparse.Namespace) -> int:
 def as_text(report: dict[str, Any]) -> str:
     """Describe what was removed, and what remains."""
     lines = [f"removed {report['nodes']:,} nodes and {report['edges']:,} edges (each way counted)"]
+    if "purged" in report:
+        lines.append(f"nothing is left of {report['purged']:,} forgotten nodes in any file of the folder")
+        if report["skipped"]:
+            lines.append(f"{report['skipped']:,} of the ids were not in the graph")
+    if not report["nodes"]:
+        return "\n".join(lines)
     if report["exact"]:
         lines += [
             f"the model of version {report['version']} no longer depends on them: it was solved again from the "
             "remaining nodes, edges and labels",
-            "to verify, compare `ergnn predict` with a new folder that observes the same files without these nodes",
+            "to verify, compare `ergnn predict` with a new folder that observes the same files without these nodes, "
+            "with the same split column (without one, other nodes are held out)",
         ]
         return "\n".join(lines + _older(report))
     if report["remembered"]:
@@ -65,4 +83,6 @@ def as_text(report: dict[str, Any]) -> str:
 
 def _older(report: dict[str, Any]) -> list[str]:
     older = ", ".join(map(str, report["older_versions"]))
-    return [f"older versions ({older}) still contain them; use --purge to delete those versions"] if older else []
+    return (
+        [f"older versions ({older}) still contain them; `ergnn forget --purge` deletes those versions"] if older else []
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ergnn.config.errors import ErgnnError, FolderError, InputError
+from ergnn.config.errors import ErgnnError, FolderError, InputError, truncate
+from ergnn.config.files import write_file
 from ergnn.data.partial import Array, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder import snapshot as snapshots
+from ergnn.folder.certificate import make_certificate, verify_certificate
 from ergnn.folder.checkpoints import Checkpoints
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
 from ergnn.folder.graph import StoredGraph, remove_nodes
@@ -23,6 +26,7 @@ from ergnn.folder.inspection import inspect_snapshot, update_drift, watch_snapsh
 from ergnn.folder.network import CHUNK, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
+from ergnn.folder.spool import purge_spool
 from ergnn.folder.update import prepare_update, tables_digest
 from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record, Score
@@ -232,18 +236,47 @@ class LearnerFolder:
             except FolderError as error:
                 return [str(error)]
 
-    def forget(self, ids: Sequence[str], *, retrain: bool = False) -> dict[str, Any]:
+    def forget(
+        self,
+        ids: Sequence[str],
+        *,
+        retrain: bool = False,
+        purge: bool = False,
+        certificate: str | Path | None = None,
+    ) -> dict[str, Any]:
         """Remove nodes from the graph and the buffer; returns a report.
 
         Args:
-            ids: the nodes.
+            ids: the nodes. With ``purge``, those that are not in the graph are skipped, as an earlier call may have
+                removed them; without any, everything is purged that was forgotten before.
             retrain: learn all updates again without them; a closed form does so in any case.
+            purge: delete older versions and everything else that is left of the nodes, see :meth:`purge`.
+            certificate: a file to certify the purge in, see :mod:`ergnn.folder.certificate`.
         """
+        ids = [str(text) for text in ids]
+        if certificate is not None and not purge:
+            raise InputError("a certificate is about a purge; use both, --purge and --certificate")
+        with self.snapshot() as snapshot:
+            before, exact = snapshot.version.number, snapshot.learner.exact
+            present = [name for name, node in zip(ids, snapshot.graph.find(ids), strict=True) if node >= 0]
+        if certificate is not None and not exact and not retrain:
+            raise InputError("a network still depends on nodes that it was trained on; certify with --retrain")
+        report: dict[str, Any] = {"version": before, "edges": 0, "nodes": 0, "exact": exact, "retrained": False}
+        if present or not purge:
+            report = self._forget(present if purge else ids, retrain)
+        if not purge:
+            return report
+        traces = self.purge(ids)
+        if certificate is not None:
+            self._certify(Path(certificate), before, traces)
+        return {**report, "skipped": len(ids) - len(present), "purged": len(traces), "older_versions": []}
+
+    def _forget(self, ids: Sequence[str], retrain: bool) -> dict[str, Any]:
         with self._writing() as (base, staged):
             if staged is not None:
                 raise self._unfinished(staged, "forgetting nodes")
             connection, version, settings = base.connection, base.version, base.settings
-            nodes = np.unique(find_all(base.graph, [str(text) for text in ids]))
+            nodes = np.unique(find_all(base.graph, ids))
             if not len(nodes):
                 raise InputError("no nodes are given; there is nothing to forget")
             number = versions.current_version(connection)[1] + 1
@@ -263,17 +296,56 @@ class LearnerFolder:
             return {"version": number, "edges": edges, **report, "older_versions": older}
 
     def drop_versions(self) -> list[int]:
-        """Delete all versions but the current one, without leaving traces; returns their numbers."""
+        """Delete all versions but the current one, without leaving traces (:meth:`purge`); returns their numbers."""
+        with self.snapshot() as snapshot:
+            number, kept = snapshot.version.number, versions.kept_versions(snapshot.connection)
+        self.purge()
+        return [version for version in kept if version != number]
+
+    def purge(self, ids: Sequence[str] = ()) -> dict[str, list[bytes]]:
+        """Delete all versions but the current one, and what is left of forgotten nodes anywhere in the folder.
+
+        That includes updates that wait in the spool of ``ergnn serve``: those that name the nodes fail. If it fails, is
+        killed, or another process is reading or writing, the same call completes it.
+
+        Args:
+            ids: further nodes that are not in the graph; those that older versions contain are known.
+
+        Returns:
+            The ids of the nodes, and their features as they were stored, if they still were.
+        """
         with database.writing(self.root) as connection:
+            base = open_snapshot(self.root, connection=connection)
+            present = [name for name, node in zip(ids, base.graph.find(ids), strict=True) if node >= 0]
+            if present:
+                raise InputError(f"node {truncate(present[0])} is in the graph; forget it before purging")
+            traces: dict[str, list[bytes]] = {name: [] for name in ids}
+            traces |= versions.forgotten_nodes(connection, base.version.number)
+            purge_spool(self.root, list(traces), list(snapshots.unused_classes(base).values()))
             with transaction(connection):
-                current = versions.current_version(connection)[0]
-                dropped = [number for number in versions.kept_versions(connection) if number != current]
-                versions.drop_after(connection, current)
-                versions.drop_before(connection, current)
-                versions.drop_cache(connection, current)
-                snapshots.clear_class_names(open_snapshot(self.root, connection=connection))
+                versions.drop_after(connection, base.version.number)
+                versions.drop_before(connection, base.version.number)
+                versions.drop_cache(connection, base.version.number)
+                snapshots.clear_names(base, traces)
             versions.scrub(connection, self.root)
-            return dropped
+            return traces
+
+    def _certify(self, path: Path, before: int, traces: Mapping[str, Collection[bytes]]) -> None:
+        """Write the certificate of a purge, and note its digest in the log."""
+        with self.snapshot() as snapshot:
+            certificate = make_certificate(snapshot, before, traces)
+        with database.writing(self.root) as connection, transaction(connection):
+            versions.add_log(connection, "purge", nodes=len(traces), certificate=certificate["digest"])
+        write_file(path, json.dumps(certificate, indent=1).encode())
+
+    def verify(self, certificate: str | Path) -> dict[str, str | None]:
+        """Check a certificate of :meth:`forget` again; returns each statement, and what contradicts it, if anything."""
+        try:
+            text = Path(certificate).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{certificate}: cannot be read ({error})") from None
+        with self.snapshot() as snapshot:
+            return verify_certificate(snapshot, text)
 
     def export(
         self, out: str | Path, *, format: str = "safetensors", graph: bool = False, version: int | None = None

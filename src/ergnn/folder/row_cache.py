@@ -77,7 +77,8 @@ class RowCache:
             query, values = "DELETE FROM phi WHERE map = :map", {"map": name}
             if self.valid and name in stored:
                 query += f" AND node {AMONG}"
-                values["nodes"] = json_list(np.setdiff1d(stored[name].stored, self.nodes))
+                stale = stored[name].compute & ~stored[name].present
+                values["nodes"] = json_list(np.setdiff1d(stored[name].stored, self.nodes[~stale]))
             self.connection.execute(query, values)
         classes = {rows.name: rows.grams[0].tolist() for rows in self.maps if rows.grams is not None}
         query = "DELETE FROM gram WHERE map || ' ' || class NOT IN (SELECT value FROM json_each(?))"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from ergnn.learning.evaluation import HeldOut, Record
 from ergnn.learning.learner import Learner
 
 FolderLearner = NetworkLearner | SolvedLearner
+MIN_TEXT = 6
+"""Ids and class names of fewer characters are not searched for in names of updates: they also occur by chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,21 +403,40 @@ def write_records(connection: sqlite3.Connection, records: Iterable[Record], ver
         insert(connection, "updates", [(record["update"], version, record["name"], to_json(rest))])
 
 
-def clear_class_names(snapshot: Snapshot) -> None:
-    """Remove the names of classes that neither a label nor the model has; their numbers stay in use.
+def relearned(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with a new learner that learns its updates from scratch, in the graph as it is."""
+    learner, updates = make_learner(snapshot.settings), range(len(snapshot.records))
+    for group in [[*updates]] if learner.exact else [[update] for update in updates]:
+        learner.learn(snapshot, group)
+    return replace(snapshot, learner=learner)
+
+
+def unused_classes(snapshot: Snapshot) -> dict[int, str]:
+    """Classes that neither a label nor the model of a version has."""
+    used = {*snapshot.graph.labels(snapshot.graph.nodes())[0].tolist(), *snapshot.learner.classes()}
+    return {c: name for c, name in enumerate(snapshot.classes) if c not in used}
+
+
+def clear_names(snapshot: Snapshot, ids: Collection[str]) -> None:
+    """Remove the names of unused classes, whose numbers stay in use, and texts that contain them or an id.
 
     Call it in a transaction, with the only version that is kept.
     """
-    connection, number = snapshot.connection, snapshot.version.number
-    used = {row[0] for row in connection.execute("SELECT DISTINCT class FROM labels")} | set(snapshot.learner.classes())
-    gone = {c: name for c, name in enumerate(snapshot.classes) if c not in used}
+    connection, number, gone = snapshot.connection, snapshot.version.number, unused_classes(snapshot)
     for c in gone:
         connection.execute("DELETE FROM classes WHERE class = ?", (c,))
     insert(connection, "classes", ((c, f"(removed class {c})", number) for c in gone))
     names = set(gone.values())
+    texts = [text for text in (*names, *ids) if len(text) >= MIN_TEXT]
     for record in snapshot.records:
         notes = [note for note in record["notes"] if not any(truncate(name) in note for name in names)]
-        kept = [name for name in record["classes"] if name not in names]
-        if (kept, notes) != (record["classes"], record["notes"]):
+        classes = [name for name in record["classes"] if name not in names]
+        title = record["name"]
+        if any(text in title for text in texts):
+            title = f"update {record['update'] + 1}"
+        if (title, classes, notes) != (record["name"], record["classes"], record["notes"]):
             connection.execute("DELETE FROM updates WHERE number = ?", (record["update"],))
-            write_records(connection, [{**record, "classes": kept, "notes": notes}], number)
+            write_records(connection, [{**record, "name": title, "classes": classes, "notes": notes}], number)
+    for row, details in connection.execute("SELECT rowid, details FROM log").fetchall():
+        if any(text in details or to_json(text)[1:-1] in details for text in texts):
+            connection.execute("UPDATE log SET details = '{}' WHERE rowid = ?", (row,))

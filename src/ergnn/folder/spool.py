@@ -256,6 +256,18 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
     return purged
 
 
+def spooled_ids(root: Path) -> set[str]:
+    """Ids that the tables and requests of a spool name, as far as they can be read."""
+    ids: set[str] = set()
+    for directory in _directories(root / SPOOL) if (root / SPOOL).is_dir() else ():
+        for path in _files(directory):
+            if path.name == IDS:
+                ids |= set(json.loads(path.read_bytes())["ids"])
+            elif path.name.partition(".")[0] in TABLES:
+                ids |= _names(path)
+    return ids
+
+
 def _free_text(directory: Path, job: Job) -> str:
     """What a user wrote into a job; of one that cannot be read, all of its file."""
     if job.state == "unreadable" and (directory / JOB).is_file():

@@ -13,7 +13,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from ergnn.config.errors import BusyError, FolderError
-from ergnn.folder.database import FILE, damaged, from_json, insert, read_number, select, to_json
+from ergnn.folder.database import FILE, VISIBLE, damaged, from_json, insert, read_number, select, to_json
 
 VERSIONED = ("adjacency", "labels", "nodes", "updates")
 """Tables with rows that versions add and remove."""
@@ -95,6 +95,16 @@ def drop_before(connection: sqlite3.Connection, version: int) -> None:
     connection.execute("DELETE FROM versions WHERE version < ?", (version,))
     for table in VERSIONED:
         connection.execute(f"DELETE FROM {table} WHERE removed <= ?", (version,))
+
+
+def forgotten_nodes(connection: sqlite3.Connection, version: int) -> dict[str, list[bytes]]:
+    """Ids of nodes that a version or an earlier one has removed, and their features (columns, values), as stored."""
+    there = f"SELECT id FROM nodes WHERE {VISIBLE}"
+    query = f"SELECT id, columns, features FROM nodes WHERE removed <= :v AND id NOT IN ({there})"
+    traces: dict[str, list[bytes]] = {}
+    for name, columns, values in connection.execute(query, {"v": version}):
+        traces.setdefault(name, []).extend(data for data in (columns, values) if data is not None)
+    return traces
 
 
 def drop_cache(connection: sqlite3.Connection, version: int | None = None) -> None:

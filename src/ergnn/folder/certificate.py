@@ -1,0 +1,177 @@
+"""Certificates of deletion: what was removed from a folder, and that neither a byte nor the model depends on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ergnn import __version__
+from ergnn.config.errors import FolderError, InputError
+from ergnn.folder import database, versions
+from ergnn.folder.database import VISIBLE, to_json
+from ergnn.folder.snapshot import MIN_TEXT, Snapshot, relearned
+from ergnn.folder.spool import spooled_ids
+
+FORMAT = "ergnn deletion certificate 1"
+MIN_DISTINCT = 3
+"""Ids and features with fewer distinct bytes, or fewer bytes in all, occur by chance: they are not searched for."""
+CHUNK = 1 << 22
+"""Bytes to search at a time."""
+TOLERANCE = 1e-8
+"""Largest difference of a probability by rounding."""
+MAX_NODES = 10_000
+"""Nodes whose probabilities are compared at most."""
+FIELDS = ("format", "ergnn", "time", "salt", "removed", "version_before", "version_after", "searched", "compared")
+
+
+def make_certificate(snapshot: Snapshot, before: int, traces: Mapping[str, Collection[bytes]]) -> dict[str, Any]:
+    """Search a folder that was purged, learn its model from scratch, and certify the result.
+
+    Args:
+        snapshot: the version that is left.
+        before: the version before nodes were removed.
+        traces: the ids of the nodes, and their features as they were stored.
+    """
+    needles = {text for name, rows in traces.items() for text in (name.encode(), *rows) if _is_distinct(text)}
+    hits, searched = find_bytes(snapshot, needles)
+    if hits:
+        raise FolderError(f"{snapshot.root}: no certificate, as bytes of removed nodes are in {', '.join(hits)}")
+    salt = secrets.token_hex(16)
+    certificate: dict[str, Any] = {
+        "format": FORMAT,
+        "ergnn": __version__,
+        "time": versions.now(),
+        "salt": salt,
+        "removed": sorted(_hash(salt, name) for name in traces),
+        "version_before": before,
+        "version_after": snapshot.version.number,
+        "searched": {**searched, "hits": 0},
+        "compared": compare_models(snapshot),
+    }
+    if not certificate["compared"]["largest_difference"] <= TOLERANCE:
+        raise FolderError(f"{snapshot.root}: no certificate, as the model differs: {certificate['compared']}")
+    return {**certificate, "digest": digest(certificate)}
+
+
+def digest(certificate: Mapping[str, Any]) -> str:
+    """A digest of all fields, which the folder's log stores."""
+    return hashlib.sha256(to_json({name: certificate[name] for name in FIELDS}).encode()).hexdigest()
+
+
+def verify_certificate(snapshot: Snapshot, text: str) -> dict[str, str | None]:
+    """Check a certificate again; returns each statement, and what contradicts it, if anything.
+
+    Args:
+        snapshot: the current version of the folder.
+        text: the certificate as JSON.
+    """
+    try:
+        certificate = json.loads(text)
+        salt, removed, after = certificate["salt"], set(certificate["removed"]), int(certificate["version_after"])
+        genuine = certificate["format"] == FORMAT and certificate["digest"] == digest(certificate)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"this is not a certificate of `ergnn forget` ({type(error).__name__}: {error})") from None
+    connection, root = snapshot.connection, snapshot.root
+    rows = connection.execute("SELECT details FROM log WHERE action = 'purge'")
+    known = genuine and any(certificate["digest"] in details for (details,) in rows)
+    stored = {name for (name,) in connection.execute("SELECT id FROM nodes")}
+    ids = {"the database": stored, "the spool": spooled_ids(root)}
+    there = [place for place, names in ids.items() if any(_hash(salt, name) in removed for name in names)]
+    older = [number for number in versions.kept_versions(connection) if number < after]
+    damage = database.check_database(connection)
+    statements = {
+        "the certificate was issued for this folder": None if known else "its digest is not in the folder's log",
+        f"none of the {len(removed):,} nodes is there": f"{' and '.join(there)} has some of them" if there else None,
+        "no older version is kept": f"versions {older} are" if older else None,
+        "the database is intact": "; ".join(damage[:3]) or None,
+    }
+    if snapshot.learner.exact or snapshot.version.number == after:  # a network that learned more depends on the order
+        compared = compare_models(snapshot)
+        count, difference = compared["nodes"], compared["largest_difference"]
+        wrong = None if difference <= TOLERANCE else f"the largest difference is {difference:.2g}"
+        statements[f"the model is that of learning from scratch (probabilities of {count:,} nodes)"] = wrong
+    return statements
+
+
+def compare_models(snapshot: Snapshot) -> dict[str, Any]:
+    """The largest difference between probabilities of the model and of one that learns the same graph from scratch."""
+    if not snapshot.learner.num_tasks:
+        return {"nodes": 0, "largest_difference": 0.0}
+    nodes = snapshot.graph.nodes()
+    if len(nodes) > MAX_NODES:
+        nodes = np.sort(np.random.default_rng(snapshot.settings.seed).permutation(nodes)[:MAX_NODES])
+    found, expected = (each.probabilities(snapshot.graph, nodes) for each in (snapshot, relearned(snapshot)))
+    return {"nodes": len(nodes), "largest_difference": float(np.abs(found - expected).max(initial=0))}
+
+
+def find_bytes(snapshot: Snapshot, needles: Collection[bytes]) -> tuple[list[str], dict[str, int]]:
+    """Files of a folder with bytes of removed nodes, and how much was searched.
+
+    Bytes within an id, a class name or the features of a node that is there do not count, nor do those of settings.
+    """
+    hits, size, files = [], 0, sorted(path for path in snapshot.root.rglob("*") if path.is_file())
+    allowed: list[bytes] | None = None
+    for path in files:
+        data = path.read_bytes()
+        size += len(data)
+        for at, needle in _occurrences(data, needles):
+            allowed = _stored_values(snapshot) if allowed is None else allowed
+            if not _is_within(data, at, needle, allowed):
+                hits.append(str(path.relative_to(snapshot.root)))
+                break
+    return hits, {"files": len(files), "bytes": size, "texts": len(needles)}
+
+
+def _stored_values(snapshot: Snapshot) -> list[bytes]:
+    """Ids, class names, features and settings that are there, and the schema."""
+    values: list[bytes] = []
+    for query in (
+        f"SELECT id, columns, features FROM nodes WHERE {VISIBLE}",
+        "SELECT name FROM classes",
+        "SELECT name, value FROM settings",
+        "SELECT sql FROM sqlite_schema",
+    ):
+        for row in snapshot.connection.execute(query, {"v": snapshot.version.number}):
+            values += [value.encode() if isinstance(value, str) else value for value in row if value is not None]
+    return values
+
+
+def _occurrences(data: bytes, needles: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Where texts occur, by their first bytes."""
+    by_start: dict[bytes, list[bytes]] = {}
+    for needle in needles:
+        by_start.setdefault(needle[:MIN_TEXT], []).append(needle)
+    starts = np.array([int.from_bytes(start, "little") for start in by_start], np.uint64)
+    every = np.frombuffer(data, np.uint8)
+    for first in range(0, len(data), CHUNK):
+        part = every[first : first + CHUNK + MIN_TEXT - 1].astype(np.uint64)
+        count = max(0, len(part) - MIN_TEXT + 1)
+        words = sum((part[i : i + count] << np.uint64(8 * i) for i in range(MIN_TEXT)), np.zeros(count, np.uint64))
+        for at in (first + np.flatnonzero(np.isin(words, starts))).tolist():
+            for needle in by_start[data[at : at + MIN_TEXT]]:
+                if data.startswith(needle, at):
+                    yield at, needle
+
+
+def _is_within(data: bytes, at: int, needle: bytes, allowed: list[bytes]) -> bool:
+    """Whether an occurrence is part of other bytes that may be there."""
+    for text in allowed:
+        place = text.find(needle)
+        while place >= 0:
+            if data.startswith(text, at - place) and at >= place:
+                return True
+            place = text.find(needle, place + 1)
+    return False
+
+
+def _is_distinct(text: bytes) -> bool:
+    return len(text) >= MIN_TEXT and len(set(text)) >= MIN_DISTINCT
+
+
+def _hash(salt: str, name: str) -> str:
+    return hashlib.sha256(f"{salt}:{name}".encode()).hexdigest()
