@@ -78,6 +78,11 @@ def test_a_resumable_run_is_stored_too(tmp_path: Path, capsys: pytest.CaptureFix
     capsys.readouterr()
     assert main(["runs", "--store", str(tmp_path / "runs.sqlite"), "--json"]) == 0
     assert [run["seed"] for run in json.loads(capsys.readouterr().out)] == [0]
+    assert main(["run", *QUICK, "--seeds", "2", *files, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [run["seed"] for run in json.loads(out)["runs"]] == [0, 1]
+    assert "1 of 2 runs were already in" in err
+    assert "tasks are already done" not in err, "a stored run needs no checkpoint"
 
 
 def test_latex_tables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ergnn.cli.options import count
-from ergnn.cli.reproduce import Lines, add_engine_options, engine_of, unit_name
+from ergnn.cli.reproduce import Lines, add_engine_options, command_line, engine_of, print_results
 
 NAMES = ("methods", "datasets", "scenarios", "edges")
 NUMBERS = {
@@ -80,21 +78,7 @@ def compare_command(args: argparse.Namespace) -> int:
         on_plan=lambda stage, units: lines.plan(stage, units) if units else None,
         on_done=lines.done,
     )
-    sections = write_comparison(done, args.out, _command(args), args.quick)
-    print("\n\n\n".join(section.render("text") for section in sections))
-    print(
-        f"\n{args.out}: benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
-    )
-    for outcome in done.failed:
-        print(f"ergnn: {unit_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
-    return 1 if done.failed else 0
-
-
-def _command(args: argparse.Namespace) -> str:
-    """Return the command, without options that do not affect the results."""
-    words = ["ergnn", "compare"]
-    for name in (*NAMES, *NUMBERS, "backbone"):
-        if getattr(args, name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    words += [word for plugin in args.plugins for word in ("--import", plugin)]
-    return shlex.join([*words, *(["--quick"] if args.quick else [])])
+    command = command_line(args, "compare", (*NAMES, *NUMBERS, "backbone"))
+    sections = write_comparison(done, args.out, command, args.quick)
+    files = "benchmark, details and search as .txt, .md and .tex, figures as .svg, results.json, report.html"
+    return print_results(sections, f"{args.out}: {files}", done.failed)

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ergnn.cli.options import count
@@ -81,37 +82,16 @@ def reproduce_command(args: argparse.Namespace) -> int:
     from ergnn.lab.reproduce import Options, experiments_named, reproduce
 
     named = None if args.datasets is None else [name.strip() for name in args.datasets.split(",") if name.strip()]
-    options = Options(
-        args.seeds,
-        args.class_orders,
-        args.first_seed,
-        named,
-        args.protocol,
-        args.split,
-        quick=args.quick,
-        device=args.device,
-    )
-    engine = engine_of(args)
-    lines = Lines(enabled=not args.quiet)
-    experiments = experiments_named(args.result)
-    done = reproduce(
-        experiments,
-        args.out,
-        options,
-        engine=engine,
-        store=args.store,
-        resume=args.resume,
-        on_plan=lines.plan,
-        on_done=lines.done,
-    )
-    written = write_results(done, experiments, args.out, options, command=_command(args))
-    print("\n\n\n".join(section.render("text") for section in written.sections))
-    runs = "" if args.store else "runs.sqlite, "
-    where = f"{args.out}: {runs}results.json, tables as .txt, .md and .tex"
-    print(f"\n{where}{', report.html' if written.html else ''}")
-    for outcome in done.failed:
-        print(f"ergnn: {unit_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
-    return 1 if done.failed else 0
+    counts = {"seeds": args.seeds, "class_orders": args.class_orders, "first_seed": args.first_seed}
+    choices = {"datasets": named, "protocol": args.protocol, "split": args.split}
+    options = Options(**counts, **choices, quick=args.quick, device=args.device)
+    lines, experiments = Lines(enabled=not args.quiet), experiments_named(args.result)
+    grid = {"engine": engine_of(args), "store": args.store, "resume": args.resume}
+    done = reproduce(experiments, args.out, options, **grid, on_plan=lines.plan, on_done=lines.done)
+    command = command_line(args, f"reproduce {args.result}", (*counts, *choices))
+    written = write_results(done, experiments, args.out, options, command=command)
+    files = ("" if args.store else "runs.sqlite, ") + "results.json, tables as .txt, .md and .tex"
+    return print_results(written.sections, f"{args.out}: {files}{', report.html' * bool(written.html)}", done.failed)
 
 
 def engine_of(args: argparse.Namespace) -> Any:
@@ -132,15 +112,23 @@ def engine_of(args: argparse.Namespace) -> Any:
     return make_engine(args.engine, jobs=jobs, **ray)
 
 
-def _command(args: argparse.Namespace) -> str:
-    """Return the command, without options that do not affect the results."""
-    words = ["ergnn", "reproduce", args.result]
-    for name in ("seeds", "class_orders", "datasets", "protocol", "split"):
-        if getattr(args, name) is not None:
+def command_line(args: argparse.Namespace, command: str, names: Sequence[str]) -> str:
+    """Return the command with the options that affect the results, as far as they were given."""
+    words = ["ergnn", *command.split()]
+    for name in names:
+        if getattr(args, name) not in (None, 0):
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    if args.first_seed:
-        words += ["--first-seed", str(args.first_seed)]
+    words += [word for plugin in args.plugins for word in ("--import", plugin)]
     return shlex.join([*words, *(["--quick"] if args.quick else [])])
+
+
+def print_results(sections: Sequence[Any], files: str, failed: Sequence[Any]) -> int:
+    """Print tables, the files that were written, and failed runs; return 1 if there are any, else 0."""
+    print("\n\n\n".join(section.render("text") for section in sections))
+    print(f"\n{files}")
+    for outcome in failed:
+        print(f"ergnn: {unit_name(outcome.unit.config)} failed: {outcome.error}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def unit_name(config: Any) -> str:
