@@ -26,6 +26,7 @@ class Server:
         command = [sys.executable, "-m", "ergnn", "serve", str(root), "--port", "0", *options]
         if files is not None:
             command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command]
+        self.root = root
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True

@@ -120,7 +120,7 @@ def test_with_the_keyboard_alone(browser: Browser, server: Server) -> None:
 def test_a_new_version_is_shown_without_a_reload_by_hand(browser: Browser, server: Server, tmp_path: Path) -> None:
     open_page(browser, server)
     browser.evaluate("document.getElementById('node').focus()")
-    root = Path(server.log.name.removesuffix(".log"))
+    root = server.root
     LearnerFolder(root).observe(read_nodes(root.parent / "fifth_nodes.csv"))
     wait_for(browser, "document.getElementById('state').textContent === 'Now serving version 5.'")
     assert browser.evaluate("document.activeElement.id") == "node", "who writes is not disturbed"
