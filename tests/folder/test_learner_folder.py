@@ -250,7 +250,7 @@ def test_the_next_best_is_the_selectors_own(folder: LearnerFolder) -> None:
     local = snapshot.learner.local(snapshot.graph, own)
     from ergnn.engine.outputs import embed
 
-    vectors = embed(snapshot.learner.learner.model, local.graph, local.places(own)).double()
+    vectors = embed(snapshot.learner.learner.model, local.graph, local.local_ids(own)).double()
     distance = (vectors - vectors.mean(0)).norm(dim=1).numpy()
     ranking = [f"n{own[i]}" for i in np.argsort(distance)]
     kept = {row["id"] for row in first[:-1]}

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from ergnn.data.hashing import mix
+
 CHUNK = 1 << 24
 """Edges per chunk when all edges are visited."""
 
@@ -95,7 +97,4 @@ def is_undirected(rowptr: Tensor, col: Tensor) -> bool:
 
 def pair_hash(a: Tensor, b: Tensor) -> Tensor:
     """Hash a pair with the finalizer of SplitMix64."""
-    x = a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D
-    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
-    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
-    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+    return mix(a * 0x1F123BB5159A55E5 + b * 0x5851F42D4C957F2D)

@@ -266,6 +266,13 @@ class Graph:
         return self.apply(lambda tensor: tensor.to(device))
 
 
+def csr_tensor(matrix: Any) -> Tensor:
+    """Return a CSR matrix of scipy, with sorted indices, as a tensor; values are copied."""
+    pointers, columns = (torch.from_numpy(index.astype("int64")) for index in (matrix.indptr, matrix.indices))
+    values = torch.from_numpy(matrix.data.copy())
+    return torch.sparse_csr_tensor(pointers, columns, values, tuple(matrix.shape), check_invariants=False)
+
+
 def pyg_edge_weight(data: Any) -> Tensor | None:
     """``edge_weight`` of a PyG ``Data`` as floats; None if there is none."""
     weight = getattr(data, "edge_weight", None)

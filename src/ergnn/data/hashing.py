@@ -22,7 +22,11 @@ def stream_key(*parts: int) -> int:
 
 def hashes(key: int, counter: Tensor) -> Tensor:
     """Return 64 random bits of stream ``key`` at each int64 ``counter``, which is not modified."""
-    x = (counter * _signed(_GOLDEN)).add_(_signed(key))
+    return mix((counter * _signed(_GOLDEN)).add_(_signed(key)))
+
+
+def mix(x: Tensor) -> Tensor:
+    """Mix the bits of int64 numbers, in place: the finalizer of SplitMix64."""
     x = x.bitwise_xor_(_shifted(x, 30)).mul_(_signed(_M1))
     x = x.bitwise_xor_(_shifted(x, 27)).mul_(_signed(_M2))
     return x.bitwise_xor_(_shifted(x, 31))

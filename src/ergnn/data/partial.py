@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ergnn.config.errors import InputError, truncate
-from ergnn.data.graph import UNLABELED, Graph
+from ergnn.data.graph import UNLABELED, Graph, csr_tensor
 from ergnn.data.tables.limits import Limits
 
 Array = NDArray[Any]
@@ -63,11 +63,11 @@ class LabeledGraph(PartialGraph, Protocol):
 
 def find_all(graph: PartialGraph, ids: Sequence[str]) -> Array:
     """Node numbers; unknown ids are refused."""
-    numbers = graph.find(ids)
-    unknown = np.flatnonzero(numbers < 0)
+    nodes = graph.find(ids)
+    unknown = np.flatnonzero(nodes < 0)
     if unknown.size:
         raise InputError(f"node {truncate(ids[unknown[0]])} is not in the graph ({unknown.size} such id(s))")
-    return numbers
+    return nodes
 
 
 class ExtendedGraph:
@@ -84,18 +84,17 @@ class ExtendedGraph:
         self.base, self.extra = base, features
         self.num_nodes, self.next_node = base.num_nodes + len(ids), base.next_node + len(ids)
         self.num_features, self.dense = base.num_features, base.dense
-        self.places = {name: base.next_node + i for i, name in enumerate(ids)}
+        self.new_nodes = {name: base.next_node + i for i, name in enumerate(ids)}
         self.edges = edges[:, np.lexsort(edges)]
 
     def find(self, ids: Sequence[str]) -> Array:
-        found = self.base.find(ids)
-        return np.array([self.places.get(name, node) for name, node in zip(ids, found.tolist(), strict=True)], np.int64)
+        nodes = self.base.find(ids).tolist()
+        return np.array([self.new_nodes.get(name, node) for name, node in zip(ids, nodes, strict=True)], np.int64)
 
     def neighbors(self, nodes: Array) -> tuple[Array, Array]:
         row, source = self.base.neighbors(nodes[nodes < self.base.next_node])
-        mine = np.isin(self.edges[1], nodes)
-        row = np.concatenate([row, np.searchsorted(nodes, self.edges[1][mine])])
-        source = np.concatenate([source, self.edges[0][mine]])
+        new = self.edges[:, np.isin(self.edges[1], nodes)]
+        row, source = np.concatenate([row, np.searchsorted(nodes, new[1])]), np.concatenate([source, new[0]])
         order = np.lexsort((source, row))
         return row[order], source[order]
 
@@ -107,23 +106,23 @@ class ExtendedGraph:
 
 @dataclass(frozen=True, eq=False)
 class LocalGraph:
-    """A part of a graph.
+    """A subgraph; its nodes have local ids, those of the whole graph global ids.
 
     Args:
-        graph: the part; its last node is the empty one.
-        nodes: number in the whole graph of each other node.
+        graph: the subgraph; its last node is the empty one.
+        nodes: global ids of the other nodes.
     """
 
     graph: Graph
     nodes: Array
 
-    def places(self, nodes: Array) -> Tensor:
-        """Indices in the part of nodes of the whole graph."""
+    def local_ids(self, nodes: Array) -> Tensor:
+        """Local ids of nodes with these global ids."""
         return torch.from_numpy(np.searchsorted(self.nodes, nodes))
 
-    def numbers(self, places: Tensor) -> Array:
-        """Numbers in the whole graph of nodes of the part."""
-        return self.nodes[places.cpu().numpy()]
+    def global_ids(self, nodes: Tensor) -> Array:
+        """Global ids of nodes with these local ids."""
+        return self.nodes[nodes.cpu().numpy()]
 
 
 def read_subgraph(
@@ -151,8 +150,8 @@ def read_subgraph(
             frontier = np.setdiff1d(source, nodes)
             nodes = np.union1d(nodes, frontier)
     source, target = np.concatenate(sources), np.concatenate(targets)
-    place = np.where(source < 0, len(nodes), np.searchsorted(nodes, source))
-    edges = np.stack([place, np.searchsorted(nodes, target)])
+    local_source = np.where(source < 0, len(nodes), np.searchsorted(nodes, source))
+    edges = np.stack([local_source, np.searchsorted(nodes, target)])
     y = np.full(len(nodes) + 1, UNLABELED, np.int64)
     if labels is not None:
         y[np.searchsorted(nodes, labels[0])] = labels[1]
@@ -166,6 +165,4 @@ def _with_empty_row(features: Any) -> Tensor:
     if isinstance(features, np.ndarray):
         return torch.from_numpy(np.pad(features, ((0, 1), (0, 0))))
     features.resize(features.shape[0] + 1, features.shape[1])
-    rows, columns = (torch.from_numpy(part.astype(np.int64)) for part in (features.indptr, features.indices))
-    values = torch.from_numpy(features.data.copy())
-    return torch.sparse_csr_tensor(rows, columns, values, features.shape, check_invariants=False)
+    return csr_tensor(features)

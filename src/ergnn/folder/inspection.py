@@ -127,7 +127,7 @@ def sample_nodes(graph: LabeledGraph, rng: np.random.Generator, start: int, stop
 def aspects(snapshot: Snapshot, graph: PartialGraph, nodes: Array, predictions: bool) -> dict[str, Any]:
     """Aspects of some nodes (ascending), with or without predictions."""
     local = read_subgraph(graph, nodes, 1, snapshot.settings.limits)
-    found = node_aspects(local.graph, local.places(nodes).numpy())
+    found = node_aspects(local.graph, local.local_ids(nodes).numpy())
     if predictions:
         found["predictions"] = snapshot.probabilities(graph, nodes)[:, snapshot.learner.classes()]
     return found
@@ -168,7 +168,7 @@ def fit_unknown(snapshot: Snapshot) -> UnknownScore | None:
 def rows_of(snapshot: Snapshot, graph: PartialGraph, nodes: Array) -> torch.Tensor:
     """The rows of some nodes that :class:`UnknownScore` reads."""
     local = read_subgraph(graph, nodes, NUM_HOPS, snapshot.settings.limits)
-    return unknown_rows(local.graph, local.places(nodes))
+    return unknown_rows(local.graph, local.local_ids(nodes))
 
 
 def _unknown(snapshot: Snapshot) -> dict[str, Any] | None:

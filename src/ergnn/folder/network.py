@@ -112,11 +112,11 @@ class NetworkLearner:
         seen = replace(local.graph, class_names=tuple(snapshot.classes))
         classes = tuple(int(c) for c in np.unique(train[1]))
         none = torch.empty(0, dtype=torch.long)
-        task = Task(self.num_tasks, seen, local.places(train[0]), local.places(val[0]), none, classes)
+        task = Task(self.num_tasks, seen, local.local_ids(train[0]), local.local_ids(val[0]), none, classes)
         before = self._encoder()
-        self.learner.remap_nodes(lambda nodes: local.places(nodes.cpu().numpy()).to(nodes.device))
+        self.learner.remap_nodes(lambda nodes: local.local_ids(nodes.cpu().numpy()).to(nodes.device))
         self._observe(task, checkpoints)
-        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.numbers(nodes)).to(nodes.device))
+        self.learner.remap_nodes(lambda nodes: torch.from_numpy(local.global_ids(nodes)).to(nodes.device))
         self.buffer.trim(**self._budgets)
         self.learner.set_graph(None)
         drift, names = _drift(before, self._encoder()), [snapshot.classes[c] for c in classes]
@@ -172,15 +172,15 @@ class NetworkLearner:
         known = np.concatenate([train, val]), np.concatenate([labels, val_labels])
         local = read_subgraph(snapshot.graph, known[0], self.reach, snapshot.settings.limits, known)
         graph, classes = local.graph.to(learner.device), np.unique(labels)
-        places = local.places(train).to(learner.device)
-        others = local.places(val[np.isin(val_labels, classes)]).to(learner.device)
+        places = local.local_ids(train).to(learner.device)
+        others = local.local_ids(val[np.isin(val_labels, classes)]).to(learner.device)
         again = Task(task, graph, places, others, places[:0], tuple(classes.tolist()))
         context = learner.selection_context(again, learner.examples(graph, places, task), per_class, learner.leaky)
         try:
             selection = learner.method.selector.select(context)  # type: ignore[attr-defined]
         except ErgnnError:  # e.g. coverage, where only one class is left
             return unranked
-        nodes = local.numbers(selection.nodes)
+        nodes = local.global_ids(selection.nodes)
         return nodes, labels[np.searchsorted(train, nodes)], selection.scores.cpu().numpy().astype(np.float32)
 
     def probabilities(
@@ -194,7 +194,7 @@ class NetworkLearner:
             local = self.local(graph, nodes[mine])
             out = np.zeros((len(mine), num_classes))
             with torch.no_grad():
-                found = self.learner.predict_proba(local.places(nodes[mine]), graph=local.graph)
+                found = self.learner.predict_proba(local.local_ids(nodes[mine]), graph=local.graph)
             out[:, columns] = found.cpu().numpy()
             yield mine, out
 

@@ -107,7 +107,7 @@ class SolvedLearner:
         plans = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
         roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
         local, features = self._features(graph, roots, maps)
-        rows = [lambda asked, f=each: f.rows(local.places(asked).to(self.device)) for each in features]
+        rows = [lambda asked, f=each: f.rows(local.local_ids(asked).to(self.device)) for each in features]
         best, lambdas = 0, head.lambdas
         if len(maps) > 1 and len(train) > len(cache.left_out):  # some nodes decide, others have rows under one map
             for plan, compute in zip(plans, rows, strict=True):
@@ -137,7 +137,7 @@ class SolvedLearner:
         if graph is self._graph and np.isin(nodes, known).all():
             return rows[torch.from_numpy(np.searchsorted(known, nodes)).to(self.device)].double() @ weight
         local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
-        index = local.places(nodes).to(self.device)
+        index = local.local_ids(nodes).to(self.device)
         if len(nodes) < features.inputs.width:
             return features.rows(index).double() @ weight
         return features.scores(weight)[index]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ergnn.config.errors import InputError, UnknownNameError, truncate
+from ergnn.config.errors import InputError, check_choice, truncate
 from ergnn.config.learner_config import EDGES
 from ergnn.data import splits
 from ergnn.data.scenarios.assignment import assigned_stream, periods
@@ -59,10 +59,8 @@ def cut(
         name: name of the stream in results.
         metric: metric of the tasks.
     """
-    if by not in WAYS:
-        raise UnknownNameError("way to cut", by, WAYS)
-    if inter_task_edges not in EDGES:
-        raise UnknownNameError("inter_task_edges", inter_task_edges, EDGES)
+    check_choice("way to cut", by, WAYS)
+    check_choice("inter_task_edges", inter_task_edges, EDGES)
     if boundaries is not None and by != "time":
         raise InputError(f"boundaries go with by='time'; by is {by!r}")
     graph, _, class_names = to_graph(nodes, edges, undirected=undirected, name=name)
@@ -72,7 +70,7 @@ def cut(
             graph,
             classes_per_task=classes_per_task,
             num_tasks=num_tasks,
-            class_order="natural" if order is None else _places(order, class_names, "class"),
+            class_order="natural" if order is None else _positions(order, class_names, "class"),
             split=graph.public_split or splits.fractions(graph.y, train=train, val=val, test=test, seed=seed),
             edges=inter_task_edges,
             metric=metric,
@@ -103,15 +101,15 @@ def _moment(value: float | str) -> float:
 def _domains(nodes: NodeTable, num_tasks: int | None, order: Sequence[str] | None) -> np.ndarray:
     if nodes.domain is None:
         raise InputError("by is 'domain', but the nodes have no column 'domain'")
-    found = tuple(dict.fromkeys(domain for domain in nodes.domain if domain is not None))
-    names = found if order is None else tuple(found[i] for i in _places(order, found, "domain"))
+    names = tuple(dict.fromkeys(domain for domain in nodes.domain if domain is not None))
+    names = names if order is None else tuple(names[i] for i in _positions(order, names, "domain"))
     if num_tasks is not None and not 1 <= num_tasks <= len(names):
         raise InputError(f"num_tasks is {num_tasks}; {len(names)} domains make 1 to {len(names)}")
-    place = {domain: i for i, domain in enumerate(names[:num_tasks])}
-    return np.array([place.get(domain, -1) for domain in nodes.domain], dtype=np.int64)
+    task_of = {domain: i for i, domain in enumerate(names[:num_tasks])}
+    return np.array([task_of.get(domain, -1) for domain in nodes.domain], dtype=np.int64)
 
 
-def _places(order: Sequence[str], names: tuple[str, ...], what: str) -> list[int]:
+def _positions(order: Sequence[str], names: tuple[str, ...], what: str) -> list[int]:
     if sorted(order) != sorted(names):
         raise InputError(
             f"order is {truncate(list(order))}; it must name every {what} once: {truncate(sorted(names), 200)}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError, listed, truncate
-from ergnn.data.graph import UNLABELED, Graph, Split
+from ergnn.data.graph import UNLABELED, Graph, Split, csr_tensor
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, EncodedText, NodeTable
 
 
@@ -93,16 +93,9 @@ def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
 
 def features_tensor(nodes: NodeTable) -> Tensor:
     """Convert features to a tensor, in CSR form if they are sparse."""
-    features: Any = nodes.features
-    if not nodes.is_sparse:
-        return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(features.indptr.astype(np.int64)),
-        torch.from_numpy(features.indices.astype(np.int64)),
-        torch.from_numpy(features.data.astype(np.float32)),
-        features.shape,
-        check_invariants=True,
-    )
+    if nodes.is_sparse:
+        return csr_tensor(nodes.features)
+    return torch.from_numpy(np.array(nodes.features, dtype=np.float32, order="C"))
 
 
 def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> tuple[Tensor, Tensor | None]:

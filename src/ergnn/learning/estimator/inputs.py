@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.data.graph import UNLABELED, Graph
+from ergnn.data.graph import UNLABELED, Graph, csr_tensor
 
 
 def is_graph(X: Any) -> bool:
@@ -53,8 +53,7 @@ def labels_of(X: Any) -> np.ndarray | None:
 def to_torch(x: Any) -> Tensor:
     """Convert a checked float32 matrix to a tensor, in CSR form if it is sparse."""
     if hasattr(x, "tocsr"):
-        rows, columns = (torch.tensor(part, dtype=torch.long) for part in (x.indptr, x.indices))
-        return torch.sparse_csr_tensor(rows, columns, torch.tensor(x.data), tuple(x.shape), check_invariants=False)
+        return csr_tensor(x)
     return torch.from_numpy(x if x.flags.writeable else x.copy())
 
 
