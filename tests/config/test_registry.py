@@ -12,7 +12,7 @@ import pytest
 
 import ergnn.config.registry
 from ergnn.config.errors import InputError, UnknownNameError
-from ergnn.config.registry import REQUIRED, Option, Registry, field_options
+from ergnn.config.registry import REQUIRED, Option, Registry, field_options, inherit_options
 from ergnn.data import DATASETS
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES
@@ -247,6 +247,39 @@ def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[
     assert weight == Option("weight", "float | None", None, text, None, (float, type(None)))
     assert color == Option("color", "str", "red", "of the Thing.", ("red", "blue"), (str,))
     assert (part.type, part.kinds, part.help) == ("str | Unknown", (), "")
+
+
+def test_options_of_a_base_class_are_inherited_except_those_that_are_fixed(registry: Registry[type]) -> None:
+    class Memory:
+        """Args:
+        size: number of rows.
+        mode: a mode.
+        """
+
+        def __init__(self, size: int = 1, mode: str = "live") -> None:
+            self.size, self.mode = size, mode
+
+    @registry.register("stored")
+    class Stored(Memory):
+        """Args:
+        weight: a weight.
+        """
+
+        @inherit_options(Memory, "mode")
+        def __init__(self, *, weight: float = 0.5, **memory: object) -> None:
+            super().__init__(mode="stored", **memory)  # type: ignore[arg-type]
+            self.weight = weight
+
+    assert [(o.name, o.default, o.help) for o in registry.options("stored")] == [
+        ("size", 1, "number of rows."),
+        ("weight", 0.5, "a weight."),
+    ]
+    made = registry.create("stored", size=3, weight=2.0)
+    assert (made.size, made.mode, made.weight) == (3, "stored", 2.0)
+    with pytest.raises(InputError, match="has no option 'mode'; its options: size, weight"):
+        registry.create("stored", mode="live")
+    with pytest.raises(TypeError, match="mode"):
+        Stored(mode="live")
 
 
 def test_fields_of_settings_are_options() -> None:

@@ -39,7 +39,9 @@ def test_two_gradients_by_hand() -> None:
 def learned(sample: int, seed: int) -> tuple[Learner, TaskStream]:
     tasks = TaskStream.from_classes(random_graph(n=60, classes=6, seed=3), classes_per_task=2)
     options = {"hidden": 6, "dropout": 0.0}
-    learner = Learner("gcn", AGEM(2, sample), epochs=15, head="shared", seed=seed, backbone_options=options)
+    learner = Learner(
+        "gcn", AGEM(per_class=2, sample=sample), epochs=15, head="shared", seed=seed, backbone_options=options
+    )
     for task in tasks[:2]:
         learner.observe(task)
     return learner, tasks

@@ -88,7 +88,7 @@ def test_invalid_weights_are_refused_before_training():
     with pytest.raises(InputError, match="per_class is 0; it must be 1 or more"):
         Replay(per_class=0)
     with pytest.raises(InputError, match="is an instance"):
-        Replay(Spy(), selector_options={"d": 1.0})
+        Replay(selector=Spy(), selector_options={"d": 1.0})
 
 
 class Spy(Selector):
@@ -108,7 +108,7 @@ class Spy(Selector):
 def test_nodes_are_selected_after_training_and_then_stored(head: str):
     stream = TaskStream.from_classes(random_graph(n=48, classes=6))
     spy = Spy()
-    learner = Learner("gcn", Replay(spy, per_class=2, class_balance="none"), head=head, epochs=3)
+    learner = Learner("gcn", Replay(selector=spy, per_class=2, class_balance="none"), head=head, epochs=3)
     remembered: list[int] = []
     before: dict[str, Tensor] = {}
     for task in stream:
@@ -421,7 +421,7 @@ def test_the_loss_of_a_subclass_is_used_with_every_balance(balance: str):
     stream = TaskStream.from_classes(random_graph(n=48, classes=4))
     losses = []
     for kind in (Smoothed, Replay):
-        learner = Learner("gcn", kind("mf", class_balance=balance), head="growing", epochs=1)
+        learner = Learner("gcn", kind(selector="mf", class_balance=balance), head="growing", epochs=1)
         learner.observe(stream[0])
         examples = begin(learner, stream[1])[1]
         logits = torch.randn(len(examples), 4, generator=torch.Generator().manual_seed(0))

@@ -32,6 +32,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_o
 from ergnn.config.errors import InputError, UnknownNameError
 
 T = TypeVar("T")
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 REQUIRED: Final = inspect.Parameter.empty
 """Default of a required option."""
@@ -75,6 +76,25 @@ class Option:
 def name_of(entry: Any) -> str | None:
     """Return the name of a backbone, method or selector; for an object, the name of its class."""
     return entry if entry is None or isinstance(entry, str) else type(entry).__name__
+
+
+def inherit_options(base: Any, *fixed: str) -> Callable[[Constructor], Constructor]:
+    """Decorate a constructor that passes ``**options`` to that of ``base``, whose options are then options of both.
+
+    Args:
+        base: the base class.
+        fixed: options of the base class that the constructor sets itself.
+    """
+
+    def decorate(constructor: Constructor) -> Constructor:
+        first, *own = inspect.signature(constructor).parameters.values()
+        taken = {*fixed, *(p.name for p in own)}
+        inherited = [p for p in inspect.signature(base).parameters.values() if p.name not in taken]
+        options = [p.replace(kind=p.KEYWORD_ONLY) for p in (*inherited, *own) if p.kind is not p.VAR_KEYWORD]
+        constructor.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
+        return constructor
+
+    return decorate
 
 
 @cache  # an entry may be created very often, e.g. one selector per seed and row of a table

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ergnn.config.registry import inherit_options
 from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import check_at_least
-from ergnn.methods.episodic import Choose, EpisodicMemory
+from ergnn.methods.episodic import EpisodicMemory
 from ergnn.methods.gradients import GradientConstraint, mean_gradient
-from ergnn.methods.memory import Scarce
 from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
-from ergnn.replay.buffer import ReplayMode
 
 
 def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:
@@ -94,17 +94,10 @@ class AGEM(EpisodicMemory):
             nodes of a smaller memory are used.
     """
 
-    def __init__(
-        self,
-        per_class: int = 1,
-        sample: int = 256,
-        choose: Choose = "random",
-        replay: ReplayMode = "live",
-        hops: int = 2,
-        scarce: Scarce = "error",
-    ) -> None:
+    @inherit_options(EpisodicMemory)
+    def __init__(self, *, sample: int = 256, **memory: Any) -> None:
         check_at_least(1, sample=sample)
-        super().__init__(per_class, choose, replay, hops, scarce)
+        super().__init__(**memory)
         self.sample = sample
 
     def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.losses import Objective
@@ -15,10 +16,9 @@ from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, FolderUse, LearnerView
 from ergnn.methods.ewc import EWC
-from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.examples import Examples
-from ergnn.replay.buffer import ReplayMode
-from ergnn.replay.selectors import Selection
+from ergnn.replay.selectors import SELECTORS, Selection
 
 
 @METHODS.register("continualgnn", help="replay important and random nodes, with a penalty as in EWC (ContinualGNN)")
@@ -41,19 +41,11 @@ class ContinualGNN(MemoryMethod):
     comparison = Comparison(search={"lam": (0.3, 3.0, 30.0)}, importance_option="fisher_samples")
     folder = FolderUse(extra_hops=1)
 
-    def __init__(
-        self,
-        per_class: int = 1,
-        lam: float = 3.0,
-        replay: ReplayMode = "live",
-        hops: int = 2,
-        budget_nodes: int | None = None,
-        budget_bytes: int | None = None,
-        scarce: Scarce = "error",
-        fisher_samples: int | None = None,
-    ) -> None:
-        super().__init__("random", per_class, None, replay, hops, budget_nodes, budget_bytes, scarce)
+    @inherit_options(MemoryMethod)
+    def __init__(self, *, lam: float = 3.0, fisher_samples: int | None = None, **memory: Any) -> None:
+        super().__init__(**memory)
         self.ewc = EWC(lam, fisher_samples)
+        self.selector = SELECTORS.create("random")  # a folder replaces forgotten nodes with it
 
     @property
     def nbytes(self) -> int:

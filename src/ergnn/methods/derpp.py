@@ -10,18 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, check_at_least
-from ergnn.methods.memory import STORES_VALUES, MemoryMethod, Scarce
+from ergnn.methods.memory import STORES_VALUES, SelectorMethod
 from ergnn.nn.examples import Examples, cross_entropy, pure_loss
-from ergnn.replay.buffer import ReplayMode
-from ergnn.replay.selectors import Selector
 
 
 @METHODS.register("derpp", aliases=("der++",), help="replay nodes with their labels and earlier outputs (DER++)")
-class DERpp(MemoryMethod):
+class DERpp(SelectorMethod):
     """Dark experience replay with labels (Buzzega et al., 2020).
 
     The loss is ``mean_{v∈D} CE(z_v, y_v) + mean_{v∈B} [α ‖z_v − z'_v‖² / k + β CE(z_v, y_v)]`` for the task D and the
@@ -35,21 +34,10 @@ class DERpp(MemoryMethod):
     comparison = Comparison(search={"alpha": (0.1, 0.5, 1.0), "beta": (0.5, 1.0)})
     folder = STORES_VALUES
 
-    def __init__(
-        self,
-        selector: str | Selector = "mf*",
-        per_class: int = 1,
-        selector_options: dict[str, Any] | None = None,
-        alpha: float = 0.5,
-        beta: float = 0.5,
-        replay: ReplayMode = "live",
-        hops: int = 2,
-        budget_nodes: int | None = None,
-        budget_bytes: int | None = None,
-        scarce: Scarce = "error",
-    ) -> None:
+    @inherit_options(SelectorMethod)
+    def __init__(self, *, alpha: float = 0.5, beta: float = 0.5, **memory: Any) -> None:
         check_at_least(0, alpha=alpha, beta=beta)
-        super().__init__(selector, per_class, selector_options, replay, hops, budget_nodes, budget_bytes, scarce)
+        super().__init__(**memory)
         self.alpha, self.beta = float(alpha), float(beta)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:

@@ -10,72 +10,51 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import check_choice
+from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective
 from ergnn.engine.step_hooks import StepHook
-from ergnn.methods.base import LearnerView, Method, check_at_least
-from ergnn.methods.memory import Scarce, check_scarce
+from ergnn.methods.base import LearnerView
+from ergnn.methods.memory import MemoryMethod
 from ergnn.nn.examples import Examples
-from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
+from ergnn.replay.selectors import Selection
 
 Choose = Literal["random", "last"]
 
 
-class EpisodicMemory(Method):
+class EpisodicMemory(MemoryMethod):
     """Base class of methods that train on the current task only, and constrain gradients by remembered nodes.
 
     Remembered nodes are examples of weight 0. They do not contribute to the loss, but the objective then includes the
     parameters of all heads that score them.
 
     Args:
-        per_class: e, number of nodes to remember per class.
         choose: nodes to remember: e random training nodes per class (``random``), or the ``last`` training nodes of the
             task, regardless of class, as in the GEM paper.
-        replay: edges of a replayed node: those in the current graph (``live``), none (``isolated``), or those of the
-            neighborhood stored with it (``ego``).
-        hops: radius of a stored neighborhood, in hops.
-        scarce: action for a class with fewer than e training nodes: raise an error (``error``), or remember all its
-            nodes (``keep``).
     """
 
-    def __init__(
-        self,
-        per_class: int = 1,
-        choose: Choose = "random",
-        replay: ReplayMode = "live",
-        hops: int = 2,
-        scarce: Scarce = "error",
-    ) -> None:
-        check_at_least(1, per_class=per_class)
+    @inherit_options(MemoryMethod, "budget_nodes", "budget_bytes")
+    def __init__(self, *, choose: Choose = "random", **memory: Any) -> None:
+        super().__init__(**memory)
         check_choice("choose", choose, Choose)
-        check_choice("scarce", scarce, Scarce)
-        self.per_class, self.choose, self.scarce = per_class, choose, scarce
-        self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
-
-    def check(self, task: Task) -> None:
-        check_scarce(task, self.per_class, self.scarce)
-        self.buffer.check(task)
+        self.choose = choose
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        graph, remembered = self.buffer.attach(task.graph)
-        own = learner.examples(graph, task.train, task.id)
-        parts = [own.weighted(1.0 / len(own))]
-        for experience, nodes in zip(self.buffer.experiences, remembered, strict=True):
-            parts.append(learner.examples(graph, nodes, experience.task).weighted(0.0))
-        return Examples.join(parts)
+        new, *remembered = self.parts(learner, task)
+        return Examples.join([new.weighted(1.0 / len(new)), *(examples.weighted(0.0) for examples in remembered)])
 
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
         if not self.buffer.experiences:
             return None
         positions = torch.arange(task.train.numel(), objective.targets.numel(), device=objective.targets.device)
-        memories = positions.split([len(part) for part in self.buffer.experiences])
+        memories = positions.split([len(experience) for experience in self.buffer.experiences])
         return self.constraint(objective, memories, learner.seed * 1_000_003 + task.id * 7919 + 47)
 
     @abstractmethod
     def constraint(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> StepHook:
         """Return the hook that projects gradients; ``memories`` has the positions of each earlier task's examples."""
 
-    def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
+    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
         count = self.per_class * task.num_classes
         generator = task.generator(learner.seed, 37)
         positions = torch.arange(task.train.numel())[-count:]
@@ -84,5 +63,4 @@ class EpisodicMemory(Method):
             labels = task.graph.y[task.train].cpu()[shuffled]
             positions = torch.cat([shuffled[labels == c][: self.per_class] for c in task.classes])
         nodes = task.train[positions.to(task.train.device)]
-        self.buffer.add(task.graph, task.id, nodes, torch.zeros(nodes.numel(), device=nodes.device))
-        return {}
+        return Selection(nodes, torch.zeros(nodes.numel(), device=nodes.device))

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.engine.outputs import embed
 from ergnn.methods import METHODS
 from ergnn.methods.base import FolderUse, LearnerView, Scorer
-from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.memory import MemoryMethod, SelectorMethod
 from ergnn.nn.examples import Examples, pure_loss
-from ergnn.replay.buffer import ReplayMode
 
 ABSENT = -1.0
 """Target of an output that is not part of an example's loss."""
 
 
 @METHODS.register("icarl", help="herded exemplars, distillation, and the nearest mean of exemplars (iCaRL)")
-class ICaRL(MemoryMethod):
+class ICaRL(SelectorMethod):
     """iCaRL (Rebuffi et al., 2017) with e exemplars per class; ``budget_nodes`` is the paper's K, the total.
 
     The loss is the mean over the task's training nodes and all exemplars of ``Σ_y BCE(σ(z_y), q_y)``, where q is the
@@ -38,16 +39,9 @@ class ICaRL(MemoryMethod):
 
     folder = FolderUse(refused="its predictions are not the outputs of a network")
 
-    def __init__(
-        self,
-        per_class: int = 1,
-        replay: ReplayMode = "live",
-        hops: int = 2,
-        budget_nodes: int | None = None,
-        budget_bytes: int | None = None,
-        scarce: Scarce = "error",
-    ) -> None:
-        super().__init__("herding", per_class, {"normalize": True}, replay, hops, budget_nodes, budget_bytes, scarce)
+    @inherit_options(MemoryMethod)
+    def __init__(self, **memory: Any) -> None:
+        super().__init__(selector="herding", selector_options={"normalize": True}, **memory)
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
         parts, heads, device = self.parts(learner, task), learner.heads, learner.device

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal
 
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_choice
+from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.methods.base import FolderUse, LearnerView, Method, check_at_least
@@ -19,19 +21,11 @@ STORES_VALUES = FolderUse(refused="its buffer stores more than nodes")
 """For methods that store more than nodes in the buffer."""
 
 
-def check_scarce(task: Task, per_class: int, scarce: Scarce) -> None:
-    """Raise an error if a class has fewer than e training nodes, unless all of them may be kept."""
-    hint = "; scarce='keep' (--scarce keep) remembers all nodes of such a class"
-    check_per_class(task, 1 if scarce == "keep" else per_class, hint)
-
-
 class MemoryMethod(Method):
     """Base class of methods that store e nodes per class of every task in a buffer.
 
     Args:
-        selector: name of the selector that chooses the nodes to remember, or a :class:`Selector`.
         per_class: e, number of nodes to remember per class.
-        selector_options: options of the selector, e.g. ``target=test``.
         replay: edges of a replayed node: those in the current graph (``live``), none (``isolated``), or those of the
             neighborhood stored with it (``ego``).
         hops: radius of a stored neighborhood, in hops.
@@ -43,9 +37,7 @@ class MemoryMethod(Method):
 
     def __init__(
         self,
-        selector: str | Selector = "mf*",
         per_class: int = 1,
-        selector_options: dict[str, Any] | None = None,
         replay: ReplayMode = "live",
         hops: int = 2,
         budget_nodes: int | None = None,
@@ -54,39 +46,26 @@ class MemoryMethod(Method):
     ) -> None:
         check_at_least(1, per_class=per_class, budget_nodes=budget_nodes, budget_bytes=budget_bytes)
         check_choice("scarce", scarce, Scarce)
-        if isinstance(selector, str):
-            self.selector: Selector = SELECTORS.create(selector, **(selector_options or {}))
-        elif selector_options:
-            raise InputError("selector_options require a selector given by name; this selector is an instance")
-        else:
-            self.selector = selector
         self.per_class, self.scarce = per_class, scarce
         self.budget_nodes, self.budget_bytes = budget_nodes, budget_bytes
         self.buffer: ExperienceBuffer = ExperienceBuffer(replay, hops)
-        self.chosen: Selection | None = None
-
-    @property
-    def leaky(self) -> bool:  # type: ignore[override]
-        return self.selector.leaky
 
     def check(self, task: Task) -> None:
-        check_scarce(task, self.per_class, self.scarce)
+        """Raise an error if a class has fewer than e training nodes, unless all of them may be kept."""
+        hint = "; scarce='keep' (--scarce keep) remembers all nodes of such a class"
+        check_per_class(task, 1 if self.scarce == "keep" else self.per_class, hint)
         self.buffer.check(task)
 
     def parts(self, learner: LearnerView, task: Task) -> list[Examples]:
         """Return the examples of the task, then those of each experience in the buffer, in one graph."""
         graph, remembered = self.buffer.attach(task.graph)
-        own = learner.examples(graph, task.train, task.id)
+        new = learner.examples(graph, task.train, task.id)
         pairs = zip(self.buffer.experiences, remembered, strict=True)
-        return [own, *(learner.examples(graph, nodes, part.task) for part, nodes in pairs)]
+        return [new, *(learner.examples(graph, nodes, experience.task) for experience, nodes in pairs)]
 
+    @abstractmethod
     def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
-        """Select the nodes of the task to add to the buffer, unless they are already :attr:`chosen`."""
-        return self.selector.select(self.context(learner, task, trained_on)) if self.chosen is None else self.chosen
-
-    def context(self, learner: LearnerView, task: Task, trained_on: Examples) -> SelectionContext:
-        """Return the input of the selector."""
-        return learner.selection_context(task, trained_on, self.per_class, self.selector.leaky)
+        """Select the nodes of the task to add to the buffer."""
 
     def values_to_store(self, learner: LearnerView, task: Task, nodes: Tensor) -> dict[str, Tensor]:
         """Return additional values to store per selected node, ``[n, …]`` each; by default none."""
@@ -97,13 +76,46 @@ class MemoryMethod(Method):
         return task.graph
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        selection, self.chosen = self.select(learner, task, trained_on), None
-        extras = self.values_to_store(learner, task, selection.nodes)
+        selection = self.select(learner, task, trained_on)
+        values = self.values_to_store(learner, task, selection.nodes)
         graph = self.graph_to_store(learner, task, selection.nodes)
-        self.buffer.add(graph, task.id, selection.nodes, selection.scores, extras)
+        self.buffer.add(graph, task.id, selection.nodes, selection.scores, values)
         evicted = self.buffer.trim(self.budget_nodes, self.budget_bytes)
         return {**selection.info, "evicted": evicted} if evicted else selection.info
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.chosen = None
+
+class SelectorMethod(MemoryMethod):
+    """Base class of methods whose remembered nodes are chosen by a selector.
+
+    Args:
+        selector: name of the selector that chooses the nodes to remember, or a :class:`Selector`.
+        selector_options: options of the selector, e.g. ``target=test``.
+
+    Attributes:
+        chosen: nodes of the current task that were already selected.
+    """
+
+    @inherit_options(MemoryMethod)
+    def __init__(
+        self, *, selector: str | Selector = "mf*", selector_options: dict[str, Any] | None = None, **memory: Any
+    ) -> None:
+        super().__init__(**memory)
+        if isinstance(selector, str):
+            self.selector: Selector = SELECTORS.create(selector, **(selector_options or {}))
+        elif selector_options:
+            raise InputError("selector_options require a selector given by name; this selector is an instance")
+        else:
+            self.selector = selector
+        self.chosen: Selection | None = None
+
+    @property
+    def leaky(self) -> bool:  # type: ignore[override]
+        return self.selector.leaky
+
+    def select(self, learner: LearnerView, task: Task, trained_on: Examples) -> Selection:
+        selection, self.chosen = self.chosen, None
+        return self.selector.select(self.context(learner, task, trained_on)) if selection is None else selection
+
+    def context(self, learner: LearnerView, task: Task, trained_on: Examples) -> SelectionContext:
+        """Return the input of the selector."""
+        return learner.selection_context(task, trained_on, self.per_class, self.selector.leaky)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
@@ -14,7 +16,7 @@ from ergnn.engine.cache import Cache
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, Scorer, check_at_least
-from ergnn.methods.memory import STORES_VALUES, MemoryMethod, Scarce
+from ergnn.methods.memory import STORES_VALUES, MemoryMethod
 from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
@@ -60,16 +62,10 @@ class PDGNN(MemoryMethod):
     comparison = Comparison(search={"hops": (1, 2, 3)})
     folder = STORES_VALUES
 
-    def __init__(
-        self,
-        per_class: int = 1,
-        hops: int = 2,
-        budget_nodes: int | None = None,
-        budget_bytes: int | None = None,
-        scarce: Scarce = "error",
-    ) -> None:
+    @inherit_options(MemoryMethod, "replay")
+    def __init__(self, *, hops: int = 2, **memory: Any) -> None:
         check_at_least(0, hops=hops)
-        super().__init__("random", per_class, None, "isolated", 1, budget_nodes, budget_bytes, scarce)
+        super().__init__(replay="isolated", hops=1, **memory)
         self.hops = hops
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:

@@ -7,15 +7,14 @@ from typing import Any
 import torch
 
 from ergnn.config.errors import check_choice
+from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
 from ergnn.methods.balance import ClassBalance, adjust_logits, balance_of_task, separate_classes
 from ergnn.methods.base import Comparison, LearnerView, check_at_least
-from ergnn.methods.memory import MemoryMethod, Scarce
+from ergnn.methods.memory import SelectorMethod
 from ergnn.methods.weights import LossScale, replay_weights
 from ergnn.nn.examples import Examples
-from ergnn.replay.buffer import ReplayMode
-from ergnn.replay.selectors import Selector
 
 MAX_ROUNDS = 16
 """Maximum number of sets of remembered nodes that the epochs of a task cycle through: preparing a set takes about as
@@ -23,7 +22,7 @@ long as an epoch, and all sets stay in memory."""
 
 
 @METHODS.register("replay", aliases=("er",), help="replay a few remembered nodes per class (ER-GNN)")
-class Replay(MemoryMethod):
+class Replay(SelectorMethod):
     """Train on the task and the buffer, then select nodes and store them (Zhou and Cao, 2021, Algorithm 1).
 
     Args:
@@ -45,23 +44,18 @@ class Replay(MemoryMethod):
         variants={"live": {"replay": "live"}},
     )
 
+    @inherit_options(SelectorMethod)
     def __init__(
         self,
-        selector: str | Selector = "mf*",
-        per_class: int = 1,
-        selector_options: dict[str, Any] | None = None,
+        *,
         loss_scale: LossScale = "sum",
         beta: float | None = None,
-        replay: ReplayMode = "live",
-        hops: int = 2,
         replay_batch: int | None = None,
-        budget_nodes: int | None = None,
-        budget_bytes: int | None = None,
-        scarce: Scarce = "error",
         class_balance: ClassBalance = "auto",
+        **memory: Any,
     ) -> None:
         check_at_least(0, replay_batch=replay_batch)
-        super().__init__(selector, per_class, selector_options, replay, hops, budget_nodes, budget_bytes, scarce)
+        super().__init__(**memory)
         self.loss_scale, self.beta, self.replay_batch = loss_scale, beta, replay_batch
         replay_weights(1, 1, loss_scale, beta)
         check_choice("class_balance", class_balance, ClassBalance)
@@ -75,33 +69,31 @@ class Replay(MemoryMethod):
         return self.balance(learner, task) == "memory"
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        own, *remembered = self.parts(learner, task)
-        joined, balance = Examples.join([own, *remembered]), self.balance(learner, task)
+        joined, balance = Examples.join(self.parts(learner, task)), self.balance(learner, task)
+        new = task.train.numel()
         self.chosen = None
         if balance == "memory":
             self.chosen = self.select(learner, task, joined)
-            kept = torch.ones(len(joined), device=own.nodes.device)
-            kept[: len(own)] = torch.isin(task.train, self.chosen.nodes).float()
-            return joined.weighted(kept / kept.sum())
-        joined = joined.weighted(replay_weights(len(own), len(joined) - len(own), self.loss_scale, self.beta))
+            used = torch.ones(len(joined), device=joined.nodes.device)
+            used[:new] = torch.isin(task.train, self.chosen.nodes).float()
+            return joined.weighted(used / used.sum())
+        joined = joined.weighted(replay_weights(new, len(joined) - new, self.loss_scale, self.beta))
         if balance == "logit-adjustment":
             return adjust_logits(joined)
         if balance == "ace":
-            return separate_classes(joined, len(own), learner.heads.columns(task.id, learner.device)[0])
+            return separate_classes(joined, new, learner.heads.columns(task.id, learner.device)[0])
         return joined
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
-        own = task.train.numel()
-        count, batch = len(examples) - own, own if self.replay_batch is None else self.replay_batch
+        new = task.train.numel()
+        count, batch = len(examples) - new, new if self.replay_batch is None else self.replay_batch
         if not batch or count <= batch or learner.training.batch_size is not None or self.chosen is not None:
             return [examples]
         generator = task.generator(learner.seed, 53)
-        shuffled = own + torch.randperm(count, generator=generator).to(examples.nodes.device)
+        shuffled = new + torch.randperm(count, generator=generator).to(examples.nodes.device)
         shuffled = shuffled[: min(MAX_ROUNDS, learner.training.epochs) * batch]
-        first = torch.arange(own, device=shuffled.device)
-        return [
-            examples[torch.cat([first, part])].weighted(
-                replay_weights(own, part.numel(), self.loss_scale, self.beta).to(shuffled.device)
-            )
-            for part in shuffled.chunk(-(-shuffled.numel() // batch))
-        ]
+        first, rounds = torch.arange(new, device=shuffled.device), []
+        for replayed in shuffled.chunk(-(-shuffled.numel() // batch)):
+            weights = replay_weights(new, replayed.numel(), self.loss_scale, self.beta)
+            rounds.append(examples[torch.cat([first, replayed])].weighted(weights.to(shuffled.device)))
+        return rounds

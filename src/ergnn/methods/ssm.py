@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, check_at_least
-from ergnn.methods.memory import STORES_VALUES, MemoryMethod, Scarce
+from ergnn.methods.memory import STORES_VALUES, SelectorMethod
 from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selector
@@ -45,7 +46,7 @@ def sparsify(graph: Graph, nodes: Tensor, hops: int, neighbors: int, generator: 
 
 
 @METHODS.register("ssm", help="replay nodes with sparsified neighborhoods (sparsified subgraph memory)")
-class SSM(MemoryMethod):
+class SSM(SelectorMethod):
     """Sparsified subgraph memory (Zhang et al., 2022).
 
     A remembered node is stored with a sparsified computation graph: per hop, at most ``neighbors`` neighbors of each
@@ -59,19 +60,10 @@ class SSM(MemoryMethod):
     comparison = Comparison(search={"neighbors": (3, 5, 10)})
     folder = STORES_VALUES
 
-    def __init__(
-        self,
-        selector: str | Selector = "random",
-        per_class: int = 1,
-        selector_options: dict[str, Any] | None = None,
-        hops: int = 2,
-        neighbors: int = 5,
-        budget_nodes: int | None = None,
-        budget_bytes: int | None = None,
-        scarce: Scarce = "error",
-    ) -> None:
+    @inherit_options(SelectorMethod, "replay")
+    def __init__(self, *, selector: str | Selector = "random", neighbors: int = 5, **memory: Any) -> None:
         check_at_least(0, neighbors=neighbors)
-        super().__init__(selector, per_class, selector_options, "ego", hops, budget_nodes, budget_bytes, scarce)
+        super().__init__(selector=selector, replay="ego", **memory)
         self.neighbors = neighbors
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:

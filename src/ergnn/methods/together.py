@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ergnn.data.stream import Task
 from ergnn.engine.objective import can_be_stacked
 from ergnn.methods.base import LearnerView
-from ergnn.methods.memory import MemoryMethod
+from ergnn.methods.memory import SelectorMethod
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import select_together
 
@@ -20,13 +20,12 @@ def choose_together(learned: Sequence[tuple[LearnerView, Task, Examples]]) -> No
     choosing = [
         (learner, task, trained_on)
         for learner, task, trained_on in learned
-        if isinstance(method := learner.method, MemoryMethod)
+        if isinstance(method := learner.method, SelectorMethod)
         and method.chosen is None
-        and type(method).select is MemoryMethod.select
         and can_be_stacked([] if learner.model is None else [learner.model])
         and learner.device.type != "cpu"
     ]
-    methods = [learner.method for learner, _, _ in choosing if isinstance(learner.method, MemoryMethod)]
+    methods = [learner.method for learner, _, _ in choosing if isinstance(learner.method, SelectorMethod)]
     contexts = [method.context(*parts) for method, parts in zip(methods, choosing, strict=True)]
     selections = select_together([method.selector for method in methods], contexts)
     for method, selection in zip(methods, selections, strict=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
+from ergnn.config.registry import inherit_options
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, best_per_class
 from ergnn.replay.selectors.spaces import Distance, Space, SpaceName
@@ -126,25 +129,15 @@ class Coverage(Selector):
 class FeatureCoverage(Coverage):
     """CM: coverage of the feature space."""
 
-    def __init__(
-        self,
-        d: float | None = None,
-        quantile: float = 0.5,
-        distance: Distance = "euclidean",
-        normalize: bool = False,
-    ) -> None:
-        super().__init__("feature", d, quantile, distance, normalize)
+    @inherit_options(Coverage, "space")
+    def __init__(self, **options: Any) -> None:
+        super().__init__("feature", **options)
 
 
 @SELECTORS.register("cm*", aliases=("cm-star",), help="fewest nodes of other classes nearby, in embedding space")
 class EmbeddingCoverage(Coverage):
     """CM*: coverage of the embedding space."""
 
-    def __init__(
-        self,
-        d: float | None = None,
-        quantile: float = 0.5,
-        distance: Distance = "euclidean",
-        normalize: bool = False,
-    ) -> None:
-        super().__init__("embedding", d, quantile, distance, normalize)
+    @inherit_options(Coverage, "space")
+    def __init__(self, **options: Any) -> None:
+        super().__init__("embedding", **options)

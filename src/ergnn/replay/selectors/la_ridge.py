@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
+from ergnn.config.registry import inherit_options
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext
@@ -37,22 +39,14 @@ class LinearizedRidge(Ridge):
     margin (that of the second class); with more, each class has its own margin and kernel.
 
     Args:
-        pool, targets, restarts, ridge, sharpness: see :class:`Ridge`.
         memory: MiB for the candidates' gradients; with less, the gradients of the others are computed repeatedly.
     """
 
-    def __init__(
-        self,
-        pool: int = 100,
-        targets: int = 2000,
-        restarts: int = 8,
-        ridge: float = 0.1,
-        sharpness: float = 4.0,
-        memory: int = 1024,
-    ) -> None:
+    @inherit_options(Ridge)
+    def __init__(self, *, memory: int = 1024, **options: Any) -> None:
         if memory < 1:
             raise InputError(f"memory is {memory} MiB; at least 1 is needed")
-        super().__init__(pool, targets, restarts, ridge, sharpness)
+        super().__init__(**options)
         self.memory = memory
 
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:

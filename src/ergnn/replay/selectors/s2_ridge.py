@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from ergnn.config.registry import inherit_options
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext
 from ergnn.replay.selectors.ridge import Ridge
@@ -17,20 +20,12 @@ class SmoothedRidge(Ridge):
 
     Args:
         hops: number of times S is applied.
-        pool, targets, restarts, ridge, sharpness: see :class:`Ridge`.
     """
 
-    def __init__(
-        self,
-        hops: int = HOPS,
-        pool: int = 100,
-        targets: int = 2000,
-        restarts: int = 8,
-        ridge: float = 0.1,
-        sharpness: float = 4.0,
-    ) -> None:
+    @inherit_options(Ridge)
+    def __init__(self, *, hops: int = HOPS, **options: Any) -> None:
         check_hops(hops)
-        super().__init__(pool, targets, restarts, ridge, sharpness)
+        super().__init__(**options)
         self.hops = hops
 
     def kernel(self, context: SelectionContext, candidates: Tensor, others: Tensor) -> Tensor:
