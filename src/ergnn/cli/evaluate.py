@@ -46,13 +46,13 @@ def evaluate_command(args: argparse.Namespace) -> int:
 
     use_threads(args)
     folder = LearnerFolder(args.folder)
-    found = folder.predict_held_out(args.version, task_known=args.task_known)
-    rows = _updates(found, args.task_known)
+    held_out = folder.predict_held_out(args.version, task_known=args.task_known)
+    rows = _updates(held_out, args.task_known)
     more: dict[str, Any] = {}
     if args.per_class:
-        more["classes"] = found.per_class()
+        more["classes"] = held_out.per_class()
     if args.confusion:
-        more["confusion"] = {"classes": found.classes, "nodes": found.confusion().tolist()}
+        more["confusion"] = {"classes": held_out.classes, "nodes": held_out.confusion().tolist()}
     if args.offline:
         accuracies, more["offline"] = offline_scores(folder, args.version, args.task_known)
         for row in rows:
@@ -62,7 +62,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     elif not rows:
         print("no update has held-out nodes yet")
     else:
-        print("\n\n".join(_blocks(found, rows, more)))
+        print("\n\n".join(_blocks(held_out, rows, more)))
     return 0
 
 
@@ -72,29 +72,29 @@ def offline_scores(
     """Accuracy by the number of the update, and in all, of a new network that learned all updates at once."""
     with folder.snapshot(version) as snapshot:
         exact = snapshot.learner.exact
-    found = folder.predict_held_out(version, task_known=task_known, offline=True)
-    accuracies = {n + 1: right / of for n, right, of in found.scores()}
+    held_out = folder.predict_held_out(version, task_known=task_known, offline=True)
+    accuracies = {n + 1: right / of for n, right, of in held_out.scores()}
     mean = sum(accuracies.values()) / len(accuracies) if accuracies else None
-    total = {"mean_over_updates": mean, "over_nodes": _over_nodes(found), "same_by_construction": exact}
+    total = {"mean_over_updates": mean, "over_nodes": _over_nodes(held_out), "same_by_construction": exact}
     return accuracies, total
 
 
-def offline_line(found: dict[str, Any]) -> str:
+def offline_line(offline: dict[str, Any]) -> str:
     """The accuracy of :func:`offline_scores` for a terminal."""
     from ergnn.pages.table import percent
 
-    if found["over_nodes"] is None:
+    if offline["over_nodes"] is None:
         return "offline, all updates at once: no update has held-out nodes"
-    means = [percent(found[key]) for key in ("mean_over_updates", "over_nodes")]
+    means = [percent(offline[key]) for key in ("mean_over_updates", "over_nodes")]
     same = " (the method's closed form gives the same for any order of updates)"
     line = f"offline, all updates at once: mean over updates {means[0]} %, over all nodes {means[1]} %"
-    return line + (same if found["same_by_construction"] else "")
+    return line + (same if offline["same_by_construction"] else "")
 
 
-def _updates(found: HeldOut, task_known: bool) -> list[dict[str, Any]]:
+def _updates(held_out: HeldOut, task_known: bool) -> list[dict[str, Any]]:
     rows = []
-    for update, right, of in found.scores():
-        record = found.records[update]
+    for update, right, of in held_out.scores():
+        record = held_out.records[update]
         recorded = [] if task_known else record["scores"]  # recorded with all classes competing
         then = next((a / b for number, a, b in recorded if number == update), None)
         entry = {"update": update + 1, "name": record["name"], "nodes": of, "accuracy": right / of, "then": then}
@@ -102,11 +102,11 @@ def _updates(found: HeldOut, task_known: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _over_nodes(found: HeldOut) -> float | None:
-    return float((found.truth == found.predicted).mean()) if len(found.truth) else None
+def _over_nodes(held_out: HeldOut) -> float | None:
+    return float((held_out.truth == held_out.predicted).mean()) if len(held_out.truth) else None
 
 
-def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) -> Iterator[str]:
+def _blocks(held_out: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) -> Iterator[str]:
     """Yield tables and lines for a terminal."""
     from ergnn.pages.table import Table, percent
 
@@ -125,7 +125,7 @@ def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) ->
     yield Table(header, cells, align="rl" + "r" * (len(header) - 2)).to_text()
     lines = [
         f"mean over updates: {percent(sum(r['accuracy'] for r in rows) / len(rows))} %",
-        f"over all {len(found.truth):,} held-out nodes: {shown(_over_nodes(found))} %",
+        f"over all {len(held_out.truth):,} held-out nodes: {shown(_over_nodes(held_out))} %",
     ]
     if offline:
         lines.append(offline_line(offline))
@@ -137,9 +137,9 @@ def _blocks(found: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) ->
         ]
         yield Table(["class", "held out", "recall %", "precision %", "F1 %"], table).to_text()
     if "confusion" in more:
-        matrix = found.confusion()
-        places = zip(*matrix.nonzero(), strict=True)
-        yield confusion_text(found.classes, [(int(i), int(j), int(matrix[i, j])) for i, j in places])
+        matrix = held_out.confusion()
+        entries = zip(*matrix.nonzero(), strict=True)
+        yield confusion_text(held_out.classes, [(int(i), int(j), int(matrix[i, j])) for i, j in entries])
 
 
 def confusion_text(names: Sequence[str], entries: Sequence[Sequence[int]]) -> str:

@@ -48,43 +48,43 @@ def inspect_command(args: argparse.Namespace) -> int:
         wrong = folder.check()
         print("\n".join([f"{args.folder}: {text}" for text in wrong]) or f"{args.folder}: no errors found")
         return 2 if wrong else 0
-    found = folder.inspect(args.version)
+    report = folder.inspect(args.version)
     if args.offline:
-        found["offline"] = offline_scores(folder, args.version)[1]
+        report["offline"] = offline_scores(folder, args.version)[1]
     if args.out:
         from ergnn.folder.page import folder_page
 
         with output(args.out) as file:
-            file.write(folder_page(found))
+            file.write(folder_page(report))
     if args.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(report, ensure_ascii=False))
     elif not args.out:
-        print(as_text(found, None if args.all else MAX_ROWS))
+        print(as_text(report, None if args.all else MAX_ROWS))
     return 0
 
 
-def as_text(found: dict[str, Any], most: int | None = None) -> str:
-    """Format the result for a terminal, with at most ``most`` stored nodes and classes."""
+def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
+    """Format the result for a terminal, with at most ``max_rows`` stored nodes and classes."""
     from ergnn.folder.page import buffer_table, class_table
     from ergnn.pages.table import Table, percent
 
-    graph = found["graph"]
+    graph = report["graph"]
     lines = [
-        f"{found['folder']}: version {found['version']} of {', '.join(map(str, found['versions']))}",
+        f"{report['folder']}: version {report['version']} of {', '.join(map(str, report['versions']))}",
         f"graph: {graph['nodes']:,} nodes ({graph['labeled']:,} labeled), {graph['edges']:,} edges, "
         f"{graph['features'] or 0:,} features, {graph['forgotten']:,} forgotten",
-        "bytes: " + ", ".join(f"{name} {size:,}" for name, size in found["bytes"].items()),
+        "bytes: " + ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items()),
     ]
-    if found["measures"]:
+    if report["measures"]:
         names = {"pm": "when learned", "aa": "after the last update", "fm": "forgetting"}
-        shown = [f"{text} {percent(found['measures'][key])} %" for key, text in names.items()]
+        shown = [f"{text} {percent(report['measures'][key])} %" for key, text in names.items()]
         lines.append("accuracy, mean over updates: " + ", ".join(shown))
         lines.append(
-            f"accuracy over all nodes scored after the last update: {percent(found['measures']['accuracy'])} %"
+            f"accuracy over all nodes scored after the last update: {percent(report['measures']['accuracy'])} %"
         )
-    if found.get("offline"):
-        lines.append(offline_line(found["offline"]))
-    lines += watch_lines(found)
+    if report.get("offline"):
+        lines.append(offline_line(report["offline"]))
+    lines += watch_lines(report)
     updates = [
         [
             str(u["update"] + 1),
@@ -94,13 +94,13 @@ def as_text(found: dict[str, Any], most: int | None = None) -> str:
             "" if u["drift"] is None else percent(u["drift"]),
             "" if u["forgetting"] is None else percent(u["forgetting"]),
         ]
-        for u in found["updates"]
+        for u in report["updates"]
     ]
     header = ["update", "name", "nodes", "classes learned", "drift %", "forgetting %"]
     lines += ["", Table(header, updates, align="rlrlrr").to_text()] if updates else []
-    lines += _first_rows(class_table(found, most), len(found["per_class"]))
-    lines += ["", confusion_text(found["classes"], found["confusion"])] if found["confusion"] else []
-    lines += _first_rows(buffer_table(found, most), len(found["buffer"]))
+    lines += _first_rows(class_table(report, max_rows), len(report["per_class"]))
+    lines += ["", confusion_text(report["classes"], report["confusion"])] if report["confusion"] else []
+    lines += _first_rows(buffer_table(report, max_rows), len(report["buffer"]))
     return "\n".join(lines)
 
 
@@ -109,12 +109,12 @@ def _first_rows(table: Table, of: int) -> list[str]:
     return ["", replace(table, title="").to_text(), *rest] if table.rows else []
 
 
-def watch_lines(found: dict[str, Any]) -> list[str]:
+def watch_lines(report: dict[str, Any]) -> list[str]:
     """Drift of inputs, calibration and unknown classes, a line each."""
     from ergnn.pages.table import percent
 
     lines = []
-    tested = [(u["update"] + 1, u["input_drift"]) for u in found["updates"] if u.get("input_drift")]
+    tested = [(u["update"] + 1, u["input_drift"]) for u in report["updates"] if u.get("input_drift")]
     alarms = [(number, drift) for number, drift in tested if drift["alarm"]]
     if tested:
         rate = percent(tested[-1][1]["alpha"])
@@ -124,7 +124,7 @@ def watch_lines(found: dict[str, Any]) -> list[str]:
             names = ", ".join(name for name, p in drift["p"].items() if p <= drift["alpha"])
             line += f"; newest in update {number}: {names}"
         lines.append(line)
-    watch = found["watch"]
+    watch = report["watch"]
     if watch["calibration"]:
         error, after, tau = (watch["calibration"][key] for key in ("ece", "ece_calibrated", "temperature"))
         lines.append(f"calibration error: {percent(error)} %; with temperature {tau:.2f}: {percent(after)} %")

@@ -19,10 +19,10 @@ from ergnn.config.registry import REQUIRED, Option
 def key_values(text: str) -> dict[str, Any]:
     """Parse ``a=1,b=x`` into a dictionary; numbers and true/false are converted."""
     options = {}
-    for part in filter(None, text.split(",")):
-        key, separator, value = part.partition("=")
+    for pair in filter(None, text.split(",")):
+        key, separator, value = pair.partition("=")
         if not separator or not key:
-            raise argparse.ArgumentTypeError(f"{part!r} is not KEY=VALUE")
+            raise argparse.ArgumentTypeError(f"{pair!r} is not KEY=VALUE")
         options[key.strip().replace("-", "_")] = scalar(value)
     return options
 

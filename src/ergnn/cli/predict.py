@@ -39,10 +39,10 @@ def predict_command(args: argparse.Namespace) -> int:
     classes = args.classes.split(",") if args.classes else None
     if args.update is not None:
         classes = folder.classes_of(args.update - 1, args.version)
-    parts = folder.predict(nodes=nodes, edges=edges, classes=classes, chunk=args.chunk, version=args.version)
+    chunks = folder.predict(nodes=nodes, edges=edges, classes=classes, chunk=args.chunk, version=args.version)
     with output(args.out) as file:
         writer = csv.writer(file, lineterminator="\n")
-        for number, (ids, names, probabilities) in enumerate(parts):
+        for number, (ids, names, probabilities) in enumerate(chunks):
             if not number:
                 writer.writerow(["id", "label", "probability", *(f"p({name})" for name in names)])
             best = probabilities.argmax(1)

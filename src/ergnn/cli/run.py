@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ergnn.lab.result import RunResult
     from ergnn.lab.run import Progress
 
-OWN = {
+NOT_SETTINGS = {
     *("help", "config", "json", "latex", "plot", "store", "threads", "checkpoint", "download", "quiet", "verbose"),
     *("command", "on_interrupt", "plugins"),
 }
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
 def config_of(args: argparse.Namespace) -> RunConfig:
     """Return the configuration of a parsed command line, including its TOML file."""
     settings = read_config(args.config) if args.config else {}
-    settings.update(check_settings(given(args, OWN), "command line"))
+    settings.update(check_settings(given(args, NOT_SETTINGS), "command line"))
     if "dataset" not in settings:
         raise InputError("no DATASET on the command line or in the config file; `ergnn datasets` lists them")
     config = RunConfig(**settings)

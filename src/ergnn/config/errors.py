@@ -58,6 +58,6 @@ def truncate(value: object, length: int = 60) -> str:
     return text if len(text) <= length + 2 else text[:length] + "…"
 
 
-def listed(names: Sequence[object], most: int = 8) -> str:
+def listed(names: Sequence[object], count: int = 8) -> str:
     """Format the first few names for a message."""
-    return ", ".join(truncate(name, 30) for name in names[:most]) + (", …" if len(names) > most else "")
+    return ", ".join(truncate(name, 30) for name in names[:count]) + (", …" if len(names) > count else "")

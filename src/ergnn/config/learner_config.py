@@ -128,13 +128,13 @@ class LearnerConfig:
     def with_settings(self, settings: Mapping[str, Any]) -> LearnerConfig:
         """Return a copy with some settings replaced; names that are not fields are options of the method."""
         names = {f.name for f in fields(self)}
-        own = {name: value for name, value in settings.items() if name in names}
+        of_fields = {name: value for name, value in settings.items() if name in names}
         flat = {name: value for name, value in settings.items() if name not in names}
-        nested = own.get("method_options", self.method_options) or {}
-        twice = sorted(flat.keys() & (own.get("method_options") or {}).keys())
+        nested = of_fields.get("method_options", self.method_options) or {}
+        twice = sorted(flat.keys() & (of_fields.get("method_options") or {}).keys())
         if twice:
             raise InputError(f"{twice[0]!r} is given both as a setting and in method_options")
-        return replace(self, **{**own, "method_options": {**nested, **flat}})
+        return replace(self, **{**of_fields, "method_options": {**nested, **flat}})
 
     def settings(self) -> dict[str, Any]:
         """Return flat settings, the inverse of :meth:`from_settings`."""
@@ -174,10 +174,10 @@ def _fanout(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
     try:
-        parts = value.split(",") if isinstance(value, str) else list(value)
-        if any(isinstance(part, float | bool) for part in parts):
+        numbers = value.split(",") if isinstance(value, str) else list(value)
+        if any(isinstance(number, float | bool) for number in numbers):
             raise ValueError
-        return tuple(int(part) for part in parts)
+        return tuple(int(number) for number in numbers)
     except (TypeError, ValueError):
         raise InputError(f"fanout is {value!r}; give whole numbers, one per hop, as in 25,10") from None
 

@@ -76,7 +76,7 @@ def _backbone_state(subject: Subject) -> None:
     require(same(dict(model.state_dict()), dict(twin.state_dict())), "The same seed gave different parameters.")
     other = _backbone(subject, seed=1)
     other.load_state_dict(saved_and_loaded(dict(model.state_dict())))
-    a, b = (each(graph.x, graph.edge_index) for each in (model, other))
+    a, b = (network(graph.x, graph.edge_index) for network in (model, other))
     require(torch.equal(a, b), "After load_state_dict(state_dict()) the scores differ.")
 
 
@@ -106,10 +106,10 @@ def _backbone_gradients(subject: Subject) -> None:
 @rule("does not depend on the numbering of nodes", "backbone")
 def _backbone_relabeling(subject: Subject) -> None:
     model, graph = _backbone(subject).double(), example_graph()
-    x, place = graph.x.double(), torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(3))
+    x, new_id = graph.x.double(), torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(3))
     for function in (model, model.embed):
-        plain, moved = function(x, graph.edge_index), function(x[place.argsort()], place[graph.edge_index])
-        require(_close(moved[place], plain, 1e-6), "With nodes renumbered, scores or embeddings differ.")
+        plain, moved = function(x, graph.edge_index), function(x[new_id.argsort()], new_id[graph.edge_index])
+        require(_close(moved[new_id], plain, 1e-6), "With nodes renumbered, scores or embeddings differ.")
 
 
 @rule("a node's scores depend only on its own component of the graph", "backbone")

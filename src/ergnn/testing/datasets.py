@@ -43,10 +43,10 @@ def _load(dataset: Dataset, split: str) -> Graph:
 
 def _check_nodes(split: Split, graph: Graph) -> None:
     splits.check_split(split, graph.num_nodes)
-    for part in ("train", "val", "test"):
-        nodes = getattr(split, part)
-        require(bool((graph.y[nodes] != UNLABELED).all()), f"A {part} node has no label.")
-        require(part == "val" or nodes.numel() > 0, f"There are no {part} nodes.")
+    for role in ("train", "val", "test"):
+        nodes = getattr(split, role)
+        require(bool((graph.y[nodes] != UNLABELED).all()), f"A {role} node has no label.")
+        require(role == "val" or nodes.numel() > 0, f"There are no {role} nodes.")
 
 
 @rule("has metadata (names, counts, tasks and metric) without loading anything", "dataset")

@@ -89,10 +89,10 @@ def in_graph(context: SelectionContext, graph: Graph) -> SelectionContext:
     )
 
 
-def relabeled(context: SelectionContext, place: Tensor) -> SelectionContext:
-    """Renumber node v as ``place[v]``; the order of candidates stays the same."""
-    order, graph, task = place.argsort(), context.graph, context.task
-    moved = replace(graph, x=graph.x[order], y=graph.y[order], edge_index=place[graph.edge_index])
-    task = replace(task, graph=moved, train=place[task.train], val=place[task.val], test=place[task.test])
-    trained_on = replace(context.trained_on, graph=moved, nodes=place[context.trained_on.nodes])
+def relabeled(context: SelectionContext, new_id: Tensor) -> SelectionContext:
+    """Renumber node v as ``new_id[v]``; the order of candidates stays the same."""
+    order, graph, task = new_id.argsort(), context.graph, context.task
+    moved = replace(graph, x=graph.x[order], y=graph.y[order], edge_index=new_id[graph.edge_index])
+    task = replace(task, graph=moved, train=new_id[task.train], val=new_id[task.val], test=new_id[task.test])
+    trained_on = replace(context.trained_on, graph=moved, nodes=new_id[context.trained_on.nodes])
     return replace(context, task=task, trained_on=trained_on)

@@ -94,8 +94,8 @@ def _method_examples(subject: Subject) -> None:
 
 
 def _check_examples(examples: Examples, task: Task, allowed: Tensor) -> None:
-    own = examples.nodes[: task.train.numel()]
-    require(torch.equal(own, task.train), f"{task.name}: the first examples are not the task's training nodes.")
+    first = examples.nodes[: task.train.numel()]
+    require(torch.equal(first, task.train), f"{task.name}: the first examples are not the task's training nodes.")
     live = examples.nodes[examples.nodes < task.graph.num_nodes]
     stray = live[~torch.isin(live, allowed)].tolist()
     require(not stray, f"{task.name}: node {stray[:1]} is not a training node of this or an earlier task.")
@@ -201,10 +201,10 @@ def _method_resumes(subject: Subject) -> None:
         unbroken = _learner(_method(subject))
         for task in stream[:2]:
             unbroken.observe(task)
-        kept = unbroken.method.state_dict()
+        before = unbroken.method.state_dict()
         state = saved_and_loaded(unbroken.state_dict())
         unbroken.observe(stream[2])
-        require(same(kept, state["method"]), "The value of state_dict() changed during later learning.")
+        require(same(before, state["method"]), "The value of state_dict() changed during later learning.")
         resumed = _learner(_method(subject))
         resumed.load_state_dict(state)
         require(same(resumed.method.state_dict(), state["method"]), "load_state_dict() did not restore the state.")

@@ -54,7 +54,7 @@ def _check_choice(selection: Selection, context: SelectionContext) -> None:
     nodes = selection.nodes
     require(nodes.dtype == torch.long and nodes.dim() == 1, f"nodes are {nodes.dtype} of shape {tuple(nodes.shape)}.")
     stray = nodes[~torch.isin(nodes, task.train)].tolist()
-    where = [part for part in ("val", "test") if stray and stray[0] in getattr(task, part).tolist()]
+    where = [role for role in ("val", "test") if stray and stray[0] in getattr(task, role).tolist()]
     require(not stray, f"Node {stray[:1]} is not a training node of the task ({where[0] if where else 'elsewhere'}).")
     require(nodes.unique().numel() == nodes.numel(), f"A node was chosen twice: {nodes.tolist()}.")
     wanted = [c for c in task.classes for _ in range(e)]
@@ -97,7 +97,7 @@ def _selector_leakage(subject: Subject) -> None:
         return
     context = example_context(per_class=2)
     other = in_graph(context, scrambled(example_stream())[context.task.id].graph)
-    a, b = (_select(subject, replace(each, allow_test=False)) for each in (context, other))
+    a, b = (_select(subject, replace(c, allow_test=False)) for c in (context, other))
     require(same([a.nodes, a.scores], [b.nodes, b.scores]), "Different test labels gave a different choice or score.")
 
 
@@ -106,9 +106,9 @@ def _selector_relabeling(subject: Subject) -> None:
     context = example_context(per_class=2)
     context.model.double()
     context = in_graph(context, replace(context.graph, x=context.graph.x.double()))
-    place = torch.randperm(context.graph.num_nodes, generator=torch.Generator().manual_seed(3))
-    chosen, moved = _select(subject, context).nodes, _select(subject, relabeled(context, place)).nodes
-    require(same(place[chosen], moved), "With nodes renumbered (and candidates in the same order), the choice differs.")
+    new_id = torch.randperm(context.graph.num_nodes, generator=torch.Generator().manual_seed(3))
+    chosen, moved = _select(subject, context).nodes, _select(subject, relabeled(context, new_id)).nodes
+    require(same(new_id[chosen], moved), "With nodes renumbered (candidates in the same order), the choice differs.")
 
 
 @rule("breaks ties by seed, never by node order", "selector")

@@ -33,8 +33,8 @@ def same(a: Any, b: Any) -> bool:
         if a.layout != b.layout or a.dtype != b.dtype or a.shape != b.shape:
             return False
         if a.layout == torch.sparse_csr:
-            parts = ("crow_indices", "col_indices", "values")
-            return all(torch.equal(getattr(a, part)(), getattr(b, part)()) for part in parts)
+            components = ("crow_indices", "col_indices", "values")
+            return all(torch.equal(getattr(a, component)(), getattr(b, component)()) for component in components)
         return torch.equal(a, b)
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
@@ -57,13 +57,13 @@ def random_state() -> tuple[Any, ...]:
 
 @contextmanager
 def global_state_restored() -> Iterator[None]:
-    state, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002
+    state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         random.setstate(state)
-        np.random.set_state(numbers)  # noqa: NPY002
+        np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 @contextmanager
