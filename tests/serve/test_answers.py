@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from ergnn.folder import LearnerFolder, Settings
 from ergnn.serve.metrics import Metrics
 from ergnn.serve.model import load_version
 from folder.growing import edges_of, make_updates, nodes_of, quick, x_of
-from serve.running import SECONDS
+from serve.running import wait_for
 
 IDS = ["n0", "n7", "n41", "n7"]
 
@@ -151,13 +150,6 @@ def test_new_nodes_of_requests_are_watched(reader: TestClient) -> None:
     body = {"nodes": [{"id": "new", "features": {"3": 1.0}}], "edges": [{"source": "new", "target": "n1"}]}
     assert reader.post("/predict", json=body).status_code == 200
     wait_for(lambda: value('ergnn_live{what="nodes"}') == before + 1)
-
-
-def wait_for(condition: Any) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_figures_are_absent_until_they_are_computed() -> None:

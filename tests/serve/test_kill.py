@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from ergnn.data.tables import read_edges, read_nodes
 from ergnn.folder import LearnerFolder
 from folder.growing import make_updates, quick, tables, write_tables
-from serve.running import SECONDS, Server
+from serve.running import Server, wait_for
 
 SAME = ("blobs", "remembered", "classes", "nodes", "labels", "adjacency", "settings")
 
@@ -60,13 +59,6 @@ def writers(root: Path) -> str:
         if b"ergnn.serve.worker" in words and str(root).encode() in words:
             found.append(path.parent.name)
     return " ".join(found)
-
-
-def wait_for(condition: Any) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def kill_and_go_on(scene: Scene, root: Path, epoch: int) -> None:

@@ -8,12 +8,14 @@ from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
+from time import sleep
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from ergnn.cli.main import main
+from ergnn.folder.spool import Spool
 from ergnn.serve.app import make_app
 from ergnn.serve.limits import ServeLimits
 from ergnn.serve.service import Service
@@ -108,6 +110,21 @@ def test_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         answered.set()
         assert not service.spool.unfinished()
     assert "not finish within 2 seconds" in problem(answer, 503)
+
+
+def test_an_update_that_is_being_accepted_is_accepted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not refused and learned nevertheless, so that a client that sends it again does not add it twice."""
+    add = Spool.add
+
+    def slow(*args: Any) -> Any:
+        sleep(2)
+        return add(*args)
+
+    monkeypatch.setattr(Spool, "add", slow)
+    service = Service(root, ServeLimits(seconds=1))
+    with TestClient(make_app(service), "http://localhost") as client:
+        answer = client.post("/observe", content=b"id\nn0\n", headers={"content-type": "text/csv"})
+    assert (answer.status_code, list(service.spool.jobs)) == (202, [1])
 
 
 def test_bugs_are_not_shown(tight: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

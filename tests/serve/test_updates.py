@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from ergnn.config.errors import BusyError
 from ergnn.data.tables import read_edges, read_nodes, write_edges, write_nodes
 from ergnn.folder import LearnerFolder
+from ergnn.folder.spool import PURGED, purge_spool
+from ergnn.serve.app import make_app
+from ergnn.serve.service import Service
 from folder.growing import tables
-from serve.running import SECONDS
+from serve.conftest import BASE
+from serve.running import wait_for
 
 SAME = ("blobs", "remembered", "classes", "nodes", "labels", "adjacency")
 
@@ -22,13 +26,12 @@ SAME = ("blobs", "remembered", "classes", "nodes", "labels", "adjacency")
 def finished(client: TestClient, answer: Any) -> dict[str, Any]:
     """An update, once it is finished."""
     assert answer.status_code == 202, answer.text
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        found = client.get(answer.json()["progress"]).json()
-        if found["state"] in ("done", "failed"):
-            return dict(found)
-        time.sleep(0.05)
-    raise TimeoutError(found)
+    return wait_until_finished(client, answer.json()["progress"])
+
+
+def wait_until_finished(client: TestClient, path: str) -> dict[str, Any]:
+    wait_for(lambda: client.get(path).json()["state"] in ("done", "failed"))
+    return dict(client.get(path).json())
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +154,132 @@ def test_what_cannot_be_learned_is_refused_or_reported(client: TestClient, root:
 
 def test_another_program_writes(client: TestClient, root: Path, place: Path) -> None:
     LearnerFolder(root).observe(read_nodes(place / "third_nodes.csv"))
-    end = time.monotonic() + SECONDS
-    while client.post("/predict", json={"ids": ["n0"]}).json()["version"] != 3:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for(lambda: client.post("/predict", json={"ids": ["n0"]}).json()["version"] == 3)
     assert client.post("/predict", json={"ids": ["n100"]}).status_code == 200
+
+
+def upload(client: TestClient, body: bytes, **params: str) -> Any:
+    return client.post("/observe", content=body, headers={"content-type": "text/csv"}, params=params)
+
+
+def test_unknown_ids_behind_a_queued_update_are_reported(client: TestClient, root: Path) -> None:
+    upload(client, b"source,target\nn1,n70\n", table="edges")
+    some = client.post("/forget", json={"ids": ["ghost", "n1", "phantom"]})
+    none = client.post("/forget", json={"ids": ["ghost", "phantom"]})
+    report = finished(client, some)
+    assert (report["state"], report["result"]["nodes"]) == ("done", 1)
+    assert report["result"]["unknown"] == ["ghost", "phantom"]
+    report = finished(client, none)
+    assert (report["state"], report["error"]) == (
+        "failed",
+        "none of the 2 nodes is in the graph: 'ghost', 'phantom'",
+    )
+
+
+def test_nodes_that_were_forgotten_before_a_crash_are_not_unknown(root: Path) -> None:
+    """The writer was killed after the nodes were forgotten and before it could say so."""
+    from ergnn.folder.spool import Spool
+
+    spool = Spool(root)
+    with spool.incoming() as directory:
+        wanted = {"ids": ["ghost", "n1"], "retrain": False, "unknown": ["ghost"]}
+        (directory / "ids.json").write_text(json.dumps(wanted))
+        spool.add(directory, "forget")
+    spool.close()
+    LearnerFolder(root).forget(["n1"])
+    with TestClient(make_app(Service(root)), BASE) as client:
+        report = wait_until_finished(client, "/updates/1")
+    assert (report["state"], report["result"]) == ("done", {"nodes": 1, "unknown": ["ghost"]})
+
+
+def test_a_damaged_job_is_named_and_blocks_nothing(root: Path) -> None:
+    for number, text in ((1, '{"number": 1, "ki'), (2, '{"kind": "observe", "of a newer version": 1}')):
+        directory = root / "spool" / f"{number:08d}"
+        directory.mkdir(parents=True)
+        (directory / "job.json").write_text(text)
+        (directory / "edges.csv").write_text(f"source,target\nn1,n7{number}\n")
+    with TestClient(make_app(Service(root)), BASE) as client:
+        assert finished(client, upload(client, b"source,target\nn1,n70\n", table="edges"))["id"] == "3"
+        states = [(job["id"], job["state"]) for job in client.get("/updates").json()["updates"]]
+        assert states == [("1", "unreadable"), ("2", "done"), ("3", "done")]
+        health = client.get("/health").json()
+        assert health["status"] == "degraded"
+        assert "update 1 is set aside, as its job.json cannot be read" in health["trouble"]
+        assert (root / "spool" / "00000001" / "edges.csv").exists()
+        assert client.delete("/updates/1", headers={"origin": "http://evil.example"}).status_code == 403
+        assert client.delete("/updates/1").json()["state"] == "deleted"
+        assert client.get("/health").json() == {"status": "ok", "version": 4, "waiting": 0}
+        assert client.delete("/updates/3").status_code == 409, "it was learned"
+        assert client.delete("/updates/4").status_code == 404
+    assert sorted(path.name for path in (root / "spool" / "00000001").iterdir()) == ["job.json"]
+
+
+class Interrupted(Exception):
+    """Ctrl+C in the middle of ``ergnn observe``."""
+
+
+def interrupt(root: Path, place: Path) -> None:
+    """Leave an unfinished update in a folder."""
+
+    def stop() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        LearnerFolder(root).observe(read_nodes(place / "third_nodes.csv"), name="interrupted", on_epoch=stop)
+
+
+def test_updates_wait_until_the_folder_can_be_written(root: Path, place: Path) -> None:
+    """Queued updates wait, and can be purged or deleted meanwhile; no message has a path of the server."""
+    interrupt(root, place)
+    rows_of_nodes = "id,label,f0\nsecret-node,c0,0.4815162\n".replace("f0", ",".join(f"f{i}" for i in range(12)))
+    secret = rows_of_nodes.replace("0.4815162", ",".join(["0.4815162"] * 12)).encode()
+    with TestClient(make_app(Service(root)), BASE) as client:
+        upload(client, secret, name="first")
+        upload(client, secret.replace(b"secret-node", b"open-node"), name="second")
+        upload(client, b"source,target\nn1,n70\n", table="edges", name="third")
+        wait_for(lambda: client.get("/health").json()["status"] == "degraded")
+        health = client.get("/health").json()
+        assert health["waiting"] == 3
+        assert "accepted updates wait: learner: update 'interrupted' is unfinished" in health["trouble"]
+        assert str(root.parent) not in health["trouble"]
+
+        def purged() -> bool:
+            try:
+                return purge_spool(root, ["secret-node"]) == [1]
+            except BusyError:  # an attempt to learn it
+                return False
+
+        wait_for(purged)
+        first = client.get("/updates/1").json()
+        assert (first["state"], first["error"]) == ("failed", PURGED)
+        wait_for(lambda: client.delete("/updates/2").status_code == 200)
+        LearnerFolder(root).discard()
+        assert wait_until_finished(client, "/updates/3")["state"] == "done"
+        assert client.post("/predict", json={"ids": ["secret-node"]}).status_code == 422
+        assert client.post("/predict", json={"ids": ["open-node"]}).status_code == 422
+        wait_for(lambda: client.get("/health").json() == {"status": "ok", "version": 3, "waiting": 0})
+    files = [path.read_bytes() for path in root.rglob("*") if path.is_file()]
+    assert not any(b"secret-node" in data or b"0.4815162" in data or b"open-node" in data for data in files)
+
+
+def test_a_deleted_update_leaves_nothing_unfinished(root: Path, place: Path) -> None:
+    """The server was killed while an update was learned, and cannot go on as the database is read by others."""
+    interrupt(root, place)
+    with TestClient(make_app(Service(root)), BASE) as client:
+        other = upload(client, b"source,target\nn1,n70\n", table="edges")
+        same = upload(client, (place / "third_nodes.csv").read_bytes())
+        wait_for(lambda: client.get("/health").json()["status"] == "degraded")
+        wait_for(lambda: client.delete(same.json()["progress"]).status_code == 200)
+        assert finished(client, other)["state"] == "done"
+    assert LearnerFolder(root).resume() is None
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "\x7f", "n" * 201])
+def test_names_of_updates(name: str, reader: TestClient) -> None:
+    edges = b"source,target\nn1,n70\n"
+    assert upload(reader, edges, table="edges", name=name).status_code == 422
+    form = {"files": {"edges": ("edges.csv", edges)}, "data": {"name": name}}
+    answer = reader.post("/observe", **form)
+    assert answer.status_code == 422
+    assert "the name of the update" in answer.json()["error"]
+    assert reader.get("/updates").json() == {"updates": []}

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anyio
+
 from ergnn.config.errors import BusyError, ErgnnError, FolderError
 from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
@@ -142,8 +144,9 @@ class Service:
         return number
 
     async def submit(self, directory: Path, kind: str, name: str = "") -> Job:
-        """Queue a job whose files are in a folder of the spool."""
-        job = await self.answer(self.spool.add, directory, kind, name)
+        """Queue a job whose files are in a folder of the spool; a time limit does not interrupt it."""
+        with anyio.CancelScope(shield=True):
+            job = await self.answer(self.spool.add, directory, kind, name)
         self.metrics.waiting.set(len(self.spool.unfinished()))
         self._wake.set()
         return job
