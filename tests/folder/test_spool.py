@@ -112,7 +112,7 @@ def test_what_cannot_be_read_does_not_survive_a_purge(spool: Spool) -> None:
     for number in (2, 5):
         (root / "spool" / f"{number:08d}").mkdir(exist_ok=True)
         (root / "spool" / f"{number:08d}" / "job.json").write_text(f'{{"name": "{GONE}", "ki')
-    assert purge_spool(root, [GONE]) == [1, 2, 3, 4]
+    assert purge_spool(root, [GONE]) == [1, 2, 3, 4, 5]
     assert not traces(root)
     assert purge_spool(root / "nowhere", [GONE]) == []
 
@@ -194,7 +194,6 @@ def test_jobs_of_other_versions_are_read(more: dict[str, Any], tmp_path: Path) -
         json.dumps(JOB | {"kind": "compact"}),
         json.dumps(JOB | {"state": "paused"}),
         json.dumps(JOB | {"name": 5}),
-        json.dumps(JOB | {"result": []}),
         json.dumps({"number": 1}),
         None,
     ],

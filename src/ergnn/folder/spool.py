@@ -54,7 +54,7 @@ class Job:
         name: name of the update.
         state: ``queued``, ``running``, ``done``, ``failed``, ``deleted``, or ``unreadable`` (set aside).
         created, finished: UTC times.
-        attempts: number of times the writer started it.
+        attempts: number of times the writer has run it.
         epoch, epochs: progress of learning, if it has epochs.
         version: the version that it created.
         result: record of the update, or report of the forgotten nodes.
@@ -75,16 +75,8 @@ class Job:
     error: str | None = None
 
     def __post_init__(self) -> None:
-        texts, counts = (self.name, self.created), (self.number, self.attempts, self.epoch)
-        optional = ((self.finished, str), (self.error, str), (self.epochs, int), (self.version, int))
-        if self.kind not in KINDS or self.state not in STATES:
-            raise ValueError(f"kind {truncate(self.kind)} or state {truncate(self.state)} is unknown")
-        if not (
-            all(isinstance(text, str) for text in texts)
-            and all(isinstance(count, int) for count in counts)
-            and all(value is None or isinstance(value, kind) for value, kind in (*optional, (self.result, dict)))
-        ):
-            raise TypeError("a field has a wrong type")
+        if self.kind not in KINDS or self.state not in STATES or not isinstance(self.name, str):
+            raise ValueError(f"kind {truncate(self.kind)}, state {truncate(self.state)} or the name is invalid")
 
     @property
     def is_finished(self) -> bool:
@@ -125,7 +117,7 @@ class Spool:
 
     def holds_files(self, job: Job) -> bool:
         """Whether the tables or ids of a job are still there."""
-        return any(path.name != JOB for path in _files(self.directory(job)))
+        return bool(_files(self.directory(job)))
 
     def unfinished(self) -> list[Job]:
         """Jobs in order of arrival."""
@@ -221,9 +213,9 @@ def serving(root: Path) -> Iterator[None]:
 def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) -> list[int]:
     """Remove nodes from the spool of a folder; returns the numbers of jobs that lost their tables.
 
-    A job whose tables name one of the nodes fails, and its tables are deleted, as are tables that cannot be read. Ids
-    are removed from jobs that forget nodes, and names of updates that contain an id or a label are removed, as are the
-    reports of all finished jobs, which may name nodes. Uploads in progress are refused. After an error (e.g. a
+    A job whose tables name one of the nodes fails, and its tables are deleted, as is everything that cannot be read.
+    Ids are removed from jobs that forget nodes, and names of updates that contain an id or a label are removed, as are
+    the reports of all finished jobs, which may name nodes. Uploads in progress are refused. After an error (e.g. a
     :class:`BusyError` while an update is learned) the same call completes the purge.
 
     Args:
@@ -239,15 +231,12 @@ def purge_spool(root: Path, ids: Collection[str], labels: Collection[str] = ()) 
         os.utime(path / CHANGES, ns=(now_ns := max(time.time_ns(), _last_purge(path) + 1), now_ns))  # takes no room
         for directory in _incoming(path):
             shutil.rmtree(directory)
-        jobs = {directory: _read(directory) for directory in _directories(path)}
-        free_text = {directory: _free_text(directory, job) for directory, job in jobs.items()}
-        together = "\n".join(free_text.values())
-        texts = [text for text in (*wanted, *labels) if text in together]
-        for directory, job in jobs.items():
-            unreadable = job.state == "unreadable"
-            after = job if unreadable or not job.is_finished else replace(job, result=None, error=job.error and REMOVED)
-            if any(text in free_text[directory] for text in texts):
-                after = replace(after, name="", state="failed" if unreadable else job.state)
+        for directory in _directories(path):
+            job = after = _read(directory)
+            if job.is_finished:
+                after = replace(job, result=None, error=job.error and REMOVED)
+            if any(text in job.name for text in (*wanted, *labels)):
+                after = replace(after, name="")
             if _purge_files(directory, job, wanted):
                 purged.append(job.number)
                 after = replace(after, state="failed", finished=now(), error=PURGED)
@@ -268,38 +257,22 @@ def spooled_ids(root: Path) -> set[str]:
     return ids
 
 
-def _free_text(directory: Path, job: Job) -> str:
-    """What a user wrote into a job; of one that cannot be read, all of its file."""
-    if job.state == "unreadable" and (directory / JOB).is_file():
-        return (directory / JOB).read_text(encoding="utf-8", errors="replace")
-    return job.name
-
-
 def _purge_files(directory: Path, job: Job, ids: frozenset[str]) -> bool:
-    """Remove ids from the files of a job; returns whether its tables were deleted."""
-    files = [path for path in _files(directory) if path.name != JOB]
-    if job.kind == "forget" and any(path.name == IDS for path in files):
-        try:
+    """Remove ids from the files of a job; returns whether it lost its tables, which name a node or cannot be read."""
+    files, unreadable = _files(directory), job.state == "unreadable"
+    try:
+        if files and not unreadable and job.kind == "forget":
             request = json.loads((directory / IDS).read_bytes())
             for key in {"ids", "unknown"} & request.keys():
                 request[key] = [name for name in request[key] if name not in ids]
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            _remove_files(directory)
-            return True
-        write_file(directory / IDS, json.dumps(request).encode())
-        return False
-    if files and all(path.name.partition(".")[0] in TABLES for path in files) and not _named(files, ids):
-        return False
-    _remove_files(directory)
-    return bool(files) or not job.is_finished
-
-
-def _named(tables: list[Path], ids: frozenset[str]) -> bool:
-    """Whether tables name one of the nodes, or cannot be read."""
-    try:
-        return any(not ids.isdisjoint(_names(path)) for path in tables)
+            write_file(directory / IDS, json.dumps(request).encode())
+            return False
+        if files and not unreadable and all(ids.isdisjoint(_names(path)) for path in files):
+            return False
     except (ErgnnError, ValueError, TypeError, AttributeError, RecursionError):
-        return True
+        pass  # it cannot be read
+    _remove_files(directory)
+    return bool(files) or unreadable or not job.is_finished
 
 
 def _names(path: Path) -> set[str]:
@@ -349,14 +322,13 @@ def _incoming(spool: Path) -> list[Path]:
 
 
 def _files(directory: Path) -> list[Path]:
-    return list(directory.iterdir()) if directory.is_dir() else []
+    """The files of a job: its tables or ids, and what a crash left behind."""
+    return [path for path in directory.iterdir() if path.name != JOB]
 
 
 def _remove_files(directory: Path) -> None:
-    """Delete everything but the outcome of a job."""
     for path in _files(directory):
-        if path.name != JOB:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _read(directory: Path) -> Job:

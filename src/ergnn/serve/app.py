@@ -28,6 +28,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": schema.Problem, "description": text}
     for code, text in {
         401: "the token is missing or wrong",
+        404: "unknown update or version",
+        409: "impossible in the present state",
         413: "limit exceeded",
         415: "unsupported format",
         422: "invalid request",
@@ -35,8 +37,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         507: "the disk is full",
     }.items()
 }
-UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": schema.Problem}}
-CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": schema.Problem}}
 UpdateId = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
 UPLOAD = {
     "requestBody": {
@@ -135,18 +135,18 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     async def versions() -> dict[str, Any]:
         """List the versions that are kept, oldest first."""
         version = service.served
-        return {"version": version.number, "versions": list(version.kept)}
+        return {"version": version.number, "versions": list(version.versions)}
 
     @app.get("/updates")
     async def updates() -> dict[str, Any]:
         """List unfinished updates, and the newest finished ones."""
-        service.spool.refresh()
+        await service.answer(service.spool.refresh)
         return {"updates": [job.describe() for _, job in sorted(service.spool.jobs.items())]}
 
-    @app.get("/updates/{id}", responses=UNKNOWN)
+    @app.get("/updates/{id}")
     async def update(id: UpdateId) -> dict[str, Any]:
         """Report the state of an update."""
-        return _job(service, id).describe()
+        return (await _job(service, id)).describe()
 
     @app.get("/health")
     async def health() -> Response:
@@ -161,8 +161,8 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _job(service: Service, id: str) -> Job:
-    service.spool.refresh()
+async def _job(service: Service, id: str) -> Job:
+    await service.answer(service.spool.refresh)
     if (job := service.spool.jobs.get(int(id))) is None:
         raise HTTPException(404, f"unknown update {id}; outcomes of the newest {OUTCOMES} are kept")
     return job
@@ -218,19 +218,19 @@ def _add_writing(app: FastAPI, service: Service) -> None:
             (directory / IDS).write_text(json.dumps({"ids": ids, "retrain": body.retrain}), encoding="utf-8")
             return _accepted(service, (await service.submit(directory, "forget")).number)
 
-    @app.delete("/updates/{id}", responses={**UNKNOWN, **CONFLICT})
+    @app.delete("/updates/{id}")
     async def delete(id: UpdateId) -> dict[str, Any]:
         """Delete an update that waits, failed or cannot be read; what was learned stays."""
-        return (await service.delete(_job(service, id))).describe()
+        return (await service.delete(await _job(service, id))).describe()
 
-    @app.post("/rollback", responses={**UNKNOWN, **CONFLICT})
+    @app.post("/rollback")
     async def rollback(body: schema.RollbackRequest) -> dict[str, Any]:
         """Serve an older version, by default the previous one; newer versions are kept until the next update."""
-        kept = [row["version"] for row in service.served.kept]
-        if body.version is not None and body.version not in kept:
-            raise HTTPException(404, f"version {body.version} is not kept; versions {', '.join(map(str, kept))} are")
-        if body.version is None and service.served.number == kept[0]:
-            raise HTTPException(409, f"version {kept[0]} is the oldest that is kept")
+        numbers = [row["version"] for row in service.served.versions]
+        if body.version is not None and body.version not in numbers:
+            raise HTTPException(404, f"version {body.version} is not kept; versions {', '.join(map(str, numbers))} are")
+        if body.version is None and service.served.number == numbers[0]:
+            raise HTTPException(409, f"version {numbers[0]} is the oldest that is kept")
         return {"version": await service.rollback(body.version)}
 
 
@@ -243,7 +243,7 @@ def _accepted(service: Service, number: int) -> Response:
 def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return HTMLResponse(live_page(await service.inspect(), service.served.kept))
+        return HTMLResponse(live_page(await service.inspect(), service.served.versions))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
-from contextlib import suppress
 from typing import Any
 
 LOG = logging.getLogger("ergnn.serve")
@@ -22,7 +20,6 @@ ACCEPTS = 16
 """Connections that are accepted in one turn of the event loop; those that are closed for them take a turn to close."""
 SWEEP = 1.0
 """Seconds between checks of the time."""
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Connections:
@@ -42,7 +39,6 @@ class Connections:
         self.seconds, self._warned = seconds, False
         self._open: dict[Any, tuple[Any, float]] = {}
         self._arriving = self._accepted = 0
-        self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def accept(self, listener: Listener) -> tuple[socket.socket, Any]:
         """Accept a connection; ``BlockingIOError`` if there is none, or no room in this turn of the event loop."""
@@ -51,9 +47,8 @@ class Connections:
         try:
             connection, address = listener.accept_any()
         except OSError as error:
-            if error.errno not in EXHAUSTED:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM) or not self._close_idle():
                 raise
-            self._drop(listener)
             raise BlockingIOError from None
         if not self._accepted:
             asyncio.get_running_loop().call_soon(self._next_turn)
@@ -78,14 +73,6 @@ class Connections:
             del self._open[protocol]
             protocol.transport.abort()
         return bool(idle)
-
-    def _drop(self, listener: Listener) -> None:
-        """Close a connection for which there is no descriptor, by means of the spare one."""
-        self._warn()
-        os.close(self._spare)
-        with suppress(OSError):
-            listener.accept_any()[0].close()
-        self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def _warn(self) -> None:
         if not self._warned:

@@ -51,24 +51,24 @@ class LiveWatch:
         if nodes is not None:
             graph = snapshot.extended(nodes, edges)
             ids = list(nodes.ids) if ids is None else ids
-        numbers, place = np.unique(find_all(graph, list(ids or ())), return_inverse=True)
-        if not len(numbers):
+        requested, index = np.unique(find_all(graph, list(ids or ())), return_inverse=True)
+        if not len(requested):
             return []
         if self._reference:
-            some = np.sort(self._rng.permutation(numbers)[: self.window])
+            some = np.sort(self._rng.permutation(requested)[: self.window])
             self._pending.append(aspects(snapshot, graph, some, self._predicts))
             self._test()
-        found = np.zeros(len(numbers), bool)
+        is_unknown = np.zeros(len(requested), bool)
         if self._unknown is not None:
-            rows = rows_of(snapshot, graph, numbers)
-            found = (self._unknown.score(rows) > self._unknown.threshold).numpy()
-        self.nodes += len(numbers)
-        self.unknown += int(found.sum())
-        return found[place].tolist()
+            rows = rows_of(snapshot, graph, requested)
+            is_unknown = (self._unknown.score(rows) > self._unknown.threshold).numpy()
+        self.nodes += len(requested)
+        self.unknown += int(is_unknown.sum())
+        return is_unknown[index].tolist()
 
     def _test(self) -> None:
         """Test the collected nodes once they fill a window."""
-        if sum(next(iter(part.values())).shape[0] for part in self._pending) < self.window:
+        if sum(next(iter(rows.values())).shape[0] for rows in self._pending) < self.window:
             return
         new = stack_aspects(self._pending)
         self.drift = drift_test(self._reference, new, alpha=self.alpha, seed=self.seed + self.windows)

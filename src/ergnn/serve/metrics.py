@@ -25,18 +25,18 @@ FIGURES = {
 """Gauges that :func:`figures` fills: meaning, and names of their labels."""
 
 
-def figures(found: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], float]]:
+def figures(inspection: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], float]]:
     """Name in :data:`FIGURES`, labels and value of every figure in the result of ``LearnerFolder.inspect``.
 
     To export another figure of ``inspect``, add it here and to ``FIGURES``.
     """
-    for part in ("nodes", "edges", "labeled", "features"):
-        yield "graph_size", (part,), found["graph"][part] or 0
-    yield "remembered_nodes", (), len(found["buffer"])
-    for row in found["per_class"]:
+    for size in ("nodes", "edges", "labeled", "features"):
+        yield "graph_size", (size,), inspection["graph"][size] or 0
+    yield "remembered_nodes", (), len(inspection["buffer"])
+    for row in inspection["per_class"]:
         if row["recall"] is not None:
             yield "recall", (row["class"],), row["recall"]
-    drift, calibration, unknown = (found["watch"][name] for name in ("drift", "calibration", "unknown"))
+    drift, calibration, unknown = (inspection["watch"][name] for name in ("drift", "calibration", "unknown"))
     if drift is not None:
         yield "input_drift_alarm", (), drift["alarm"]
         for aspect, p in drift["p"].items():
@@ -45,8 +45,8 @@ def figures(found: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], float
         yield "calibration_error", (), calibration["ece"]
     if unknown is not None:
         yield "unknown_share", (), unknown["above"] / unknown["nodes"]
-    if found["updates"]:
-        last = found["updates"][-1]
+    if inspection["updates"]:
+        last = inspection["updates"][-1]
         for update, right, of in last["scores"]:
             yield "accuracy", (str(update + 1),), right / of
         for name, key in (("forgetting", "forgetting"), ("parameter_drift", "drift")):
@@ -84,10 +84,10 @@ class Metrics:
         self.requests.labels(method, path, state["status"]).inc()
         self.seconds.labels(path).observe(perf_counter() - start)
 
-    def show(self, found: dict[str, Any]) -> None:
+    def show(self, inspection: dict[str, Any]) -> None:
         """Replace the figures of the served version; a figure that a version does not have is absent."""
         registry, gauges = CollectorRegistry(), dict[str, Gauge]()
-        for name, labels, value in figures(found):
+        for name, labels, value in figures(inspection):
             text, keys = FIGURES[name]
             if name not in gauges:
                 gauges[name] = Gauge(name, text, keys, registry=registry, namespace="ergnn")

@@ -16,7 +16,6 @@ from ergnn.folder.graph import MemoryGraph
 from ergnn.folder.network import CHUNK
 from ergnn.folder.snapshot import Snapshot
 from ergnn.folder.update import prepare_update
-from ergnn.learning.evaluation import Record
 
 
 class TableLearner:
@@ -28,8 +27,8 @@ class TableLearner:
         self._table = np.zeros((graph.next_node, num_classes), np.float32)
         nodes = graph.nodes()
         if learner.num_tasks and len(nodes):
-            for places, found in learner.probabilities(graph, nodes, num_classes, CHUNK):
-                self._table[nodes[places]] = found
+            for rows, probabilities in learner.probabilities(graph, nodes, num_classes, CHUNK):
+                self._table[nodes[rows]] = probabilities
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
@@ -44,8 +43,8 @@ class TableLearner:
             yield np.arange(len(nodes)), self._table[nodes]
             return
         with self._lock:  # learners cache the graph that they read last
-            found = list(self._learner.probabilities(graph, nodes, num_classes, chunk))
-        yield from found
+            chunks = list(self._learner.probabilities(graph, nodes, num_classes, chunk))
+        yield from chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,19 +53,15 @@ class ServedVersion:
 
     Args:
         snapshot: the version with its graph in memory.
-        kept: rows of all versions that were kept when it was read.
+        versions: rows of all versions that were stored when it was read, oldest first.
     """
 
     snapshot: Snapshot
-    kept: tuple[dict[str, Any], ...]
+    versions: tuple[dict[str, Any], ...]
 
     @property
     def number(self) -> int:
         return self.snapshot.version.number
-
-    @property
-    def records(self) -> list[Record]:
-        return self.snapshot.records
 
     def predict(
         self,
@@ -78,9 +73,9 @@ class ServedVersion:
         """Ids, class names and probabilities ``[n, classes]``; see :meth:`LearnerFolder.predict`."""
         if nodes is None and edges is not None:
             nodes = NodeTable(np.array(ids or (), object))  # known nodes with additional edges
-        parts = list(self.snapshot.predict(ids, nodes, edges, classes))
-        rows = np.concatenate([part[2] for part in parts]) if parts else np.empty((0, 0))
-        return [name for part in parts for name in part[0]], parts[0][1] if parts else [], rows
+        chunks = list(self.snapshot.predict(ids, nodes, edges, classes))
+        probabilities = np.concatenate([chunk[2] for chunk in chunks]) if chunks else np.empty((0, 0))
+        return [name for chunk in chunks for name in chunk[0]], chunks[0][1] if chunks else [], probabilities
 
     def find(self, ids: Sequence[str]) -> None:
         """Refuse ids that are not in the graph."""
@@ -96,12 +91,12 @@ def load_version(folder: LearnerFolder) -> ServedVersion:
     with folder.snapshot() as stored:
         graph = MemoryGraph(stored.graph)
         learner = TableLearner(stored.learner, graph, len(stored.classes))
-        numbers = versions.kept_versions(stored.connection)
-        rows = [vars(versions.read_version(stored.connection, number)) for number in numbers]
-        kept = [{**row, "version": row["number"], "current": row["number"] == stored.version.number} for row in rows]
-        for row in kept:
-            del row["state"], row["number"], row["next_node"]
-        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), tuple(kept))
+        rows = []
+        for number in versions.kept_versions(stored.connection):
+            row = {**vars(versions.read_version(stored.connection, number)), "version": number}
+            rows.append({**row, "current": number == stored.version.number})
+            del rows[-1]["state"], rows[-1]["number"], rows[-1]["next_node"]
+        return ServedVersion(replace(stored, graph=graph, learner=cast(Any, learner)), tuple(rows))
 
 
 def current_number(folder: LearnerFolder) -> int:

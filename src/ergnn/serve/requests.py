@@ -116,11 +116,9 @@ def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> N
         width = 1 + max((max(row, default=-1) for row in pairs), default=-1)
         limits.check("features", width, where)
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in pairs])])
-        entries = [np.array([*part], kind) for part, kind in (
-            ((v for row in pairs for v in row.values()), np.float64),
-            ((k for row in pairs for k in row), np.int64),
-        )]  # fmt: skip
-        features = scipy.sparse.csr_matrix((*entries, indptr), (len(pairs), width))
+        values = np.array([value for row in pairs for value in row.values()], np.float64)
+        columns = np.array([column for row in pairs for column in row], np.int64)
+        features = scipy.sparse.csr_matrix((values, columns, indptr), (len(pairs), width))
     labels = splits = None
     if any(isinstance(node, LabeledNode) for node in nodes):
         labels = np.array([getattr(node, "label", None) for node in nodes], object)
@@ -169,6 +167,6 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 def first_error(errors: Sequence[Any]) -> str:
     """The first error of pydantic, with the field and without the value."""
     first = errors[0]
-    field = ".".join(str(part)[:40] for part in first["loc"] if part != "body")
+    field = ".".join(str(key)[:40] for key in first["loc"] if key != "body")
     more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{field or 'body'}: {first['msg']}{more}"[:400]

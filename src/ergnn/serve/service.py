@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from ergnn.config.errors import BusyError, ErgnnError, FolderError
+from ergnn.config.errors import BusyError, ErgnnError
 from ergnn.data.tables import EdgeTable, NodeTable
 from ergnn.folder import LearnerFolder
 from ergnn.folder.spool import SPOOL, Job, Spool
@@ -64,6 +64,7 @@ class Service:
     async def start(self) -> None:
         self._wake, self._swapping = asyncio.Event(), asyncio.Lock()
         self._swap(self.served)
+        self.metrics.waiting.set_function(lambda: len(self.spool.unfinished()))
         self._tasks = [asyncio.create_task(work()) for work in (self._write, self._watch)]
 
     async def stop(self) -> None:
@@ -147,7 +148,6 @@ class Service:
         """Queue a job whose files are in a folder of the spool; a time limit does not interrupt it."""
         with anyio.CancelScope(shield=True):
             job = await self.answer(self.spool.add, directory, kind, name)
-        self.metrics.waiting.set(len(self.spool.unfinished()))
         self._wake.set()
         return job
 
@@ -160,7 +160,6 @@ class Service:
         job.state = "deleted"  # before anything is awaited, so that the writer does not start it
         self._digests |= await self.answer(self._digest, job)
         job = await self.answer(lambda: self.spool.finish(job, "deleted", error=None))
-        self.metrics.waiting.set(len(self.spool.unfinished()))
         self._wake.set()
         return job
 
@@ -176,7 +175,6 @@ class Service:
         self.served = version
         self.metrics.version.set(version.number)
         self.metrics.loaded.set(time.time())
-        self.metrics.waiting.set(len(self.spool.unfinished()))
 
     async def refresh(self) -> None:
         """Load and serve the current version, if it is not served yet."""
@@ -217,12 +215,13 @@ class Service:
     async def _run_job(self, job: Job) -> None:
         """Start a job once; it is done when its version is served and its outcome is on disk."""
         with self.spool.learning():
+            await self._discard_interrupted()
             if self.spool.jobs[job.number].is_finished:
                 return  # purged or deleted meanwhile
+            job.state, start = "running", time.monotonic()
             try:
-                await self._discard_interrupted()
-                job.state, job.attempts = "running", job.attempts + 1
-                answer = await self._learn(job)
+                answer = await self._writer.run(job.kind, job, directory=str(self.spool.directory(job)), name=job.name)
+                job.attempts += 1
                 if "result" in answer:
                     await self._insist(self.refresh)
                     await self._finish(job, "done", result=answer["result"], version=self.served.number)
@@ -234,28 +233,18 @@ class Service:
                     error = f"the writer ended unexpectedly {ATTEMPTS} times; it is tried again after a restart"
                     await self._finish(job, "failed", keep_files=True, error=error)
             finally:
-                if not job.is_finished:
-                    job.state = "queued"
-
-    async def _learn(self, job: Job) -> dict[str, Any]:
-        """Let the writer run a job; raises the reason if it has to wait."""
-        start, directory = time.monotonic(), str(self.spool.directory(job))
-        answer = await self._writer.run(job.kind, job, directory=directory, name=job.name)
-        self.metrics.learning.inc(time.monotonic() - start)
-        if "busy" in answer or "delayed" in answer:
-            job.attempts -= 1
-        return _check_waiting(answer)
+                job.state = "queued"  # unless it is finished, which another object says
+                self.metrics.learning.inc(time.monotonic() - start)
 
     async def _discard_interrupted(self) -> None:
         """Discard what the folder has of updates that were deleted or crashed the writer."""
         while self._digests:
-            _check_waiting(await self._writer.run("discard", digest=min(self._digests)))
+            await self._writer.run("discard", digest=min(self._digests))
             self._digests.remove(min(self._digests))
 
     async def _finish(self, job: Job, state: str, **outcome: Any) -> None:
         finished = await self._insist(lambda: self.answer(lambda: self.spool.finish(job, state, **outcome)))
         self.metrics.updates.labels(job.kind, finished.state).inc()
-        self.metrics.waiting.set(len(self.spool.unfinished()))
 
     async def _insist(self, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat what must succeed before the next job starts."""
@@ -265,12 +254,3 @@ class Service:
             except (ErgnnError, OSError) as error:
                 self._trouble(WAITING, error)
                 await asyncio.sleep(POLL)
-
-
-def _check_waiting(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer of the writer; raises the reason if it has to wait."""
-    if "busy" in answer:
-        raise BusyError(answer["busy"])
-    if "delayed" in answer:
-        raise FolderError(answer["delayed"])
-    return answer

@@ -36,7 +36,7 @@ class MediaTypeError(InputError):
     """A body in an unsupported format."""
 
 
-async def save_upload(request: Request, place: Path) -> str:
+async def save_upload(request: Request, directory: Path) -> str:
     """Write the tables of a request to a folder; returns the name of the update, if given."""
     from anyio import to_thread
 
@@ -47,18 +47,18 @@ async def save_upload(request: Request, place: Path) -> str:
     name = request.query_params.get("name", "")
     if kind == "multipart/form-data":
         async with request.form(max_files=len(PARTS), max_fields=1) as form:
-            for part, value in form.multi_items():
-                if part == "name" and isinstance(value, str):
+            for field, value in form.multi_items():
+                if field == "name" and isinstance(value, str):
                     name = value
-                elif part in PARTS and not isinstance(value, str):
-                    await to_thread.run_sync(_save_part, value, place / part)
+                elif field in PARTS and not isinstance(value, str):
+                    await to_thread.run_sync(_save_file, value, directory / field)
                 else:
-                    raise InputError(f"part {part[:60]!r}: files 'nodes' and 'edges' and a field 'name' are allowed")
+                    raise InputError(f"part {field[:60]!r}: files 'nodes' and 'edges' and a field 'name' are allowed")
     elif kind in TYPES:
         table = BOTH if TYPES[kind] == JSON_LINES else request.query_params.get("table", "nodes")
         if table not in (*PARTS, BOTH):
             raise InputError(f"table is {table[:60]!r}; 'nodes' and 'edges' are allowed")
-        with open(place / f"{table}{TYPES[kind]}{GZ if packed == 'gzip' else ''}", "wb") as file:
+        with open(directory / f"{table}{TYPES[kind]}{GZ if packed == 'gzip' else ''}", "wb") as file:
             async for chunk in request.stream():
                 file.write(chunk)
     else:
@@ -69,9 +69,9 @@ async def save_upload(request: Request, place: Path) -> str:
     return name
 
 
-def _save_part(part: UploadFile, stem: Path) -> None:
+def _save_file(upload: UploadFile, stem: Path) -> None:
     """Write a file of a form, in the format of its suffix or its media type."""
-    kind, name = (part.content_type or "").partition(";")[0].strip().lower(), (part.filename or "").lower()
+    kind, name = (upload.content_type or "").partition(";")[0].strip().lower(), (upload.filename or "").lower()
     fitting = [ending for ending in ENDINGS if name.endswith(ending)]
     ending = max(fitting, key=len) if fitting else TYPES.get(kind)
     if ending is None:
@@ -79,26 +79,26 @@ def _save_part(part: UploadFile, stem: Path) -> None:
     if any(stem.parent.glob(f"{stem.name}.*")):
         raise InputError(f"part {stem.name!r} occurs twice")
     with open(f"{stem}{ending}", "wb") as file:
-        shutil.copyfileobj(part.file, file)
+        shutil.copyfileobj(upload.file, file)
 
 
-def read_upload(place: Path, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
+def read_upload(directory: Path, limits: Limits) -> tuple[NodeTable | None, EdgeTable | None]:
     """Read the tables that :func:`save_upload` wrote to a folder."""
     nodes: list[NodeTable] = []
     edges: list[EdgeTable] = []
-    for path in sorted(place.iterdir(), reverse=True):
+    for path in sorted(directory.iterdir(), reverse=True):
         table = path.name.partition(".")[0]
         if table not in (*PARTS, BOTH):
             continue
         if path.name.removesuffix(GZ).endswith(JSON_LINES):
             from ergnn.serve.requests import json_lines
 
-            found = json_lines(read_bytes(path, limits), limits, path.name)
-            for wrong, what in ((found[1], "nodes"), (found[0], "edges")):
-                if table == what and wrong is not None:
+            in_lines = json_lines(read_bytes(path, limits), limits, path.name)
+            for other, what in zip(reversed(in_lines), PARTS, strict=True):
+                if table == what and other is not None:
                     raise InputError(f"{path.name}: contains more than {what}")
-            nodes += [found[0]] if found[0] is not None else []
-            edges += [found[1]] if found[1] is not None else []
+            nodes += [in_lines[0]] if in_lines[0] is not None else []
+            edges += [in_lines[1]] if in_lines[1] is not None else []
         elif table == "nodes":
             nodes.append(read_nodes(path, limits=limits))
         else:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ergnn.config.errors import truncate
+from ergnn.config.errors import BusyError, FolderError, truncate
 from ergnn.data.tables import Limits
 from ergnn.folder.spool import Job
 from ergnn.serve.worker import MESSAGES
@@ -41,9 +41,10 @@ class Writer:
         self._sender: asyncio.StreamWriter
 
     async def run(self, kind: str, job: Job | None = None, **details: Any) -> dict[str, Any]:
-        """Run a request and update the progress of its job; returns the last message.
+        """Run a request and update the progress of its job; returns the ``result``, or why the job was ``refused``.
 
-        It is empty if the process died, or was ended since it broke the protocol.
+        The answer is empty if the process died, or was ended since it broke the protocol. A :class:`FolderError` is the
+        reason why the request has to wait; it is a :class:`BusyError` if another process writes to the folder.
         """
         answer: dict[str, Any] = {}
         try:
@@ -64,6 +65,10 @@ class Writer:
         finally:
             if not answer:
                 await self.close()
+        if "busy" in answer:
+            raise BusyError(answer["busy"])
+        if "delayed" in answer:
+            raise FolderError(answer["delayed"])
         return answer
 
     async def _start(self) -> None:
