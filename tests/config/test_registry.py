@@ -251,9 +251,11 @@ def test_options_follow_from_the_signature_and_the_docstring(registry: Registry[
 
 def test_options_of_a_base_class_are_inherited_except_those_that_are_fixed(registry: Registry[type]) -> None:
     class Memory:
-        """Args:
-        size: number of rows.
-        mode: a mode.
+        """A memory.
+
+        Args:
+            size: number of rows.
+            mode: a mode.
         """
 
         def __init__(self, size: int = 1, mode: str = "live") -> None:
@@ -261,8 +263,10 @@ def test_options_of_a_base_class_are_inherited_except_those_that_are_fixed(regis
 
     @registry.register("stored")
     class Stored(Memory):
-        """Args:
-        weight: a weight.
+        """A method.
+
+        Args:
+            weight: a weight.
         """
 
         @inherit_options(Memory, "mode")
