@@ -11,9 +11,7 @@ from scipy.stats import chisquare
 
 from ergnn.config.errors import InputError
 from ergnn.data import DATASETS, UNLABELED, make_stream, splits
-from ergnn.data.datasets.base import join_graphs
-from ergnn.data.datasets.citation_domains import CitationDomains, reduced
-from ergnn.data.datasets.twitch import Twitch
+from ergnn.data.datasets.parts import CitationDomains, Twitch, join_graphs, reduced
 from ergnn.data.presets import GraphCache
 from ergnn.data.scenarios.assignment import ANYTIME, SPREAD, assigned_stream, blurred_stream, class_shares
 from ergnn.data.splits import Sizes, parse_sizes

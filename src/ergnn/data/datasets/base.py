@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar
 
@@ -115,11 +113,22 @@ class PartedDataset(Dataset):
 
     Attributes:
         sizes: sizes of the seeded split, for every class of every part.
+        num_tasks: number of parts.
     """
 
     scenarios = ("domain",)
     default_split = "seeded"
     sizes: ClassVar[splits.Sizes] = SIZES
+    num_tasks = 1
+
+    def load(self, split: str, root: Path | None = None) -> Graph:
+        if split == "public":
+            raise PublicSplitUnavailable(f"no split with training nodes in every part was published with {self.title}")
+        return self.read(root)
+
+    def read(self, root: Path | None) -> Graph:
+        """Read the graph."""
+        raise NotImplementedError
 
     @abstractmethod
     def parts(self) -> Tensor:
@@ -133,21 +142,6 @@ class PartedDataset(Dataset):
         """Draw 60 % of every class of every part for training, 20 % for validation and 20 % for testing."""
         tasks = list(assigned_stream(graph, self.parts(), self.sizes, seed))
         return Split(*(torch.cat([getattr(task, part) for task in tasks]) for part in ("train", "val", "test")))
-
-
-def join_graphs(graphs: Sequence[Graph], name: str, class_names: tuple[str, ...], distinct: bool = False) -> Graph:
-    """Return the disjoint union of graphs; with ``distinct``, the classes of each follow those of the one before."""
-    nodes = accumulate((graph.num_nodes for graph in graphs), initial=0)
-    classes = accumulate((distinct * graph.num_classes for graph in graphs), initial=0)
-    sparse = all(graph.is_sparse for graph in graphs)
-    x = torch.cat([graph.x.to_sparse_coo() if sparse else graph.dense_x() for graph in graphs])
-    return Graph(
-        x.to_sparse_csr() if sparse else x,
-        torch.cat([graph.edge_index + first for graph, first in zip(graphs, nodes, strict=False)], dim=1),
-        torch.cat([graph.y + first * (graph.y >= 0) for graph, first in zip(graphs, classes, strict=False)]),
-        name=name,
-        class_names=class_names,
-    )
 
 
 def with_compact_x(graph: Graph) -> Graph:

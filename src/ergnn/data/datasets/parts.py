@@ -1,0 +1,179 @@
+"""Data sets whose tasks are domains or periods of time: six Twitch graphs, four citation graphs, PubMed by years."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ergnn.config.errors import InputError
+from ergnn.data.datasets import DATASETS, storage
+from ergnn.data.datasets.base import Dataset, DataUnavailable, PartedDataset, with_compact_x
+from ergnn.data.datasets.table import DBLP, Citeseer, CoauthorCS, PubMed
+from ergnn.data.graph import UNLABELED, Graph
+from ergnn.data.scenarios.assignment import periods
+
+LANGUAGES = {"DE": 9_498, "ENGB": 7_126, "ES": 4_648, "FR": 6_549, "PTBR": 1_912, "RU": 4_385}
+"""Nodes of the Twitch graph of each language."""
+DOMAINS = (Citeseer, PubMed, CoauthorCS, DBLP)
+
+
+@DATASETS.register("twitch")
+class Twitch(PartedDataset):
+    """Streamers of six languages who follow each other; games they play, 2 classes in every language (MUSAE, 2021)."""
+
+    name = "twitch"
+    title = "Twitch"
+    nodes, features, classes, edges = 34_118, 3_170, 2, 429_113
+    class_names = ("everybody", "mature")
+    folder = "musae_twitch"
+    files = tuple(f"{language}.npz" for language in LANGUAGES)
+    num_tasks = len(LANGUAGES)
+
+    def read(self, root: Path | None) -> Graph:
+        folder = storage.find(self.folder, self.files, root)
+        if folder is None:
+            raise DataUnavailable(storage.not_found(self.name, self.folder, self.files, root))
+        return _read_twitch(folder)
+
+    def location(self, root: Path | None = None) -> str:
+        return storage.location(storage.find(self.folder, self.files, root), root)
+
+    def parts(self) -> Tensor:
+        return torch.repeat_interleave(torch.arange(self.num_tasks), torch.tensor(list(LANGUAGES.values())))
+
+
+@lru_cache(maxsize=1)  # every seed loads it again
+def _read_twitch(folder: Path) -> Graph:
+    from torch_geometric.io import read_npz
+
+    graphs = [with_compact_x(Graph.from_pyg(read_npz(str(folder / file)))) for file in Twitch.files]
+    return join_graphs(graphs, Twitch.name, Twitch.class_names).validate()
+
+
+@DATASETS.register("citation-domains")
+class CitationDomains(PartedDataset):
+    """Citeseer, PubMed, Coauthor CS and DBLP, one per task, with features of a common width; 28 classes.
+
+    The features of each graph, divided by their row sum, are projected on its first right singular vectors (computed
+    by a randomized method with a fixed seed), with zeros if there are fewer than ``width``. Shuffled orders are
+    rotations of the order above.
+
+    Args:
+        width: number of features.
+    """
+
+    name = "citation-domains"
+    title = "Citation domains"
+    nodes, features = sum(domain.nodes for domain in DOMAINS), 512
+    classes, edges = sum(domain.classes for domain in DOMAINS), sum(domain.edges for domain in DOMAINS)
+    class_names = tuple(f"{domain.name} {c}" for domain in DOMAINS for c in range(domain.classes))
+    bag_of_words = False
+    classes_per_task = 7
+    num_tasks = len(DOMAINS)
+
+    def __init__(self, width: int = 512) -> None:
+        if not 1 <= width <= max(domain.features for domain in DOMAINS):
+            raise InputError(f"{self.name}: width is {width}; it must be 1 to {CoauthorCS.features:,}")
+        self.features = width  # type: ignore[misc]
+
+    def read(self, root: Path | None) -> Graph:
+        return _read_citation_domains(root, self.features)
+
+    def location(self, root: Path | None = None) -> str:
+        locations = [domain().location(root) for domain in DOMAINS]
+        return next((location for location in locations if "missing" in location), locations[-1])
+
+    def parts(self) -> Tensor:
+        return torch.repeat_interleave(torch.arange(4), torch.tensor([domain.nodes for domain in DOMAINS]))
+
+    def shuffled_order(self, seed: int) -> list[int]:
+        """Return the natural order, rotated by ``seed`` domains."""
+        return [(seed + i) % len(DOMAINS) for i in range(len(DOMAINS))]
+
+
+@lru_cache(maxsize=1)  # every seed loads it again
+def _read_citation_domains(root: Path | None, width: int) -> Graph:
+    graphs = [_reduced_graph(domain(), root, width) for domain in DOMAINS]
+    return join_graphs(graphs, CitationDomains.name, CitationDomains.class_names, distinct=True).validate()
+
+
+def _reduced_graph(domain: Dataset, root: Path | None, width: int) -> Graph:
+    graph = domain.load("seeded", root)
+    y = torch.full_like(graph.y, UNLABELED)
+    y[domain.labeled(graph)] = graph.y[domain.labeled(graph)]
+    return replace(graph, x=reduced(graph.row_normalized().x, width), y=y)
+
+
+def reduced(x: Tensor, width: int) -> Tensor:
+    """Return ``XV`` with the first ``width`` right singular vectors V of X, and zeros if there are fewer."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        v = torch.svd_lowrank(x, q=min(width, *x.shape), niter=2)[2]
+    return F.pad(x @ v, (0, width - v.size(1)))
+
+
+def join_graphs(graphs: Sequence[Graph], name: str, class_names: tuple[str, ...], distinct: bool = False) -> Graph:
+    """Return the disjoint union of graphs; with ``distinct``, the classes of each follow those of the one before."""
+    nodes = accumulate((graph.num_nodes for graph in graphs), initial=0)
+    classes = accumulate((distinct * graph.num_classes for graph in graphs), initial=0)
+    sparse = all(graph.is_sparse for graph in graphs)
+    x = torch.cat([graph.x.to_sparse_coo() if sparse else graph.dense_x() for graph in graphs])
+    return Graph(
+        x.to_sparse_csr() if sparse else x,
+        torch.cat([graph.edge_index + first for graph, first in zip(graphs, nodes, strict=False)], dim=1),
+        torch.cat([graph.y + first * (graph.y >= 0) for graph, first in zip(graphs, classes, strict=False)]),
+        name=name,
+        class_names=class_names,
+    )
+
+
+@DATASETS.register("pubmed-years")
+class PubMedYears(PartedDataset):
+    """Papers on diabetes by year of publication (1964 to 2010), in periods of similar size with the same 3 classes.
+
+    Args:
+        tasks: number of periods.
+    """
+
+    name = "pubmed-years"
+    title = "PubMed by years"
+    nodes, features, classes, edges = PubMed.nodes, PubMed.features, PubMed.classes, PubMed.edges
+    classes_per_task = PubMed.classes
+    scenarios = ("time",)
+    folder, file = "pubmed_temporal", "pubmed_temporal.npz"
+
+    def __init__(self, tasks: int = 5) -> None:
+        if not 1 <= tasks <= 20:
+            raise InputError(f"{self.name}: tasks is {tasks}; it must be 1 to 20")
+        self.num_tasks = tasks
+        self._root: Path | None = None
+
+    def read(self, root: Path | None) -> Graph:
+        self._root = root
+        self._years()  # an error if the file is missing
+        return replace(PubMed().load("seeded", root), name=self.name, public_split=None)
+
+    def location(self, root: Path | None = None) -> str:
+        years = storage.find(self.folder, (self.file,), root)
+        return "missing" if years is None else PubMed().location(root)
+
+    def parts(self) -> Tensor:
+        return torch.from_numpy(periods(self._years(), self.num_tasks))
+
+    def _years(self) -> np.ndarray:
+        folder = storage.find(self.folder, (self.file,), self._root)
+        if folder is None:
+            raise DataUnavailable(storage.not_found(self.name, self.folder, (self.file,), self._root))
+        with np.load(folder / self.file, allow_pickle=False) as arrays:
+            years: np.ndarray = arrays["node_time"].astype(np.int64)
+        if years.shape != (self.nodes,):
+            raise InputError(f"{folder / self.file}: node_time has shape {years.shape}; expected ({self.nodes},)")
+        return years
