@@ -9,7 +9,7 @@ import numpy as np
 
 from ergnn.learning.evaluation import accuracy_matrix
 from ergnn.learning.watch.drift import ALPHA
-from ergnn.pages.figures import Drawing, Point, Series, heat_map, line_chart, look_of, value_ticks
+from ergnn.pages.figures import Drawing, Point, Series, accuracy_map, heat_map, line_chart, look_of, value_ticks
 from ergnn.pages.page import render_page
 from ergnn.pages.table import Table, percent
 
@@ -80,14 +80,8 @@ def _matrix(updates: Sequence[dict[str, Any]]) -> Drawing | None:
     scored = accuracy_matrix(list(updates))
     if scored is None or len(scored[0]) > MOST_UPDATES:
         return None
-    numbers, matrix = scored
-    values = np.where(np.tri(len(numbers), dtype=bool), matrix.values, np.nan)
-    tips = [
-        [f"update {j + 1} after update {i + 1}: {percent(value)} %" for j, value in zip(numbers, row, strict=True)]
-        for i, row in zip(numbers, matrix.values, strict=True)
-    ]
-    label = "accuracy in percent on the held-out nodes of each update, after each update"
-    return heat_map(values, low=0.0, high=1.0, label=label, tips=tips, side=480)
+    names = [f"update {update + 1}" for update in scored[0]]
+    return accuracy_map([scored[1]], "accuracy in percent on the held-out nodes of each update", names, side=480)
 
 
 def _confusion(inspection: dict[str, Any]) -> Drawing | None:
@@ -207,8 +201,8 @@ def in_words(entry: dict[str, Any]) -> str:
         return f"Forgot {rest['nodes']:,} node{'' if rest['nodes'] == 1 else 's'}{again}."
     if entry["action"] == "rollback" and "version" in rest:
         return f"Returned to version {rest['version']}."
-    told = ", ".join(f"{key} {value}" for key, value in rest.items())
-    return f"{entry['action']}{f': {told}' if told else ''}"
+    facts = ", ".join(f"{key} {value}" for key, value in rest.items())
+    return f"{entry['action']}{f': {facts}' if facts else ''}"
 
 
 def _accuracy(scores: list[list[int]], update: int) -> str:

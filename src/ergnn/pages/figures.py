@@ -16,6 +16,9 @@ from math import ceil, copysign, floor, inf, log10, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from ergnn.learning.metrics import AccuracyMatrix, summarize
+from ergnn.pages.table import with_interval
+
 FAMILIES = {
     **{"finetune": "none", "joint": "all", "nearest-mean": "all", "random": "random", "mf": "mf", "mf-s2": "s2"},
     **{"cm": "cm", "im": "im", "rim": "im", "s2-ridge": "s2", "la-ridge": "la", "ewc": "cm", "gem": "s2", "agem": "la"},
@@ -105,35 +108,21 @@ def look_of(name: str) -> str:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions close to the wanted ones, in the same order, at least ``gap`` apart, within low … high.
+    """Return positions as close as possible to the wanted ones, in the same order and ``gap`` apart, in low … high.
 
-    Places the labels at the ends of lines. Overlapping labels form a block around their mean.
+    Places the labels at the ends of lines. Without the gaps, the positions are an isotonic regression.
 
     >>> spread([10, 11, 50], gap=10, low=0, high=100)
     [5.5, 15.5, 50.0]
     """
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    blocks: list[list[float]] = []  # sum of the wanted positions, number of labels
-    for i in order:
-        blocks.append([wanted[i], 1])
-        while len(blocks) > 1 and _start(blocks[-2], gap) + blocks[-2][1] * gap > _start(blocks[-1], gap):
-            total, number = blocks.pop()
-            blocks[-1][0] += total
-            blocks[-1][1] += number
-    placed = [_start(block, gap) + k * gap for block in blocks for k in range(int(block[1]))]
-    for k in range(len(placed)):
-        placed[k] = max(placed[k], low if k == 0 else placed[k - 1] + gap)
-    for k in reversed(range(len(placed))):
-        placed[k] = min(placed[k], high if k == len(placed) - 1 else placed[k + 1] - gap)
-    result = [0.0] * len(placed)
-    for position, i in zip(placed, order, strict=True):
-        result[i] = position
-    return result
+    from scipy.optimize import isotonic_regression  # takes half a second
 
-
-def _start(block: Sequence[float], gap: float) -> float:
-    total, number = block
-    return total / number - gap * (number - 1) / 2
+    order = np.argsort(wanted, kind="stable")
+    gaps = gap * np.arange(len(order))
+    regression = isotonic_regression(np.asarray(wanted, dtype=np.float64)[order] - gaps).x if len(order) else gaps
+    placed = np.empty(len(order))
+    placed[order] = np.clip(regression, low, high - gap * (len(order) - 1)) + gaps
+    return placed.tolist()
 
 
 def ticks(low: float, high: float, number: int = 5) -> list[float]:
@@ -160,10 +149,10 @@ def log_ticks(values: Sequence[float]) -> list[float]:
     low, high = min(positive) / (2 if min(values) <= 0 else 1), max(positive)
     steps = (1, 2, 5) if high <= 100 * low else (1,)
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    found = [float(f"{step}e{power}") for power in powers for step in steps]
-    first = max(tick for tick in found if tick <= low)
-    last = min(tick for tick in found if tick >= high and tick > first)
-    return [tick for tick in found if first <= tick <= last]
+    candidates = [float(f"{step}e{power}") for power in powers for step in steps]
+    first = max(tick for tick in candidates if tick <= low)
+    last = min(tick for tick in candidates if tick >= high and tick > first)
+    return [tick for tick in candidates if first <= tick <= last]
 
 
 def value_ticks(series: Sequence[Series], limits: tuple[float, float] = (-100.0, 100.0)) -> list[float]:
@@ -258,6 +247,20 @@ def heat_map(
             kind = "value mid deep" if depth > 0.52 else "value mid"
             elements.append(text(x + cell / 2 - 0.5, y + cell / 2 + 4, f"{100 * matrix[i, j]:.1f}", kind))
     return Drawing(left + size + 2, top + size + 2, label, "".join(elements))
+
+
+def accuracy_map(
+    matrices: Sequence[AccuracyMatrix], label: str, names: Sequence[str], low: float = 0.0, side: int | None = None
+) -> Drawing:
+    """Draw the mean of the accuracy matrices of some runs, with 95 % intervals on hover; ``names`` are of the tasks."""
+    values, size = np.array([matrix.values for matrix in matrices]), len(names)
+    tips = [
+        [f"{names[j]} after {names[i]}: {with_interval(summarize(values[:, i, j]))}" for j in range(i + 1)]
+        for i in range(size)
+    ]
+    mean = np.where(np.tri(size, dtype=bool), values.mean(axis=0), np.nan)
+    lines = [f"after {names[i]}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(size)]
+    return heat_map(mean, low=low, high=1.0, label=f"{label}; {'; '.join(lines)}", tips=tips, side=side)
 
 
 def dot_plot(

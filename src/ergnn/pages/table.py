@@ -6,9 +6,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ergnn.config.errors import InputError
+
+if TYPE_CHECKING:
+    from ergnn.learning.metrics import Summary
 
 FORMATS = ("text", "markdown", "latex")
 LEAKY = "LEAKY (selector used test labels)"
@@ -168,7 +171,22 @@ def percent(fraction: float) -> str:
     >>> percent(0.94186), percent(-0.00001)
     ('94.19', '0.00')
     """
-    return f"{round(100 * fraction, 2) + 0.0:.2f}"
+    return number(fraction)
+
+
+def number(value: float, scale: float = 100) -> str:
+    """Format a fraction in percent with two decimals, or, with scale 1, as it is with three.
+
+    >>> number(0.94186), number(-0.001, 1)
+    ('94.19', '-0.001')
+    """
+    digits = 2 if scale == 100 else 3
+    return f"{round(scale * value, digits) + 0.0:.{digits}f}"
+
+
+def with_interval(summary: Summary, scale: float = 100) -> str:
+    half = "" if summary.ci95 is None else f" ± {number(summary.ci95, scale)}"
+    return number(summary.mean, scale) + half
 
 
 def _pad(text: str, width: int, align: str) -> str:

@@ -15,11 +15,12 @@ from ergnn.config.errors import UnknownNameError
 from ergnn.lab.paper import paper_result
 from ergnn.lab.report.page import report_page
 from ergnn.lab.report.rows import ResultRow, result_rows
-from ergnn.lab.report.tables import _printed, page_table, result_table, with_interval
+from ergnn.lab.report.tables import _printed, page_table, result_table
 from ergnn.lab.statistics import MEASURES
 from ergnn.lab.store import RunStore
 from ergnn.lab.stored_run import StoredRun
 from ergnn.pages.figure_files import converter
+from ergnn.pages.table import with_interval
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +89,6 @@ def test_growing_heads_are_not_compared_with_the_paper(runs: list[StoredRun]) ->
     assert growing.paper is None
     assert "30.84" in report_page(gat)
     assert "30.84" not in report_page([changed(run, head="growing") for run in gat])
-
-
-def test_figure_2_is_average_accuracy(runs: list[StoredRun]) -> None:
-    page = report_page(runs)
-    assert "AA over the tasks so far (%)" in page
-    assert "PM over the tasks" not in page
-    row = next(row for row in result_rows(runs) if row.method == "finetune")
-    assert row.after_each_task[-1].mean == pytest.approx(row.summary("aa").mean)
 
 
 def test_text_and_page_have_the_same_numbers(runs: list[StoredRun]) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ergnn.lab.report.rows import SELECTORS, ResultRow, Setting
-from ergnn.lab.report.tables import signed, with_interval
+from ergnn.lab.report.tables import signed
 from ergnn.learning.metrics import Summary
+from ergnn.pages.table import with_interval
 
 NEAR = 0.03
 """Largest difference between a plain network's PM and the paper's that still counts as agreement."""

@@ -13,10 +13,9 @@ from ergnn.lab.contenders import ROWS, Entry
 from ergnn.lab.ranking import Ranking, pareto_front, rank
 from ergnn.lab.report.rows import ResultRow
 from ergnn.lab.report.sections import Section
-from ergnn.lab.report.tables import number, with_interval
 from ergnn.lab.statistics import ALPHA, PairedTest, paired_tests
 from ergnn.learning.metrics import Summary
-from ergnn.pages.table import NOTHING, Table
+from ergnn.pages.table import NOTHING, Table, number, with_interval
 
 RECOMMENDED = "analytic:statistics"
 """The method that the others are compared with."""

@@ -18,7 +18,7 @@ from ergnn.data.stream import TaskStream
 from ergnn.lab.config import RunConfig
 from ergnn.lab.report.projection import MAX_EDGES, ClassMap, class_maps
 from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone, main_rows
-from ergnn.lab.report.tables import evolution_table, sensitivity_table, with_interval
+from ergnn.lab.report.tables import evolution_table, sensitivity_table
 from ergnn.lab.result import RunResult
 from ergnn.lab.run import make_config_stream
 from ergnn.lab.stored_run import StoredRun
@@ -28,15 +28,15 @@ from ergnn.pages.figures import (
     Drawing,
     Point,
     Series,
+    accuracy_map,
     class_map,
     dot_plot,
-    heat_map,
     line_chart,
     panels,
     ticks,
     value_ticks,
 )
-from ergnn.pages.table import Table
+from ergnn.pages.table import Table, with_interval
 
 MAX_CELLS = 4000
 """Maximum number of heat-map cells for one data set and setting; 23 tasks have 276 each."""
@@ -135,22 +135,10 @@ def matrices(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
     for row in shown:
         measures = f"PM {100 * row.pm.mean:.1f} · FM {100 * row.fm.mean:.1f}".replace("-", "−")
         caption = f"{row.name}{' · LEAKY' if row.is_leaky else ''}|{measures}"
-        figures.append(Figure(matrix_map(row.matrices, f"{row.name} on {dataset}", low), caption))
+        label = f"{row.name} on {dataset}, accuracy in percent on tasks 1, 2, …"
+        figures.append(Figure(accuracy_map(row.matrices, label, _task_names(row.matrix), low), caption))
     note = f"Row i: after learning task i. Column j: on task j. Scale: {100 * low:.0f} to 100 %."
     return DatasetFigures(dataset, figures, shown, note)
-
-
-def matrix_map(runs: Sequence[AccuracyMatrix], name: str, low: float = 0.0, side: int | None = None) -> Drawing:
-    """Draw the mean of accuracy matrices; hover texts have the intervals."""
-    values = np.array([matrix.values for matrix in runs])
-    tasks, mean = values.shape[1], np.where(np.tri(values.shape[1], dtype=bool), values.mean(axis=0), np.nan)
-    tips = [
-        [f"task {j + 1} after task {i + 1}: {with_interval(summarize(values[:, i, j]))}" for j in range(i + 1)]
-        for i in range(tasks)
-    ]
-    lines = [f"after task {i + 1}: " + ", ".join(f"{100 * v:.1f}" for v in mean[i, : i + 1]) for i in range(tasks)]
-    label = f"{name}, accuracy in percent on tasks 1, 2, … {'; '.join(lines)}"
-    return heat_map(mean, low=low, high=1.0, label=label, tips=tips, side=side)
 
 
 def forgetting(dataset: str, rows: Sequence[ResultRow]) -> DatasetFigures | None:
@@ -232,11 +220,11 @@ def drawn_settings(settings: Sequence[Setting]) -> list[Setting]:
 def figures_of(kind: str, settings: Sequence[Setting]) -> SettingFigures:
     """Build the figures of one of :data:`KINDS`, by setting and data set."""
     shown = settings[:2] if kind == "choices" else settings
-    made = [
+    by_setting = [
         (setting, [one for dataset in setting.datasets if (one := KINDS[kind](dataset, setting.of(dataset)))])
         for setting in shown
     ]
-    return [(setting, figures) for setting, figures in made if figures]
+    return [(setting, figures) for setting, figures in by_setting if figures]
 
 
 def write_figures(settings: Sequence[Setting], folder: str | Path) -> list[Path]:
@@ -276,8 +264,13 @@ def write_run_figure(result: RunResult, path: str | Path) -> None:
         x_ticks=list(range(1, tasks + 1, -(-tasks // 10))),
     )
     metric = f"{result.members[0].matrix.metric} (%)|on each task (column) after each task (row)"
-    drawing = panels([(metric, matrix_map(result.matrices, title, side=300)), ("", curve)], label=title, title=title)
+    heat = accuracy_map(result.matrices, f"{title}: accuracy in percent", _task_names(result.matrix), side=300)
+    drawing = panels([(metric, heat), ("", curve)], label=title, title=title)
     write_figure(drawing, path)
+
+
+def _task_names(matrix: AccuracyMatrix) -> list[str]:
+    return [f"task {i + 1}" for i in range(matrix.num_tasks)]
 
 
 def _stream(row: ResultRow, seed: int, order: int) -> TaskStream | None:

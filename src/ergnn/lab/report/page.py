@@ -94,7 +94,7 @@ def _tables(settings: Sequence[Setting], swept: SettingFigures) -> dict[int, lis
     for setting in settings:
         tests = tests_of(setting.rows)
         for number, listed in tables.items():
-            made = []
+            shown = []
             for dataset in setting.datasets:
                 backbone = main_backbone(setting.of(dataset))
                 rows = [
@@ -106,9 +106,9 @@ def _tables(settings: Sequence[Setting], swept: SettingFigures) -> dict[int, lis
                 if rows:
                     name = f"table{number}-{dataset}-{setting.id}"
                     row_tests = tests.get(dataset, {}) if number != 3 else {}
-                    made.append(page_table(name, dataset, rows, row_tests, 1 if number == 4 else 100))
-            if made:
-                listed.append((setting, made))
+                    shown.append(page_table(name, dataset, rows, row_tests, 1 if number == 4 else 100))
+            if shown:
+                listed.append((setting, shown))
     return tables
 
 

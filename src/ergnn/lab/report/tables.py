@@ -10,7 +10,7 @@ from ergnn.lab.paper import PaperResult
 from ergnn.lab.report.rows import ResultRow, Setting, main_rows
 from ergnn.lab.statistics import MEASURES, PairedTest, paired_tests
 from ergnn.learning.metrics import Summary
-from ergnn.pages.table import NOTHING, Cell, Table
+from ergnn.pages.table import NOTHING, Cell, Table, number, with_interval
 
 BASELINE = "Random"
 
@@ -154,21 +154,6 @@ def tests_of(rows: Sequence[ResultRow]) -> dict[str, dict[str, PairedTest]]:
     for test in paired_tests(samples, BASELINE):
         tests.setdefault(test.group, {})[test.row] = test
     return tests
-
-
-def number(value: float, scale: float = 100) -> str:
-    """Format a fraction, scaled; never ``-0.00``.
-
-    >>> number(0.94186), number(-0.001, 1), number(-0.00001)
-    ('94.19', '-0.001', '0.00')
-    """
-    digits = 2 if scale == 100 else 3
-    return f"{round(scale * value, digits) + 0.0:.{digits}f}"
-
-
-def with_interval(summary: Summary, scale: float = 100) -> str:
-    half = "" if summary.ci95 is None else f" ± {number(summary.ci95, scale)}"
-    return number(summary.mean, scale) + half
 
 
 def signed(text: str) -> str:
