@@ -29,7 +29,7 @@ def largest_correlation(rows: Tensor) -> float:
     return float((torch.corrcoef(rows) - torch.eye(rows.size(0), dtype=rows.dtype)).abs().max())
 
 
-@pytest.mark.parametrize("p", [0.05, 0.5, 0.6, 0.95])
+@pytest.mark.parametrize("p", [0.05, 0.6])
 def test_the_number_of_dropped_entries_is_binomial(p: float) -> None:
     keys = dropout_keys([0, 1], task=0, epochs=3, sites=2)
     dropped = N - kept(keys, p, N).sum(1)
@@ -78,7 +78,7 @@ def test_masks_of_a_whole_training_run_are_uncorrelated() -> None:
     assert largest_correlation(masks) < 6.5 / math.sqrt(n)  # of 180,000 pairs
 
 
-@pytest.mark.parametrize("lag", [1, 2, 3, 8, 16, 64, 100, 1433, 65536])
+@pytest.mark.parametrize("lag", [1, 8, 100, 65536])
 def test_positions_are_uncorrelated_at_any_distance(lag: int) -> None:
     masks = kept(dropout_keys([0], task=0, epochs=8, sites=1), 0.6, N)
     for mask in masks:

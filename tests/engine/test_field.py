@@ -38,15 +38,17 @@ def assert_equal(one: Any, other: Any, place: str = "") -> None:
         assert one == other, place
 
 
-@pytest.mark.parametrize("sampling", [None, Sampling((2, 2))], ids=["exact", "sampled"])
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("with_heads", [True, False])
-@pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin", "sgc", "mlp"])
+@pytest.mark.parametrize(
+    ("name", "with_heads", "sparse", "sampling"),
+    [
+        *((name, True, name in ("gat", "gin"), None) for name in ("gat", "gcn", "sage", "gin", "sgc", "mlp")),
+        *((name, False, name == "gat", None) for name in ("gat", "sgc", "mlp")),
+        *((name, True, name == "gcn", Sampling((2, 2))) for name in ("gat", "gcn", "sgc")),
+    ],
+)
 def test_one_field_of_several_models_equals_joined_fields(
     name: str, with_heads: bool, sparse: bool, sampling: Sampling | None
 ) -> None:
-    if sampling is not None and (name == "mlp" or not with_heads):
-        pytest.skip("nothing to sample")
     graph, model = random_graph(n=30, f=6, classes=3, seed=2, sparse=sparse), model_of(name, 6, [2, 2])
     nodes = [torch.tensor(part) for part in NODES]
     heads = [torch.tensor(part) if with_heads else None for part in HEADS]

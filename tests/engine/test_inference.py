@@ -36,8 +36,7 @@ def test_scores_equal_those_on_the_whole_graph(name: str, data: st.DataObject) -
     assert torch.allclose(found, reference_logits(model, examples), atol=1e-10)
 
 
-@pytest.mark.parametrize("name", list(BACKBONES))
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("name", "sparse"), [("gat", True), ("gin", False), ("mlp", True), ("sgc", False)])
 def test_float32_scores_and_embeddings_equal_those_on_fields(name: str, sparse: bool) -> None:
     graph = random_graph(n=120, p_edge=0.15, isolated=3, sparse=sparse)
     model = model_of(name, graph.num_features, [4], dtype=torch.float32)

@@ -89,8 +89,7 @@ def test_scores_losses_and_gradients_equal_pyg_on_the_whole_graph(name: str, dat
     assert_equals_reference(PlainObjective, model, examples, 1e-9)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "sparse"), [("gat", True), ("gcn", False), ("gin", True), ("sage", False)])
 def test_single_precision_matches_to_a_relative_error_of_1e_5(name: str, sparse: bool) -> None:
     graph = random_graph(n=80, f=12, p_edge=0.06, seed=5, directed=True, self_loops=True, isolated=4, sparse=sparse)
     model = model_of(name, 12, WIDTHS, seed=1, dtype=torch.float32)
@@ -98,7 +97,7 @@ def test_single_precision_matches_to_a_relative_error_of_1e_5(name: str, sparse:
     assert_equals_reference(FieldObjective, model, examples, 1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["gat", "mlp", "sgc"])
 def test_integer_features_give_the_same_results_as_in_pyg(name: str) -> None:
     graph = random_graph(sparse=True)
     counts = replace(graph, x=graph.dense_x().round().long())
@@ -152,9 +151,19 @@ def trio(name: str, dropout: float) -> tuple[list[Backbone], list[Examples]]:
     return models, examples
 
 
-@pytest.mark.parametrize("sparse", ["none", "all", "some"])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dropout", "sparse"),
+    [
+        ("gat", 0.5, "none"),
+        ("gat", 0.5, "all"),
+        ("gat", 0.5, "some"),
+        ("gcn", 0.0, "some"),
+        ("gin", 0.5, "some"),
+        ("sage", 0.5, "all"),
+        ("sgc", 0.0, "none"),
+        ("mlp", 0.5, "some"),
+    ],
+)
 def test_stacked_models_equal_single_models(name: str, dropout: float, sparse: str) -> None:
     models, examples = trio(name, dropout)
     if sparse != "some":
@@ -182,7 +191,7 @@ def test_stacked_models_equal_single_models(name: str, dropout: float, sparse: s
     assert start == logits.size(0)
 
 
-@pytest.mark.parametrize("name", ["gat", "gcn", "gin", "sage", "mlp"])
+@pytest.mark.parametrize("name", ["gat", "sage"])
 def test_dropout_on_fields_has_the_mean_and_variance_of_pyg(name: str) -> None:
     draws = 600
     graph = random_graph(n=12, f=5, classes=2, p_edge=0.3, seed=4, dtype=torch.float64)
@@ -217,7 +226,7 @@ def test_only_equal_keys_drop_the_same_entries(plain: bool) -> None:
     assert not torch.equal(objective.logits(params, first), objective.logits(params))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["gat", "gin"])
 def test_write_back_changes_only_the_heads_in_use(name: str) -> None:
     graph = random_graph()
     models = [model_of(name, 8, WIDTHS, seed=s) for s in range(2)]
@@ -402,8 +411,7 @@ def test_outputs_of_a_third_party_model_are_divided_into_heads() -> None:
         assert_near(mine.detach(), theirs)
 
 
-@pytest.mark.parametrize("name", ["gat", "gcn", "sage", "gin"])
-@pytest.mark.parametrize("heads", [[[1], [0], [1], [2]], [[0, 1], [1, 2], [2, 0], [0, 1]]])
+@pytest.mark.parametrize(("name", "heads"), [("gat", [[1], [0], [1], [2]]), ("gin", [[0, 1], [1, 2], [2, 0], [0, 1]])])
 def test_one_set_of_examples_with_sizes_is_the_same_as_a_set_per_model(name: str, heads: list[list[int]]) -> None:
     graph = random_graph(dtype=torch.float64)
     models, sizes = [model_of(name, 8, WIDTHS, seed) for seed in range(3)], [1, 2, 1]

@@ -43,8 +43,7 @@ def equal(a: Learner, b: Learner) -> bool:
     return all(torch.equal(x, y) for x, y in zip(parameters(a), parameters(b), strict=True))
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.parametrize("head", ["per-task", "growing"])
+@pytest.mark.parametrize(("backbone", "head"), [("gat", "growing"), ("sage", "per-task"), ("sgc", "growing")])
 def test_a_fanout_of_the_largest_degree_equals_exact_batches(backbone: str, head: str) -> None:
     sampled, exact = (learner(backbone, head=head, fanout=fanout) for fanout in ((1000, 1000), None))
     for task in stream():
@@ -119,7 +118,7 @@ def test_neighbors_are_sampled_for_every_batch_and_epoch() -> None:
     assert len(samples) == 6
 
 
-@pytest.mark.parametrize("backbone", [*BACKBONES, "mlp"])
+@pytest.mark.parametrize("backbone", ["gat", "sgc", "mlp"])
 def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = stream()
     made = learner(backbone, head="growing", fanout=None)
@@ -130,12 +129,12 @@ def test_predictions_layer_by_layer_equal_those_on_fields(backbone: str, monkeyp
     monkeypatch.setattr(inference, "FIELD_EDGES", 10)
     calls = []
     layerwise = inference.layerwise_logits
-    monkeypatch.setattr("ergnn.learning.learner.layerwise_logits", lambda *a: calls.append(a) or layerwise(*a))
+    monkeypatch.setattr("ergnn.engine.outputs.layerwise_logits", lambda *a: calls.append(a) or layerwise(*a))
     assert torch.allclose(made.predict_proba(every), on_fields, atol=1e-5)
     assert len(calls) == (backbone != "mlp")
 
 
-@pytest.mark.parametrize("method", ["finetune", "joint", "ewc", "gem", "agem", "mas", "si", "packnet", "piggyback"])
+@pytest.mark.parametrize("method", ["ewc", "gem", "si", "packnet"])
 def test_other_methods_support_sampled_neighbors(method: str) -> None:
     made = Learner("gcn", method, epochs=2, batch_size=8, fanout=(3, 3), backbone_options={"hidden": 4})
     for task in stream():

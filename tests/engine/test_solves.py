@@ -97,7 +97,7 @@ def test_a_warm_start_costs_one_product_and_none_is_left_at_the_solution() -> No
         conjugate_gradients(lambda v: -2 * v, b, start=b)
 
 
-@pytest.mark.parametrize("name", ["gat", "gcn", "sgc"])
+@pytest.mark.parametrize("name", ["gat", "sgc"])
 def test_influence_is_the_same_with_a_preconditioner_and_from_any_start(name: str) -> None:
     graph = random_graph(n=30, f=6, dtype=torch.float64)
     model = model_of(name, 6, [3])
@@ -173,8 +173,10 @@ def contexts(head: str) -> Iterator[SelectionContext]:
         yield learner.selection_context(task, examples, 1, False)
 
 
-@pytest.mark.parametrize("head", ["shared", "per-task", "growing"])
-@pytest.mark.parametrize("options", [{"warm_start": True}, {"rank": 3}, {"warm_start": True, "rank": 3}], ids=str)
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [("shared", {"warm_start": True}), ("per-task", {"rank": 3}), ("growing", {"warm_start": True, "rank": 3})],
+)
 def test_im_chooses_the_same_from_a_warm_start_or_with_a_preconditioner(head: str, options: dict) -> None:
     cold, other = SELECTORS.create("im", tolerance=1e-5), SELECTORS.create("im", tolerance=1e-5, **options)
     for context in contexts(head):
@@ -194,8 +196,7 @@ def test_a_negative_rank_is_rejected() -> None:
         SELECTORS.create("im", rank=-2)
 
 
-@pytest.mark.parametrize("name", ["gat", "gcn", "mlp"])
-@pytest.mark.parametrize("kind", ["gauss-newton", "hessian"])
+@pytest.mark.parametrize(("name", "kind"), [("gat", "gauss-newton"), ("mlp", "gauss-newton"), ("gcn", "hessian")])
 def test_batched_products_gradients_and_influence_equal_unbatched_ones(name: str, kind: str) -> None:
     graph = random_graph(n=40, seed=3, dtype=torch.float64)
     model = model_of(name, 8, [3, 2], seed=4)
@@ -203,7 +204,7 @@ def test_batched_products_gradients_and_influence_equal_unbatched_ones(name: str
     objective = make_objective([model], [labeled(graph, nodes, heads, [3, 2], 1)])
     params = objective.parameters()
     goal = gradient(objective, params, torch.linspace(0.5, 2.0, 11, dtype=torch.float64))
-    for batch in (1, 4, 11, 50):
+    for batch in (4, 11):
         assert_close(gradient(objective, params, torch.linspace(0.5, 2.0, 11, dtype=torch.float64), batch), goal, 1e-12)
         whole = Curvature(objective, params, kind, damping=5.0)
         parts = Curvature(objective, params, kind, damping=5.0, batch=batch)
@@ -214,10 +215,10 @@ def test_batched_products_gradients_and_influence_equal_unbatched_ones(name: str
 def test_batched_influence_chooses_the_same_nodes_and_logs_products(caplog: pytest.LogCaptureFixture) -> None:
     stream = TaskStream.from_classes(random_graph(n=60, classes=6))
     chosen = []
-    for options in ({}, {"batch": 3}):
+    for options in ({}, {"batch": 5}):
         learner = Learner("gat", selector="im", selector_options=options, epochs=5)
         with caplog.at_level("INFO", logger="ergnn.engine.solves"):
-            for task in stream:
+            for task in stream[:2]:
                 learner.observe(task)
         chosen.append(learner.method.buffer.nodes.tolist())
     assert chosen[0] == chosen[1]

@@ -55,8 +55,11 @@ def assert_same_parameters(one: torch.nn.Module, other: torch.nn.Module, toleran
         assert_near(value, expected[name], tolerance)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("name", BACKBONES.names())
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("gat", "adam with L2"), ("gat", "adamw"), ("gat", "sgd with L2")]
+    + [(name, "adam with L2") for name in ("gcn", "gin", "mlp", "sage", "sgc")],
+)
 def test_training_equals_a_plain_loop_with_pyg(name: str, settings: str) -> None:
     examples = examples_in(1)
     model = model_of(name, 8, [3, 3], seed=4)
@@ -80,8 +83,7 @@ def test_training_in_single_precision_matches_to_1e_5(sparse: bool) -> None:
     assert_same_parameters(model, plain, 1e-5)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize("name", BACKBONES.names())
+@pytest.mark.parametrize(("name", "dropout"), [("gat", 0.5), ("gin", 0.0), ("mlp", 0.5)])
 def test_models_trained_side_by_side_equal_single_models(name: str, dropout: float) -> None:
     parts = [examples_in(seed) for seed in range(3)]
     models = [model_of(name, 8, [3, 3], seed=s, dropout=dropout) for s in range(3)]
@@ -198,8 +200,7 @@ def expected_batches(examples: Examples, size: int, own: int, seed: int, epochs:
     return out
 
 
-@pytest.mark.parametrize("own", [23, 14])
-@pytest.mark.parametrize(("name", "heads"), [("mlp", 1), ("mlp", 2), ("gcn", 1), ("sgc", 2)])
+@pytest.mark.parametrize(("name", "heads", "own"), [("mlp", 1, 23), ("mlp", 2, 14), ("gcn", 1, 14), ("sgc", 2, 23)])
 def test_mini_batches_equal_a_plain_loop(name: str, heads: int, own: int) -> None:
     model, examples = example_rows(name, heads)
     plain, start = copy.deepcopy(model), copy.deepcopy(model)
@@ -245,7 +246,7 @@ def test_an_epoch_uses_each_example_of_the_task_once_and_none_of_weight_zero() -
     assert orders[0] != orders[1]
 
 
-@pytest.mark.parametrize("name", BACKBONES.names())
+@pytest.mark.parametrize("name", ["gat", "gin", "mlp", "sgc"])
 def test_scores_of_a_batch_equal_scores_of_all_examples(name: str) -> None:
     model, examples = example_rows(name)
     objective = make_objective([model], [examples])
@@ -258,7 +259,7 @@ def test_scores_of_a_batch_equal_scores_of_all_examples(name: str) -> None:
     assert {key: value.shape for key, value in batch.parameters().items()} == {k: v.shape for k, v in params.items()}
 
 
-@pytest.mark.parametrize("name", BACKBONES.names())
+@pytest.mark.parametrize("name", ["gat", "gin", "sgc"])
 def test_parameters_convert_to_the_names_of_the_model_and_back(name: str) -> None:
     model = model_of(name, 8, [3, 2], seed=4)
     examples = labeled(random_graph(n=30, dtype=torch.float64), [0, 3, 8], [[0], [1], [0]], [3, 2], 1)
@@ -315,8 +316,7 @@ def test_a_hook_is_called_before_and_after_every_step() -> None:
     assert_same_parameters(model, slow, 1e-9)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
-@pytest.mark.parametrize("batch_size", [None, 6])
+@pytest.mark.parametrize(("optimizer", "batch_size"), [("adam", None), ("adamw", 6), ("sgd", 6)])
 def test_resuming_gives_the_same_bits(optimizer: str, batch_size: int | None) -> None:
     training = Training(7, 0.05, 0.01, optimizer, batch_size)
     states, results = [], []
