@@ -149,8 +149,6 @@ def test_the_command_runs_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "spark"}, "unknown engine 'spark'; choose one of: local, ray"),
-        ({"address": "auto"}, "address is 'auto'; it is an option of the engine ray"),
         ({"task_gpus": 1.0}, "task_gpus is 1.0; it is an option of the engine ray"),
         ({"name": "ray", "task_cpus": 0.0}, "task_cpus is 0.0; it must be above 0"),
         ({"name": "ray", "task_gpus": -1.0}, "task_gpus is -1.0; it must be 0 or more"),

@@ -83,7 +83,7 @@ def in_processes(target: Any, arguments: list[tuple[Any, ...]]) -> list[int | No
     return [process.exitcode for process in processes]
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
 def test_eight_processes_write_runs_at_the_same_time(store_path: str, count: int) -> None:
     assert in_processes(write_rows, [(store_path, i, count) for i in range(WRITERS)]) == [0] * WRITERS
     total = WRITERS * count

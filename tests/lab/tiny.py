@@ -19,7 +19,7 @@ ROWS = (
     GridRow("joint", {"backbone": "gat", "method": "joint"}, block="bounds"),
 )
 TINY = Experiment(
-    "tiny", "Tiny", ROWS, datasets=("cora", "citeseer"), common={"epochs": 3}, baselines=("ER-GAT Random",)
+    "tiny", "Tiny", ROWS, datasets=("cora", "citeseer"), common={"epochs": 1}, baselines=("ER-GAT Random",)
 )
 OPTIONS = Options(seeds=2, class_orders=2)
 
