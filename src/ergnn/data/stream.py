@@ -286,14 +286,14 @@ def edge_views(graph: Graph, task_of_node: Tensor, dropped: Tensor, num_tasks: i
     if edges == "all" and not bool(dropped.any()):
         return [graph] * num_tasks
     source, target = task_of_node[graph.edge_index[0]], task_of_node[graph.edge_index[1]]
-    kept = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
+    visible = ~(dropped[graph.edge_index[0]] | dropped[graph.edge_index[1]])
     if edges == "own":
         # the subgraphs of the tasks are disjoint, so one view contains them all
-        return [_with_edges(graph, kept & (source == target) & (source >= 0))] * num_tasks
+        return [_with_edges(graph, visible & (source == target) & (source >= 0))] * num_tasks
     if edges == "all":
-        return [_with_edges(graph, kept)] * num_tasks
+        return [_with_edges(graph, visible)] * num_tasks
     newest = torch.maximum(source, target)  # context nodes are -1: visible from the start
-    return [_with_edges(graph, kept & (newest <= i)) for i in range(num_tasks)]
+    return [_with_edges(graph, visible & (newest <= i)) for i in range(num_tasks)]
 
 
 def _with_edges(graph: Graph, keep: Tensor) -> Graph:

@@ -77,18 +77,6 @@ def parquet(options: dict[str, Any] | None = None, /, **columns: Any) -> Callabl
     )
 
 
-def grown(text: str, rows: int, times: int, **options: Any) -> Callable[[Path], None]:
-    """Edges with one long source, written in parts."""
-
-    def make(path: Path) -> None:
-        part = pa.table({"source": [text] * rows, "target": range(rows)})
-        with pq.ParquetWriter(path, part.schema, **options) as file:
-            for _ in range(times):
-                file.write_table(part)
-
-    return make
-
-
 def repeated(value: Any, times: int) -> pa.Array:
     """One value many times, which takes a few bytes in a Parquet file."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(times, dtype=np.int8)), pa.array([value]))
@@ -102,7 +90,6 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
         npz(adj_data=lambda: np.ones(12 * MB, np.int8), adj_indices=lambda: np.zeros(12 * MB, np.int32)),
         "at most 32 MB or 50 times the file are allowed",
     ),
-    "rows.parquet": (parquet(id=lambda: repeated(1, 999_999), f=lambda: repeated(0.0, 999_999)), "occurs again"),
     "edges.parquet": (
         parquet(source=lambda: repeated(1, 40 * MB), target=lambda: repeated(1, 40 * MB)),
         "at most 512 MB or 200 times the file are allowed",
@@ -110,10 +97,6 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     "text.parquet": (
         parquet(id=lambda: pa.array(range(9_999)), label=lambda: repeated("x" * MB, 9_999)),
         "read",
-    ),
-    "edges.packed.parquet": (
-        grown("x" * MB, 50, 14, use_dictionary=False, compression="zstd"),
-        "read",  # the long text is kept once
     ),
     # sizes that are only claimed
     "shape.npz": (npz(adj_shape=np.array([10**12, 10**12])), "1,000,000,000,000 nodes; at most 10,000,000"),

@@ -15,7 +15,7 @@ from ergnn.data.tables import read_edges, read_nodes
 from ergnn.folder import LearnerFolder
 from folder.growing import quick
 
-KINDS = ("csv", "parquet", "pandas", "polars")
+KINDS = ("csv", "pandas")
 NAMES = ["age", "height", "score"]
 
 

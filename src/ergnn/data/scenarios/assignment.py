@@ -35,28 +35,28 @@ def assigned_stream(
     ``sizes`` and ``seed``. The classes of a task are those with training nodes in it; nodes of its other classes are
     context.
     """
-    parts = [
-        _part(graph, (task_of_node == i).nonzero().flatten(), sizes, seed, i)
+    split_tasks = [
+        _split_task(graph, (task_of_node == i).nonzero().flatten(), sizes, seed, i)
         for i in range(int(task_of_node.max()) + 1)
     ]
     labeled = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    for i, (_, classes) in enumerate(parts):
+    for i, (_, classes) in enumerate(split_tasks):
         labeled |= (task_of_node == i) & torch.isin(graph.y, torch.tensor(classes, dtype=torch.long))
     bare = replace(graph, y=torch.where(labeled, graph.y, UNLABELED), public_split=None)
-    views = edge_views(bare, task_of_node, torch.zeros_like(labeled), len(parts), edges)
-    tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(parts)]
+    views = edge_views(bare, task_of_node, torch.zeros_like(labeled), len(split_tasks), edges)
+    tasks = [Task(i, views[i], s.train, s.val, s.test, classes) for i, (s, classes) in enumerate(split_tasks)]
     return TaskStream(tasks, name=graph.name, metric=metric)
 
 
-def _part(graph: Graph, nodes: Tensor, sizes: Sizes, seed: int, task: int) -> tuple[Split, tuple[int, ...]]:
+def _split_task(graph: Graph, nodes: Tensor, sizes: Sizes, seed: int, task: int) -> tuple[Split, tuple[int, ...]]:
     """Return the split of a task's nodes, and its classes: those with training nodes."""
     public = graph.public_split
     if public is not None:
-        mine = [ids[torch.isin(ids, nodes)] for ids in (public.train, public.val, public.test)]
-        classes = graph.y[mine[0]].unique()
+        in_task = [ids[torch.isin(ids, nodes)] for ids in (public.train, public.val, public.test)]
+        classes = graph.y[in_task[0]].unique()
     else:
-        found, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
-        classes = found[torch.tensor([sizes.fit(int(c)) for c in counts], dtype=torch.bool)]
+        classes, counts = graph.y[nodes][graph.y[nodes] != UNLABELED].unique(return_counts=True)
+        classes = classes[torch.tensor([sizes.fit(int(c)) for c in counts], dtype=torch.bool)]
     if not classes.numel():
         raise InputError(
             f"{graph.name}: task {task + 1} has {nodes.numel():,} nodes, "
@@ -65,7 +65,7 @@ def _part(graph: Graph, nodes: Tensor, sizes: Sizes, seed: int, task: int) -> tu
         )
     chosen = tuple(classes.tolist())
     if public is not None:
-        return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in mine)), chosen
+        return Split(*(ids[torch.isin(graph.y[ids], classes)] for ids in in_task)), chosen
     return sizes.draw(graph.y, seed, classes=chosen, nodes=nodes), chosen
 
 
