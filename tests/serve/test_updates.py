@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from ergnn.config.errors import BusyError
 from ergnn.data.tables import read_edges, read_nodes, write_edges, write_nodes
 from ergnn.folder import LearnerFolder
+from ergnn.folder.database import FILE
 from ergnn.folder.spool import PURGED, purge_spool
 from ergnn.serve.app import make_app
 from ergnn.serve.service import Service
@@ -229,7 +230,7 @@ def interrupt(root: Path, place: Path) -> None:
 
 
 def test_updates_wait_until_the_folder_can_be_written(root: Path, place: Path) -> None:
-    """Queued updates wait, and can be purged or deleted meanwhile; no message has a path of the server."""
+    """Queued updates wait, and can be purged or deleted meanwhile; nothing is left of them."""
     interrupt(root, place)
     rows_of_nodes = "id,label,f0\nsecret-node,c0,0.4815162\n".replace("f0", ",".join(f"f{i}" for i in range(12)))
     secret = rows_of_nodes.replace("0.4815162", ",".join(["0.4815162"] * 12)).encode()
@@ -237,9 +238,10 @@ def test_updates_wait_until_the_folder_can_be_written(root: Path, place: Path) -
         upload(client, secret, name="first")
         upload(client, secret.replace(b"secret-node", b"open-node"), name="second")
         upload(client, b"source,target\nn1,n70\n", table="edges", name="third")
+        upload(client, (place / "third_nodes.csv").read_bytes(), name="the interrupted one")
         wait_for(lambda: client.get("/health").json()["status"] == "degraded")
         health = client.get("/health").json()
-        assert health["waiting"] == 3
+        assert health["waiting"] == 4
         assert "accepted updates wait: learner: update 'interrupted' is unfinished" in health["trouble"]
         assert str(root.parent) not in health["trouble"]
 
@@ -253,25 +255,25 @@ def test_updates_wait_until_the_folder_can_be_written(root: Path, place: Path) -
         first = client.get("/updates/1").json()
         assert (first["state"], first["error"]) == ("failed", PURGED)
         wait_for(lambda: client.delete("/updates/2").status_code == 200)
-        LearnerFolder(root).discard()
+        wait_for(lambda: client.delete("/updates/4").status_code == 200)  # which discards it
         assert wait_until_finished(client, "/updates/3")["state"] == "done"
         assert client.post("/predict", json={"ids": ["secret-node"]}).status_code == 422
         assert client.post("/predict", json={"ids": ["open-node"]}).status_code == 422
         wait_for(lambda: client.get("/health").json() == {"status": "ok", "version": 3, "waiting": 0})
+    assert LearnerFolder(root).resume() is None
     files = [path.read_bytes() for path in root.rglob("*") if path.is_file()]
     assert not any(b"secret-node" in data or b"0.4815162" in data or b"open-node" in data for data in files)
 
 
-def test_a_deleted_update_leaves_nothing_unfinished(root: Path, place: Path) -> None:
-    """The server was killed while an update was learned, and cannot go on as the database is read by others."""
-    interrupt(root, place)
+def test_paths_of_the_server_are_not_shown(root: Path) -> None:
     with TestClient(make_app(Service(root)), BASE) as client:
-        other = upload(client, b"source,target\nn1,n70\n", table="edges")
-        same = upload(client, (place / "third_nodes.csv").read_bytes())
+        for file in root.glob(f"{FILE}*"):
+            file.write_bytes(b"damaged" * 1000)
         wait_for(lambda: client.get("/health").json()["status"] == "degraded")
-        wait_for(lambda: client.delete(same.json()["progress"]).status_code == 200)
-        assert finished(client, other)["state"] == "done"
-    assert LearnerFolder(root).resume() is None
+        answers = [client.get("/health"), client.post("/rollback", json={}), client.get("/")]
+    assert [answer.status_code for answer in answers[:2]] == [200, 500]
+    assert "the last good version is still served: learner: " in answers[0].json()["trouble"]
+    assert not [answer.text for answer in answers if str(root.parent) in answer.text]
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\nb", "\x7f", "n" * 201])
