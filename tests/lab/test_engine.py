@@ -54,7 +54,8 @@ def elsewhere(units: Sequence[Unit]) -> Generator[Outcome, None, None]:
 def test_a_grid_goes_into_the_store_that_is_named(store_path: str, tmp_path: Path) -> None:
     done = reproduce([FEW], tmp_path / "out", OPTIONS, store=store_path)
     assert (done.done, done.failed) == (2, [])
-    assert write_results(done, [FEW], tmp_path / "out", OPTIONS).html is not None
+    write_results(done, [FEW], tmp_path / "out", OPTIONS)
+    assert (tmp_path / "out" / "report.html").exists()
     assert not (tmp_path / "out" / "runs.sqlite").exists()
     with RunStore(store_path, create=False) as store:
         assert len(store) == 4

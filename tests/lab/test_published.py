@@ -17,8 +17,7 @@ from ergnn.cli.run import config_of
 from ergnn.data.datasets import load_graph
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
-from ergnn.lab.report.experiment_sections import CellResult, experiment_sections
-from ergnn.lab.report.experiments import write_results
+from ergnn.lab.report.experiments import CellResult, experiment_sections, write_results
 from ergnn.lab.report.page import report_page
 from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, reproduce
 from ergnn.lab.result import SeedResult

@@ -22,7 +22,7 @@ from ergnn.lab.engine import run_units
 from ergnn.lab.grid import FIGURE_3, TABLE_2, TABLE_4
 from ergnn.lab.keys import member_key
 from ergnn.lab.paper import paper_result
-from ergnn.lab.report.experiment_sections import CellResult, experiment_sections, paired_tests_of
+from ergnn.lab.report.experiments import CellResult, experiment_sections, paired_tests_of
 from ergnn.lab.reproduce import EXPERIMENTS, Options, cells, command_of
 from ergnn.lab.run import SeedResult
 from ergnn.lab.store import RunStore

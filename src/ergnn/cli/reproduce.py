@@ -89,9 +89,10 @@ def reproduce_command(args: argparse.Namespace) -> int:
     grid = {"engine": engine_of(args), "store": args.store, "resume": args.resume}
     done = reproduce(experiments, args.out, options, **grid, on_plan=lines.plan, on_done=lines.done)
     command = command_line(args, f"reproduce {args.result}", (*counts, *choices))
-    written = write_results(done, experiments, args.out, options, command=command)
+    sections = write_results(done, experiments, args.out, options, command=command)
     files = ("" if args.store else "runs.sqlite, ") + "results.json, tables as .txt, .md and .tex"
-    return print_results(written.sections, f"{args.out}: {files}{', report.html' * bool(written.html)}", done.failed)
+    page = ", report.html" * os.path.exists(os.path.join(args.out, "report.html"))
+    return print_results(sections, f"{args.out}: {files}{page}", done.failed)
 
 
 def engine_of(args: argparse.Namespace) -> Any:
