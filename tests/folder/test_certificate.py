@@ -58,7 +58,8 @@ def test_nodes_that_are_forgotten_are_purged_later(
     nodes = ["--nodes", ids_file(folder)]
     assert main(["forget", str(folder.root), *nodes]) == 0
     out = capsys.readouterr().out
-    assert "`ergnn forget --purge` deletes" in out
+    assert "the model of version 3 no longer depends on them" in out
+    assert "older versions (0, 1, 2) still contain them; `ergnn forget --purge` deletes" in out
     assert "with the same split column" in out
     assert traces(folder)
     for _ in range(2):  # the second time there is nothing left to do

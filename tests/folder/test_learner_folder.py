@@ -267,36 +267,6 @@ def test_learning_anew_without_forgotten_nodes_never_saw_them(folder: LearnerFol
     assert folder.check() == []
 
 
-@pytest.mark.parametrize("directed", [False, True])
-def test_a_purge_leaves_no_byte_of_a_forgotten_node_in_any_file(tmp_path: Path, directed: bool) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", quick(directed=directed, epochs=1, per_class=20))
-    rng = np.random.default_rng(0)
-    ids = [f"person-{rng.integers(10**12):012d}" for _ in range(300)]
-    x = rng.random((300, 40)).astype(np.float32)
-    pairs = [(ids[a], ids[b]) for a, b in rng.integers(0, 300, (900, 2))]
-    folder.observe(
-        nodes_of(ids[:200], ["a", "b"] * 100, x[:200]), edges_of(*(p for p in pairs if max(map(ids.index, p)) < 200))
-    )
-    folder.observe(nodes_of(ids[200:], ["a", "b"] * 50, x[200:]), edges_of(*pairs))
-    victim = next(row["id"] for row in folder.inspect()["buffer"])
-    traces = [victim.encode(), x[ids.index(victim)].tobytes(), x[ids.index(victim)][7:15].tobytes()]
-    assert all(any(trace in data for data in contents(folder)) for trace in traces)
-    folder.forget([victim])
-    assert any(traces[0] in data for data in contents(folder))
-    folder.drop_versions()
-    for data in contents(folder):
-        assert not any(trace in data for trace in traces)
-    number = ids.index(victim)
-    for row in tables(folder)["adjacency"]:
-        assert number not in np.frombuffer(row["neighbors"], np.int32)
-    assert number not in [row["node"] for name in ("nodes", "labels", "remembered") for row in tables(folder)[name]]
-    assert folder.check() == []
-
-
-def contents(folder: LearnerFolder) -> list[bytes]:
-    return [path.read_bytes() for path in folder.root.iterdir()]
-
-
 def test_an_update_whose_nodes_are_all_forgotten_is_no_task_any_more(folder: LearnerFolder) -> None:
     train = folder.snapshot().members(0, "train")[0]
     folder.forget([f"n{i}" for i in train], retrain=True)
