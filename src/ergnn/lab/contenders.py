@@ -173,8 +173,8 @@ def contenders(names: Sequence[str] | None) -> dict[str, tuple[str, Mapping[str,
     known: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name in METHODS.names():
         known[name] = (name, {})
-        own = METHODS.get(name).comparison.variants
-        known |= {f"{name}:{key}": (name, options) for key, options in own.items()}
+        variants = METHODS.get(name).comparison.variants
+        known |= {f"{name}:{key}": (name, options) for key, options in variants.items()}
     if names is None:
         return known
     wanted = {}
@@ -226,17 +226,18 @@ def members(scenario: str, first_seed: int, seeds: int, orders: int) -> dict[str
     Periods of time have only one order.
     """
     order = "natural" if scenario == "time" else "shuffled" if orders > 1 else "seeded"
-    return {
-        "first_seed": first_seed,
-        "seeds": seeds,
-        "class_order": order,
-        "orders": orders if order == "shuffled" else 1,
-    }
+    crossed = orders if order == "shuffled" else 1
+    return {"first_seed": first_seed, "seeds": seeds, "class_order": order, "orders": crossed}
 
 
 def _base(condition: Condition, options: CompareOptions, method: str, given: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration of probes and trials, before the memory is fitted."""
     trains_network = make_method(RunConfig(method=method, **given).learner).trains_network
     settings: dict[str, Any] = {
+        "scenario": condition.scenario,
+        "edges": condition.edges,
+        "method": method,
+        "device": options.device,
         "split": "seeded" if condition.dataset in PLANETOID else LARGER_SPLIT,
         **({"backbone": options.backbone} if trains_network else {}),
         **({} if options.epochs is None else {"epochs": options.epochs}),
@@ -244,13 +245,7 @@ def _base(condition: Condition, options: CompareOptions, method: str, given: Map
     }
     if (condition.dataset, condition.scenario) == ("pubmed", "class"):
         settings["classes_per_task"] = 1
-    names: dict[str, Any] = {
-        "scenario": condition.scenario,
-        "edges": condition.edges,
-        "method": method,
-        "device": options.device,
-    }
-    return RunConfig(condition.dataset, **names, **settings, **given)
+    return RunConfig(condition.dataset, **settings, **given)
 
 
 def _entry(condition: Condition, options: CompareOptions, label: str, streams: StreamCache) -> Entry:

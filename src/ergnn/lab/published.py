@@ -37,6 +37,12 @@ def _pair(*values: Printed) -> dict[str, Printed]:
     return dict(zip(("cora", "citeseer"), values, strict=True))
 
 
+def _published(name: str, title: str, rows: Sequence[GridRow], source: Protocol, **fields: Any) -> Experiment:
+    """Create an experiment with the protocol ``clean``, on Cora and Citeseer unless ``fields`` say otherwise."""
+    fields = {"datasets": ("cora", "citeseer"), "protocols": ("clean",), "quick": {"epochs": 2}, **fields}
+    return Experiment(name, title, rows, published=source, **fields)
+
+
 GCN_2: dict[str, Any] = {"backbone": "gcn", "backbone_options": {"hidden": 256}}
 ADAM: dict[str, Any] = {**GCN_2, "lr": 0.005}
 ER_GNN: dict[str, Any] = {"method": "replay", "selector": "cm", "selector_options": {"d": 0.5}, "class_balance": "none"}
@@ -87,15 +93,12 @@ def _begin() -> tuple[GridRow, ...]:
     return tuple(rows)
 
 
-BEGIN = Experiment(
+BEGIN = _published(
     "begin",
     "BeGin's benchmark",
     _begin(),
-    datasets=("cora", "citeseer"),
     common={"split": "public", "edges": "all", "class_order": "seeded", "leftover": "context"},
-    protocols=("clean",),
-    quick={"epochs": 2},
-    published=Protocol(
+    source=Protocol(
         source="BeGin (2022); final AP, read off curves (± 0.05)",
         known="edges all, public split, 3 tasks of 2 classes (further classes unlabeled), 3-layer GCN with 256 units, "
         "10 seeds with a class order each, memory of 12 nodes in all, up to 1,000 epochs with a plateau stop",
@@ -127,11 +130,10 @@ def _gsip() -> tuple[GridRow, ...]:
     )
 
 
-GSIP = Experiment(
+GSIP = _published(
     "gsip",
     "GSIP, table 8",
     _gsip(),
-    datasets=("cora", "citeseer"),
     common={
         "split": "0.6/0.2/0.2",
         "scenario": "class",
@@ -139,9 +141,7 @@ GSIP = Experiment(
         "leftover": "context",
         "edges": "own",
     },
-    protocols=("clean",),
-    quick={"epochs": 2},
-    published=Protocol(
+    source=Protocol(
         source="GSIP (NeurIPS 2024), table 8; AP / AF, 3 trials",
         known="edges own, random split 60/20/20, 3 tasks of 2 classes, 2-layer GCN with 256 units, 200 epochs of Adam "
         "with learning rate 0.005",
@@ -152,7 +152,7 @@ GSIP = Experiment(
 
 NORMALIZED: dict[str, Any] = {"backbone": "gcn", "backbone_options": {"hidden": 256, "batch_norm": True}, "lr": 0.005}
 """Without batch normalization, a GCN learns Computers' features, divided by their row sum, too slowly."""
-HOP_RAL = Experiment(
+HOP_RAL = _published(
     "hop-ral",
     "HOP-RAL's table on Amazon Computers",
     (
@@ -166,9 +166,7 @@ HOP_RAL = Experiment(
     ),
     datasets=("amazon-computers",),
     common=GSIP.common,
-    protocols=("clean",),
-    quick={"epochs": 2},
-    published=Protocol(
+    source=Protocol(
         source="HOP-RAL (2026); AP, 5 seeds",
         known="edges own, split 60/20/20, 5 tasks of 2 classes",
         unknown="network, epochs, learning rate, class order and memory (here a 2-layer GCN with 256 units and batch "
@@ -177,7 +175,7 @@ HOP_RAL = Experiment(
 )
 
 LGL_GRAPHS = ("cora", "citeseer", "pubmed")
-LGL = Experiment(
+LGL = _published(
     "lgl",
     "LGL, one class per task",
     (
@@ -204,10 +202,8 @@ LGL = Experiment(
     ),
     datasets=LGL_GRAPHS,
     common={"split": "validation", "scenario": "class", "class_order": "seeded", "edges": "all", "classes_per_task": 1},
-    protocols=("clean",),
-    quick={"epochs": 2},
     quick_datasets=("cora", "citeseer"),
-    published=Protocol(
+    source=Protocol(
         source="LGL, lifelong graph learning (CVPR 2022); accuracy, one trial",
         known="one class per task; training and test nodes of the public split are learned, validation nodes scored",
         unknown="edges while a class is learned, class order; its network is its own, and sees nodes as a stream",
@@ -215,7 +211,7 @@ LGL = Experiment(
 )
 
 DOMAINS = "citation-domains"
-GRAPHKEEPER = Experiment(
+GRAPHKEEPER = _published(
     "graphkeeper",
     "GraphKeeper, domain-incremental",
     (
@@ -230,9 +226,7 @@ GRAPHKEEPER = Experiment(
     ),
     datasets=(DOMAINS,),
     common={"scenario": "domain", "split": "0.6/0.2/0.2", "class_order": "seeded"},
-    protocols=("clean",),
-    quick={"epochs": 2},
-    published=Protocol(
+    source=Protocol(
         source="GraphKeeper (NeurIPS 2025); AP / AF, 5 runs, four rotations of Citeseer, PubMed, Coauthor CS, DBLP",
         known="split 60/20/20, features reduced to 512 by SVD, 200 epochs; GraphKeeper and TPP guess the domain from "
         "the mean of all test nodes of a task at once, which reveals it, while every node is scored alone here",
