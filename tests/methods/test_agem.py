@@ -15,7 +15,7 @@ from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.methods.agem import AGEM, project_on_average
 from ergnn.methods.gem import project
-from ergnn.methods.gradients import flat_gradient, mean_gradient
+from ergnn.methods.gradients import flat_gradients, mean_gradient
 from ergnn.testing import check_method
 from graphs import random_graph
 
@@ -55,7 +55,7 @@ def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
     objective = make_objective([learner.model], [examples])
     params = {name: value.requires_grad_() for name, value in objective.parameters().items()}
     (-objective.losses(params)[task.train.numel() :].sum()).backward()
-    before = flat_gradient(params)
+    before = flat_gradients(params)[0]
     hook = learner.method.step_hook(learner, task, objective)
     assert hook is not None
     hook.before_step(params)
@@ -64,7 +64,7 @@ def step(sample: int, seed: int = 0) -> tuple[Tensor, Tensor, list[Tensor]]:
         for node in experience.nodes:
             part = learner.examples(task.graph, node.view(1), experience.task)
             parts.append(mean_gradient(make_objective([learner.model], [part], heads=objective.heads), params))
-    return before, flat_gradient(params), parts
+    return before, flat_gradients(params)[0], parts
 
 
 def test_the_reference_gradient_is_the_mean_over_the_memory() -> None:

@@ -16,7 +16,7 @@ from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.methods.gem import GEM, GEMProjection, project
-from ergnn.methods.gradients import flat_gradient
+from ergnn.methods.gradients import flat_gradients
 from ergnn.methods.quadratic import nonnegative_minimum
 from ergnn.testing import check_method
 from graphs import random_graph
@@ -119,11 +119,11 @@ def test_the_projected_gradient_increases_no_memory_loss(backbone: str, head: st
     own = task.train.numel()
     losses = objective.losses(params)
     (losses[:own].mean() - 3.0 * losses[own:].sum()).backward()
-    before = flat_gradient(params)
+    before = flat_gradients(params)[0]
     hook = learner.method.step_hook(learner, task, objective)
     assert isinstance(hook, GEMProjection)
     hook.before_step(params)
-    after = flat_gradient(params)
+    after = flat_gradients(params)[0]
     rows = []
     for experience in learner.method.buffer.experiences:  # type: ignore[union-attr]
         part = learner.examples(task.graph, experience.nodes, experience.task)

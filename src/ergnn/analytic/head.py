@@ -16,7 +16,7 @@ from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, fit_ridge
 from ergnn.analytic.scaling import ColumnScales
 from ergnn.analytic.state import AnalyticState, choose
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.cache import Cache, version_of
@@ -77,8 +77,7 @@ class AnalyticHead:
         check_choice("scale", scale, Scaling)
         if lam is not None and not 0 < lam < float("inf"):
             raise InputError(f"lam is {lam}; it must be above 0, or None for the best by leave-one-out")
-        if per_class < 1:
-            raise InputError(f"per_class is {per_class}; it must be 1 or more")
+        check_at_least(1, per_class=per_class)
         if sketch is not None and sketch != "auto" and (isinstance(sketch, str) or sketch < 1):
             raise InputError(f"sketch is {sketch!r}; it must be 'auto', a number of columns (1 or more), or None")
         self._map, self._map_options = FEATURE_MAPS.create(feature_map, **(map_options or {})), dict(map_options or {})

@@ -40,6 +40,13 @@ def check_choice(name: str, value: object, choices: Any) -> None:
         raise UnknownNameError(name, value, names)
 
 
+def check_at_least(least: float, **options: float | None) -> None:
+    """Raise an error if an option is below ``least``; None is always allowed."""
+    for name, value in options.items():
+        if value is not None and not least <= value < float("inf"):
+            raise InputError(f"{name} is {value}; it must be {least:g} or more")
+
+
 class LeakageError(ErgnnError):
     """Test labels were requested by code that does not declare itself leaky."""
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import check_at_least, check_choice
 from ergnn.engine.objective import Objective, ParamDict
 from ergnn.engine.recording import Recorded, on_stream, side_stream
 from ergnn.engine.solves import Product, Solution, conjugate_gradients, nystrom_preconditioner
@@ -172,12 +172,8 @@ class Curvature:
 
     def __post_init__(self) -> None:
         check_choice("curvature", self.kind, CurvatureKind)
-        if self.damping < 0:
-            raise InputError(f"damping is {self.damping}; it must be 0 or more")
-        if self.rank < 0:
-            raise InputError(f"rank is {self.rank}; it must be 0 (no preconditioner) or more")
-        if self.batch is not None and self.batch < 1:
-            raise InputError(f"batch is {self.batch}; it must be 1 or more, or None for all examples at once")
+        check_at_least(0, damping=self.damping, rank=self.rank)
+        check_at_least(1, batch=self.batch)
 
     @property
     def shift(self) -> float:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.inference import prefers_layers
@@ -104,8 +104,7 @@ def scores_together(
     Learners that score the same nodes share their receptive field and, on a GPU, a forward pass. Otherwise, on a GPU, a
     forward pass scores all tasks of as many learners as possible.
     """
-    if split not in SPLITS:
-        raise UnknownNameError("split", split, SPLITS)
+    check_choice("split", split, SPLITS)
     done = learners[0].num_tasks
     rows = _scores_in_one_pass(learners, streams, split) or [[] for _ in learners]
     for j in range(len(rows[0]), done):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -167,10 +167,8 @@ class Learner:
         """
         if task.id >= self.num_tasks:
             raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
-        if split not in SPLITS:
-            raise UnknownNameError("split", split, SPLITS)
-        if metric not in SCORES:
-            raise UnknownNameError("metric", metric, SCORES)
+        check_choice("split", split, SPLITS)
+        check_choice("metric", metric, SCORES)
         nodes = getattr(task, split).to(self.device)
         known = self.heads.kind != "growing" if task_known is None else task_known
         predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)

@@ -22,7 +22,7 @@ from ergnn.engine.step_hooks import StepHook
 from ergnn.engine.training import OnEpoch, TaskProgress, train_in_phases
 from ergnn.learning.callbacks.base import Callback, CallbackList
 from ergnn.methods.base import LearnerView
-from ergnn.methods.together import choose_together
+from ergnn.methods.memory import choose_together
 from ergnn.nn.examples import Examples
 
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ergnn.analytic import AnalyticHead
-from ergnn.config.errors import InputError
 from ergnn.config.learner_config import HEADS
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -260,10 +259,3 @@ def task_examples(learner: LearnerView, task: Task) -> Examples:
 def num_bytes(tensors: Iterable[Tensor]) -> int:
     """Return the total size of tensors in bytes."""
     return sum(value.numel() * value.element_size() for value in tensors)
-
-
-def check_at_least(least: float, **options: float | None) -> None:
-    """Raise an error if an option is below ``least``; None is always allowed."""
-    for name, value in options.items():
-        if value is not None and not least <= value < float("inf"):
-            raise InputError(f"{name} is {value}; it must be {least:g} or more")

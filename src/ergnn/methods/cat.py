@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, FolderUse, LearnerView, Method, check_at_least, num_bytes
+from ergnn.methods.base import Comparison, FolderUse, LearnerView, Method, num_bytes
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import append_graphs
 
@@ -32,8 +33,7 @@ def condense(real: Sequence[Tensor], start: Tensor, draw: Callable[[], Tensor], 
     """
     rows, sizes, x = torch.cat(list(real)), [h.size(0) for h in real], start.clone()
     for step in range(steps):
-        weight = draw()
-        scale = weight.size(1) ** -0.5
+        scale = (weight := draw()).size(1) ** -0.5
         wanted = torch.stack([part.mean(0) for part in (torch.relu(rows @ weight) * scale).split(sizes)])
         active = torch.relu(x @ weight)
         error = ((active * scale).mean(1) - wanted) / x.size(1) * scale

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import STORES_VALUES, SelectorMethod
 from ergnn.nn.examples import Examples, cross_entropy, pure_loss
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.nn.examples import Examples
 

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, check_at_least
+from ergnn.methods.base import Comparison
 from ergnn.methods.episodic import EpisodicMemory
-from ergnn.methods.gradients import GradientConstraint, mean_gradient
+from ergnn.methods.gradients import GradientConstraint, flat_gradients, mean_gradient, set_gradients
 from ergnn.methods.quadratic import dual_variables, project
-from ergnn.methods.stacked_memory import StackedMemory, flat_gradients, set_gradients, stack_memories
+from ergnn.methods.stacked_memory import StackedMemory, stack_memories
 
 
 class GEMProjection(GradientConstraint):

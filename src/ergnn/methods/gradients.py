@@ -12,15 +12,21 @@ from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 
 
-def flat_gradient(params: ParamDict) -> Tensor:
-    """Concatenate the gradients of all parameters into one vector."""
-    return torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in params.values()])
+def flat_gradients(params: ParamDict, models: int = 1) -> Tensor:
+    """Return the gradients of (stacked) parameters, ``[models, parameters]``."""
+    return flatten_models([torch.zeros_like(p) if p.grad is None else p.grad for p in params.values()], models)
 
 
-def set_gradient(params: ParamDict, vector: Tensor) -> None:
-    parts = vector.split([value.numel() for value in params.values()])
-    for value, part in zip(params.values(), parts, strict=True):
-        value.grad = part.view_as(value)
+def flatten_models(values: Sequence[Tensor], models: int) -> Tensor:
+    """Concatenate stacked tensors to one row per model."""
+    return torch.cat([value.reshape(models, -1) for value in values], dim=1)
+
+
+def set_gradients(params: ParamDict, matrix: Tensor) -> None:
+    """Invert :func:`flat_gradients`."""
+    columns = matrix.split([value.numel() // matrix.size(0) for value in params.values()], dim=1)
+    for value, gradient in zip(params.values(), columns, strict=True):
+        value.grad = gradient.reshape(value.shape).contiguous()  # fused optimizers ignore strides
 
 
 def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = None) -> Tensor:
@@ -49,11 +55,11 @@ class GradientConstraint(StepHook, ABC):
         self.step += steps
 
     def before_step(self, params: ParamDict) -> None:
-        gradient = flat_gradient(params)
+        gradient = flat_gradients(params)[0]
         projected = self.projected(gradient, params)
         self.step += 1
         if projected is not gradient:
-            set_gradient(params, projected)
+            set_gradients(params, projected.unsqueeze(0))
 
     @abstractmethod
     def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:

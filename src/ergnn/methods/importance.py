@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import make_objective
 from ergnn.engine.step_hooks import StepHook, stack_models
-from ergnn.methods.base import LearnerView, Method, check_at_least, num_bytes, task_examples
+from ergnn.methods.base import LearnerView, Method, num_bytes, task_examples
 from ergnn.nn.examples import Examples
 
 

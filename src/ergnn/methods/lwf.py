@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, check_at_least
+from ergnn.methods.base import Comparison, LearnerView, Method
 from ergnn.nn.examples import Examples, cross_entropy, pure_loss
 
 

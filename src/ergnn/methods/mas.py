@@ -8,10 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED, ParamDict
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.nn.examples import Examples, pure_loss
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.methods.base import FolderUse, LearnerView, Method, check_at_least
+from ergnn.engine.objective import can_be_stacked
+from ergnn.methods.base import FolderUse, LearnerView, Method
 from ergnn.nn.examples import Examples
 from ergnn.replay.buffer import ExperienceBuffer, ReplayMode
-from ergnn.replay.selectors import SELECTORS, Selection, SelectionContext, Selector, check_per_class
+from ergnn.replay.selectors import (
+    SELECTORS,
+    Selection,
+    SelectionContext,
+    Selector,
+    check_per_class,
+    select_together,
+)
 
 Scarce = Literal["error", "keep"]
 STORES_VALUES = FolderUse(refused="its buffer stores more than nodes")
@@ -119,3 +128,23 @@ class SelectorMethod(MemoryMethod):
     def context(self, learner: LearnerView, task: Task, trained_on: Examples) -> SelectionContext:
         """Return the input of the selector."""
         return learner.selection_context(task, trained_on, self.per_class, self.selector.leaky)
+
+
+def choose_together(learned: Sequence[tuple[LearnerView, Task, Examples]]) -> None:
+    """Let learners that were trained side by side on a GPU choose the nodes to remember, in one pass if possible.
+
+    On a CPU, they choose one after another, with the same order of sums as a single learner.
+    """
+    choosing = [
+        (learner, task, trained_on)
+        for learner, task, trained_on in learned
+        if isinstance(method := learner.method, SelectorMethod)
+        and method.chosen is None
+        and can_be_stacked([] if learner.model is None else [learner.model])
+        and learner.device.type != "cpu"
+    ]
+    methods = [learner.method for learner, _, _ in choosing if isinstance(learner.method, SelectorMethod)]
+    contexts = [method.context(*parts) for method, parts in zip(methods, choosing, strict=True)]
+    selections = select_together([method.selector for method in methods], contexts)
+    for method, selection in zip(methods, selections, strict=True):
+        method.chosen = selection

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import check_choice
+from ergnn.config.errors import check_at_least, check_choice
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, check_at_least, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, task_examples
 from ergnn.nn.examples import Examples
 
 Distance = Literal["euclidean", "cosine"]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
@@ -15,7 +16,7 @@ from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Scorer, check_at_least
+from ergnn.methods.base import Comparison, LearnerView, Scorer
 from ergnn.methods.memory import STORES_VALUES, MemoryMethod
 from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples

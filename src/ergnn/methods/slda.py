@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, check_at_least, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, task_examples
 from ergnn.methods.random_encoder import RandomEncoder
 from ergnn.nn.examples import Examples
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import STORES_VALUES, SelectorMethod
 from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples

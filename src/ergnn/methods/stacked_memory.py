@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import FieldObjective
+from ergnn.methods.gradients import flatten_models
 
 
 class StackedMemory:
@@ -37,9 +38,8 @@ class StackedMemory:
         total = (weights * self.objective.losses(params)).sum()
         values = list(params.values())
         grads = torch.autograd.grad(total, values, allow_unused=True)
-        return _flat(
-            [torch.zeros_like(v) if g is None else g for g, v in zip(grads, values, strict=True)], len(self.sizes)
-        )
+        known = [torch.zeros_like(v) if g is None else g for g, v in zip(grads, values, strict=True)]
+        return flatten_models(known, len(self.sizes))
 
 
 def stack_memories(memories: Sequence[Objective]) -> StackedMemory | None:
@@ -47,19 +47,3 @@ def stack_memories(memories: Sequence[Objective]) -> StackedMemory | None:
     fields = [memory for memory in memories if isinstance(memory, FieldObjective)]
     on_gpu = all(memory.targets.is_cuda for memory in memories)
     return StackedMemory(fields) if on_gpu and len(fields) == len(memories) else None
-
-
-def flat_gradients(params: ParamDict, models: int) -> Tensor:
-    """Return the gradients of stacked parameters, ``[models, parameters]``."""
-    return _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in params.values()], models)
-
-
-def set_gradients(params: ParamDict, matrix: Tensor) -> None:
-    """Invert :func:`flat_gradients`."""
-    parts = matrix.split([value.numel() // matrix.size(0) for value in params.values()], dim=1)
-    for value, part in zip(params.values(), parts, strict=True):
-        value.grad = part.reshape(value.shape).contiguous()  # fused optimizers ignore strides
-
-
-def _flat(values: Sequence[Tensor], models: int) -> Tensor:
-    return torch.cat([value.reshape(models, -1) for value in values], dim=1)

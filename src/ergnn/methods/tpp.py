@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import propagate
 from ergnn.engine.recording import Recorded, side_stream
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, check_at_least, num_bytes, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, num_bytes, task_examples
 from ergnn.methods.random_encoder import RandomEncoder
 from ergnn.nn.examples import Examples
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 from ergnn.data.stream import Task
 from ergnn.engine.curvature import gradient, hessian_product, unflatten
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, check_at_least
+from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.ewc import fisher_diagonal
 from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.methods.topology import topology

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
 from ergnn.analytic.maps.base import FeatureMap, Operator
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 
 
 @FEATURE_MAPS.register("auto", help="the map with the smallest leave-one-out error on the training nodes")
@@ -28,8 +28,7 @@ class Auto(FeatureMap):
         names = [FEATURE_MAPS.resolve(name.strip()) for name in maps.split(",")]
         if "auto" in names or len(set(names)) < len(names):
             raise InputError(f"maps is {maps!r}; list each map once, without 'auto'")
-        if max_edges < 0:
-            raise InputError(f"max_edges is {max_edges}; it must be 0 or more")
+        check_at_least(0, max_edges=max_edges)
         self.max_edges = max_edges
         self._maps: tuple[FeatureMap, ...] = tuple(FEATURE_MAPS.create(name) for name in names)
         self.num_blocks = sum(each.num_blocks for each in self._maps)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
 from ergnn.analytic.maps.base import FeatureMap, Operator
-from ergnn.config.errors import InputError
+from ergnn.config.errors import check_at_least
 
 
 @FEATURE_MAPS.register("hops", help="X, SX, S²X and S³X, concatenated")
@@ -22,8 +22,7 @@ class Hops(FeatureMap):
     name = "hops"
 
     def __init__(self, num_hops: int = 3) -> None:
-        if num_hops < 0:
-            raise InputError(f"num_hops is {num_hops}; it must be 0 or more")
+        check_at_least(0, num_hops=num_hops)
         self.num_hops, self.num_blocks = num_hops, num_hops + 1
 
     def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:

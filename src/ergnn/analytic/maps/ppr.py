@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ergnn.analytic.maps import FEATURE_MAPS
 from ergnn.analytic.maps.base import FeatureMap, Operator
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 
 
 @FEATURE_MAPS.register("ppr", help="personalized PageRank: Z ← (1 − α) S Z + α X")
@@ -26,8 +26,7 @@ class PersonalizedPageRank(FeatureMap):
     def __init__(self, alpha: float = 0.1, num_steps: int = 10) -> None:
         if not 0 < alpha <= 1:
             raise InputError(f"alpha is {alpha}; it must be above 0 and at most 1")
-        if num_steps < 0:
-            raise InputError(f"num_steps is {num_steps}; it must be 0 or more")
+        check_at_least(0, num_steps=num_steps)
         self.alpha, self.num_hops = alpha, num_steps
 
     def blocks(self, operator: Operator, x: Tensor) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import check_at_least, check_choice
 from ergnn.config.registry import name_of
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress
@@ -35,10 +35,9 @@ class Recorder(Callback):
     """
 
     def __init__(self, *, split: str | None = "test", every: int | None = 50) -> None:
-        if split is not None and split not in SPLITS:
-            raise UnknownNameError("split", split, SPLITS)
-        if every is not None and every < 1:
-            raise InputError(f"every is {every}; it must be 1 or more, or None for the end of a task")
+        if split is not None:
+            check_choice("split", split, SPLITS)
+        check_at_least(1, every=every)
         self.split, self.every = split, every
         self._tasks: dict[int, Task] = {}
         self._at_first: dict[int, float] = {}

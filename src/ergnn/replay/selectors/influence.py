@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.curvature import Curvature, CurvatureKind, flatten, gradient, unflatten
 from ergnn.engine.influence import StackedCurvature
@@ -64,19 +64,13 @@ class Influence(Selector):
         check_choice("target", target, Target)
         check_choice("sign", sign, Sign)
         check_choice("curvature", curvature, CurvatureKind)
-        if not 0 <= damping < float("inf"):
-            raise InputError(f"damping is {damping}; it must be 0 or more")
+        check_at_least(0, damping=damping, rank=rank)
+        check_at_least(1, max_iterations=max_iterations, batch=batch)
         if tolerance is not None and not 0 < tolerance < 1:
             raise InputError(f"tolerance is {tolerance}; it must lie between 0 and 1")
-        if max_iterations < 1:
-            raise InputError(f"max_iterations is {max_iterations}; at least 1 is needed")
-        if rank is not None and rank < 0:
-            raise InputError(f"rank is {rank}; it must be 0 (no preconditioner) or more")
         self.target, self.sign, self.normalize = target, sign, normalize
         self.curvature, self.damping = curvature, damping
         self.tolerance, self.max_iterations = tolerance, max_iterations
-        if batch is not None and batch < 1:
-            raise InputError(f"batch is {batch}; it must be 1 or more, or None for all examples at once")
         self.rank, self.warm_start, self.batch = rank, warm_start, batch
         self._last: ParamDict = {}
 
@@ -125,8 +119,8 @@ class Influence(Selector):
         target = make_objective([context.model], [context.examples(self.target)], heads=trained.heads)
         params = trained.parameters()
         goal = gradient(target, params, torch.ones_like(target.weights), self.batch)
-        own = torch.arange(context.nodes.numel(), device=goal.device)
-        replayed = torch.arange(own.numel(), trained.weights.numel(), device=goal.device)
+        candidates = torch.arange(context.nodes.numel(), device=goal.device)
+        replayed = torch.arange(candidates.numel(), trained.weights.numel(), device=goal.device)
         automatic = self.rank is None and self.batch is None and trained.linked and replayed.numel() > 0
         sketched = replayed if automatic else None
         curvature = Curvature(
@@ -144,9 +138,9 @@ class Influence(Selector):
         influence, solution = curvature.influence(goal, self._start(trained))
         if self.warm_start:
             self._last = trained.by_name(unflatten(solution.x, params))
-        influence = influence[own]
+        influence = influence[candidates]
         if self.normalize:
-            influence = influence / curvature.self_influence(own).clamp(min=1e-30).sqrt()
+            influence = influence / curvature.self_influence(candidates).clamp(min=1e-30).sqrt()
         return self._signed(influence), (self.rank or 0) + solution.iterations, solution.residual
 
     def _start(self, trained: Objective) -> Tensor | None:

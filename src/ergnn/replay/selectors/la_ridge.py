@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS
@@ -44,8 +44,7 @@ class LinearizedRidge(Ridge):
 
     @inherit_options(Ridge)
     def __init__(self, *, memory: int = 1024, **options: Any) -> None:
-        if memory < 1:
-            raise InputError(f"memory is {memory} MiB; at least 1 is needed")
+        check_at_least(1, memory=memory)
         super().__init__(**options)
         self.memory = memory
 

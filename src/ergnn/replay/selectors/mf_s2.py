@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext, Selector
-from ergnn.replay.selectors.smoothed import HOPS, check_hops, labeled, smoothed
+from ergnn.replay.selectors.smoothed import HOPS, labeled, smoothed
 
 
 @SELECTORS.register("mf-s2", help="closest to the class mean of normalized S²X over train and val nodes (model-free)")
@@ -18,7 +19,7 @@ class SmoothedMean(Selector):
     """
 
     def __init__(self, hops: int = HOPS) -> None:
-        check_hops(hops)
+        check_at_least(0, hops=hops)
         self.hops = hops
 
     def score(self, context: SelectionContext) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_at_least
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
 from ergnn.replay.selectors.smoothed import labeled
 
@@ -164,9 +164,8 @@ class Ridge(Selector):
     def __init__(
         self, pool: int = 100, targets: int = 2000, restarts: int = 8, ridge: float = 0.1, sharpness: float = 4.0
     ) -> None:
-        for option, value, least in (("pool", pool, 1), ("targets", targets, 1), ("restarts", restarts, 0)):
-            if value < least:
-                raise InputError(f"{option} is {value}; it must be {least} or more")
+        check_at_least(1, pool=pool, targets=targets)
+        check_at_least(0, restarts=restarts)
         for option, number in (("ridge", ridge), ("sharpness", sharpness)):
             if not 0 < number < float("inf"):
                 raise InputError(f"{option} is {number}; it must be above 0, and finite")

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ergnn.config.errors import check_at_least
 from ergnn.config.registry import inherit_options
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext
 from ergnn.replay.selectors.ridge import Ridge
-from ergnn.replay.selectors.smoothed import HOPS, check_hops, smoothed
+from ergnn.replay.selectors.smoothed import HOPS, smoothed
 
 
 @SELECTORS.register("s2-ridge", help="nodes from which ridge regression on S²X best predicts the task's labels")
@@ -24,7 +25,7 @@ class SmoothedRidge(Ridge):
 
     @inherit_options(Ridge)
     def __init__(self, *, hops: int = HOPS, **options: Any) -> None:
-        check_hops(hops)
+        check_at_least(0, hops=hops)
         super().__init__(**options)
         self.hops = hops
 

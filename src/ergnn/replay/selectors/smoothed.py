@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.engine.propagation import propagate
 from ergnn.replay.selectors.base import SelectionContext
@@ -20,11 +19,6 @@ def smoothed(graph: Graph, nodes: Tensor, hops: int = HOPS) -> Tensor:
     Rows of zeros stay zeros.
     """
     return F.normalize(propagate(graph, hops, nodes=nodes).double(), dim=1)
-
-
-def check_hops(hops: int) -> None:
-    if hops < 0:
-        raise InputError(f"hops is {hops}; it must be 0 (no propagation) or more")
 
 
 def labeled(context: SelectionContext) -> Tensor:
