@@ -120,14 +120,6 @@ def test_sqlite_that_finds_no_room_says_so_in_one_line(folder: LearnerFolder) ->
             connection.execute("CREATE TABLE much AS SELECT zeroblob(1000000)")
 
 
-def test_a_folder_of_the_earlier_format_is_refused_with_a_way_on(tmp_path: Path) -> None:
-    for name in ("segments", "versions"):
-        (tmp_path / "old" / name).mkdir(parents=True)
-    (tmp_path / "old" / "CURRENT").write_text("{}")
-    with pytest.raises(FolderError, match=r"format of an earlier ergnn.*observe the same files again"):
-        LearnerFolder(tmp_path / "old")
-
-
 def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path) -> None:
     settings = quick(backbone_options={"hidden": 10**7}, max_megabytes=1)
     folder = LearnerFolder.create(tmp_path / "d", settings)

@@ -105,8 +105,8 @@ def compare_models(snapshot: Snapshot) -> dict[str, Any]:
     nodes = snapshot.graph.nodes()
     if len(nodes) > MAX_NODES:
         nodes = np.sort(np.random.default_rng(snapshot.settings.seed).permutation(nodes)[:MAX_NODES])
-    found, expected = (each.probabilities(snapshot.graph, nodes) for each in (snapshot, relearned(snapshot)))
-    return {"nodes": len(nodes), "largest_difference": float(np.abs(found - expected).max(initial=0))}
+    kept, expected = (each.probabilities(snapshot.graph, nodes) for each in (snapshot, relearned(snapshot)))
+    return {"nodes": len(nodes), "largest_difference": float(np.abs(kept - expected).max(initial=0))}
 
 
 def find_bytes(snapshot: Snapshot, needles: Collection[bytes]) -> tuple[list[str], dict[str, int]]:
@@ -149,9 +149,9 @@ def _occurrences(data: bytes, needles: Collection[bytes]) -> Iterator[tuple[int,
     starts = np.array([int.from_bytes(start, "little") for start in by_start], np.uint64)
     every = np.frombuffer(data, np.uint8)
     for first in range(0, len(data), CHUNK):
-        part = every[first : first + CHUNK + MIN_TEXT - 1].astype(np.uint64)
-        count = max(0, len(part) - MIN_TEXT + 1)
-        words = sum((part[i : i + count] << np.uint64(8 * i) for i in range(MIN_TEXT)), np.zeros(count, np.uint64))
+        window = every[first : first + CHUNK + MIN_TEXT - 1].astype(np.uint64)
+        count = max(0, len(window) - MIN_TEXT + 1)
+        words = sum((window[i : i + count] << np.uint64(8 * i) for i in range(MIN_TEXT)), np.zeros(count, np.uint64))
         for at in (first + np.flatnonzero(np.isin(words, starts))).tolist():
             for needle in by_start[data[at : at + MIN_TEXT]]:
                 if data.startswith(needle, at):

@@ -49,8 +49,8 @@ def columns() -> dict[str, str]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript("".join(migrations()))
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE TABLE%checksum%'").fetchall()
-        found = {table: connection.execute(f"PRAGMA table_info({table})").fetchall() for (table,) in tables}
-    return {t: ", ".join(c[1] for c in each if c[1] not in ("removed", "checksum")) for t, each in found.items()}
+        infos = {table: connection.execute(f"PRAGMA table_info({table})").fetchall() for (table,) in tables}
+    return {t: ", ".join(row[1] for row in rows if row[1] not in ("removed", "checksum")) for t, rows in infos.items()}
 
 
 def insert(
@@ -65,9 +65,9 @@ def insert(
 
 def select(connection: sqlite3.Connection, table: str, where: str = "1", **values: Any) -> list[Row]:
     """Rows with valid checksums; ``where`` may end with the order."""
-    found = connection.execute(f"SELECT {columns()[table]}, checksum FROM {table} WHERE {where}", values).fetchall()
-    rows = [row[:-1] for row in found]
-    if any(full[-1] != checksum(*row) for full, row in zip(found, rows, strict=True)):
+    full = connection.execute(f"SELECT {columns()[table]}, checksum FROM {table} WHERE {where}", values).fetchall()
+    rows = [row[:-1] for row in full]
+    if any(total != checksum(*row) for (*_, total), row in zip(full, rows, strict=True)):
         raise damaged(f"a row of the table {table}")
     return rows
 
@@ -128,8 +128,8 @@ def wrap_errors(root: Path) -> Iterator[None]:
         disk = any(word in text for word in ("full", "I/O error", "readonly", "unable to open"))
         if not disk and not isinstance(error, OSError):
             raise FolderError(f"{root}: the database is damaged ({text}); `ergnn inspect --check` says where") from None
-        place = next(path for path in (root, *root.absolute().parents) if path.is_dir())
-        if shutil.disk_usage(place).free < 65_536:  # SQLite then says "disk I/O error" of its shared memory
+        directory = next(path for path in (root, *root.absolute().parents) if path.is_dir())
+        if shutil.disk_usage(directory).free < 65_536:  # SQLite then says "disk I/O error" of its shared memory
             text = "the disk is full"
         advice = "the last version is as it was before, and the same command works once the cause is gone"
         raise FolderError(f"{root}: could not be written or read ({text}); {advice}") from None
@@ -141,11 +141,6 @@ def database_path(root: Path) -> Path:
     if not root.is_dir():
         hint = f"`ergnn init {shlex.quote(str(root))}` creates a learner there"
         raise FolderError(f"{root}: is a file, not a folder" if root.is_file() else f"{root}: no such folder; {hint}")
-    if (root / "segments").is_dir() and (root / "versions").is_dir() and not os.path.lexists(path):
-        raise FolderError(
-            f"{root}: has the format of an earlier ergnn, which this version does not read; create a new folder "
-            "(`ergnn init`) and observe the same files again, or `ergnn export` it with the earlier version"
-        )
     if not os.path.lexists(path):
         raise FolderError(f"{root}: holds no learner (there is no {FILE} in it); `ergnn init` creates one")
     if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -160,15 +155,15 @@ def connect(root: Path, *, write: bool = False) -> sqlite3.Connection:
         writable = write or (os.access(root, os.W_OK) and os.access(path, os.W_OK))
         connection = _connect(path, "rw") if writable else _connect_read_only(path)
         try:
-            found, newest = read_number(connection, "PRAGMA user_version"), len(migrations())
-            if read_number(connection, "PRAGMA application_id") != APPLICATION_ID or found < 1:
+            schema, newest = read_number(connection, "PRAGMA user_version"), len(migrations())
+            if read_number(connection, "PRAGMA application_id") != APPLICATION_ID or schema < 1:
                 raise FolderError(f"{path}: is not a learner's database")
-            if found > newest:
-                text = f"has schema {found}; this version of ergnn reads schemas up to {newest}"
+            if schema > newest:
+                text = f"has schema {schema}; this version of ergnn reads schemas up to {newest}"
                 raise FolderError(f"{path}: {text}. It was written by a newer ergnn: install that one")
-            if found < newest and not writable:
+            if schema < newest and not writable:
                 connection = _copied(connection)
-            if found < newest:
+            if schema < newest:
                 migrate(connection)
             if not write:
                 connection.execute("PRAGMA query_only = ON")

@@ -40,12 +40,12 @@ class StoredGraph:
             self.num_features, self.dense = int(version.state["num_features"] or 0), bool(version.state["dense"])
 
     def find(self, ids: Sequence[str]) -> Array:
-        found = np.full(len(ids), -1, np.int64)
+        nodes = np.full(len(ids), -1, np.int64)
         query = f"""SELECT asked.key, node FROM json_each(:ids) AS asked CROSS JOIN nodes ON nodes.id = asked.value
                     WHERE {VISIBLE}"""
-        for place, node in self.connection.execute(query, {"ids": json_list(ids), "v": self.version.number}):
-            found[place] = node
-        return found
+        for index, node in self.connection.execute(query, {"ids": json_list(ids), "v": self.version.number}):
+            nodes[index] = node
+        return nodes
 
     def names(self, nodes: Array) -> list[str]:
         query = f"SELECT node, id FROM nodes WHERE node {AMONG} AND {VISIBLE}"
@@ -80,20 +80,20 @@ class StoredGraph:
             return scipy.sparse.csr_matrix((values, columns, indptr), (len(rows), self.num_features))
 
     def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
-        wanted, place = np.unique(nodes, return_inverse=True)
-        found = self.labeled(f"node {AMONG}", nodes=json_list(wanted))
+        wanted, index = np.unique(nodes, return_inverse=True)
+        labeled, *columns = self.labeled(f"node {AMONG}", nodes=json_list(wanted))
         out = np.full((3, len(wanted)), -1, np.int64)
-        out[:, np.searchsorted(wanted, found[0])] = found[1:]
-        label, split, number = out[:, place]
+        out[:, np.searchsorted(wanted, labeled)] = columns
+        label, split, number = out[:, index]
         return label, split, number
 
     def labeled(self, where: str = "1", **values: Any) -> tuple[Array, Array, Array, Array]:
         """Labeled nodes in ascending order, with class, split (index into ``SPLITS``) and update of the label."""
         where = f"{where} AND {VISIBLE} ORDER BY node"
         rows = select(self.connection, "labels", where, v=self.version.number, **values)
-        node, label, split, number, _ = found = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 5).T)
+        node, label, split, number, _ = columns = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 5).T)
         limits = (self.next_node, self.version.classes, len(SPLITS), self.version.updates)
-        if len(node) and (found.min() < 0 or (found[:4].max(1) >= limits).any()):
+        if len(node) and (columns.min() < 0 or (columns[:4].max(1) >= limits).any()):
             raise damaged("the table labels")
         return node, label, split, number
 
@@ -123,15 +123,15 @@ class MemoryGraph:
         self.num_features, self.dense = stored.num_features, stored.dense
         nodes = stored.nodes()
         self._nodes, self._ids = nodes, stored.names(nodes)
-        self._numbers = dict(zip(self._ids, nodes.tolist(), strict=True))
+        self._node_of = dict(zip(self._ids, nodes.tolist(), strict=True))
         self._row = np.full(stored.next_node, -1, np.int64)
         self._row[nodes] = np.arange(len(nodes))
-        place, self._sources = stored.neighbors(nodes)
-        self._ends = np.cumsum(np.bincount(place, minlength=len(nodes)))
+        row, self._sources = stored.neighbors(nodes)
+        self._ends = np.cumsum(np.bincount(row, minlength=len(nodes)))
         self._x, self._labels_of = stored.features(nodes), stored.labels(nodes)
 
     def find(self, ids: Sequence[str]) -> Array:
-        return np.fromiter((self._numbers.get(name, -1) for name in ids), np.int64, len(ids))
+        return np.fromiter((self._node_of.get(name, -1) for name in ids), np.int64, len(ids))
 
     def names(self, nodes: Array) -> list[str]:
         return [self._ids[row] for row in self._row[nodes]]
@@ -143,9 +143,9 @@ class MemoryGraph:
         rows = self._row[nodes]
         starts = np.where(rows > 0, self._ends[rows - 1], 0)
         counts = self._ends[rows] - starts
-        place = np.repeat(np.arange(len(nodes)), counts)
-        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return place, self._sources[starts[place] + within]
+        row = np.repeat(np.arange(len(nodes)), counts)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return row, self._sources[starts[row] + within]
 
     def features(self, nodes: Array) -> Any:
         return self._x[self._row[nodes]]
@@ -190,8 +190,8 @@ def _blobs(features: Any) -> tuple[Iterable[bytes | None], Iterable[bytes]]:
     """Columns (None if dense) and values of each row."""
     if isinstance(features, np.ndarray):
         return repeat(None), (row.tobytes() for row in features.astype(np.float32))
-    parts = (features.indices.astype(np.int32), features.data.astype(np.float32))
-    columns, values = ([part[start:end].tobytes() for start, end in pairwise(features.indptr)] for part in parts)
+    arrays = (features.indices.astype(np.int32), features.data.astype(np.float32))
+    columns, values = ([a[start:end].tobytes() for start, end in pairwise(features.indptr)] for a in arrays)
     return columns, values
 
 
@@ -206,7 +206,7 @@ def write_adjacency(connection: sqlite3.Connection, nodes: Array, edges: Array, 
     remove_rows(connection, "adjacency", nodes, version)
     order = np.lexsort(edges)
     sources, targets = edges[0][order].astype(np.int32), edges[1][order]
-    lists = [part.tobytes() for part in np.split(sources, np.searchsorted(targets, nodes))[1:]]
+    lists = [neighbors.tobytes() for neighbors in np.split(sources, np.searchsorted(targets, nodes))[1:]]
     insert(connection, "adjacency", zip(nodes.tolist(), repeat(version), lists, strict=False))
 
 

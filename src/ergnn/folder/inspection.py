@@ -19,7 +19,7 @@ from ergnn.learning.watch.unknown import NUM_HOPS, UnknownScore, unknown_rows
 
 ROWS = 1000
 """Nodes per role (training, validation, any) that calibration and the score of unknown classes use at most."""
-LEAST = 10
+MIN_NODES = 10
 """Nodes per side that a test of drift needs."""
 TRAIN = SPLITS.index("train")
 
@@ -58,9 +58,9 @@ def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Remembered nodes: id, class, update, and the selector's score and rank, if any."""
     update_of = {record["task"]: record["update"] for record in snapshot.records if record["task"] is not None}
     rows = []
-    for part in snapshot.learner.buffer.experiences:
-        names, update = snapshot.graph.names(part.nodes.cpu().numpy()), update_of.get(part.task, part.task) + 1
-        columns = (part.labels.tolist(), part.scores.tolist(), part.ranks.tolist())
+    for learned in snapshot.learner.buffer.experiences:
+        names, update = snapshot.graph.names(learned.nodes.cpu().numpy()), update_of.get(learned.task, learned.task) + 1
+        columns = (learned.labels.tolist(), learned.scores.tolist(), learned.ranks.tolist())
         for name, label, score, rank in zip(names, *columns, strict=True):
             scored = {"score": None, "rank": None} if math.isnan(score) else {"score": score, "rank": rank + 1}
             rows.append({"id": name, "class": snapshot.classes[label], "update": update, **scored})
@@ -82,8 +82,8 @@ def watch_snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
 def recorded_drift(record: Record) -> Drift | None:
     """The drift of an update, as it was recorded."""
-    found = record.get("input_drift")
-    return None if found is None else Drift(**{**found, "p": {name: float(p) for name, p in found["p"].items()}})
+    drift = record.get("input_drift")
+    return None if drift is None else Drift(**{**drift, "p": {name: float(p) for name, p in drift["p"].items()}})
 
 
 def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
@@ -100,17 +100,17 @@ def update_drift(snapshot: Snapshot, first_new: int) -> dict[str, Any] | None:
     rng = np.random.default_rng([snapshot.settings.seed, first_new])
     nodes = snapshot.held_out(snapshot.settings.eval_samples)[0]
     sides = [nodes[nodes < first_new], nodes[nodes >= first_new]]
-    scored = min(map(len, sides)) >= LEAST and snapshot.learner.num_tasks > 0
+    scored = min(map(len, sides)) >= MIN_NODES and snapshot.learner.num_tasks > 0
     if scored:
         sides = [np.sort(rng.permutation(side)[:SAMPLES]) for side in sides]
     else:
         ends = (0, first_new, snapshot.graph.next_node)
         sides = [sample_nodes(snapshot.graph, rng, start, stop) for start, stop in pairwise(ends)]
-    if min(map(len, sides)) < LEAST:
+    if min(map(len, sides)) < MIN_NODES:
         return None
-    found = aspects(snapshot, snapshot.graph, np.concatenate(sides), scored)
+    rows_of_aspects = aspects(snapshot, snapshot.graph, np.concatenate(sides), scored)
     halves = (slice(None, len(sides[0])), slice(len(sides[0]), None))
-    reference, new = ({name: rows[half] for name, rows in found.items()} for half in halves)
+    reference, new = ({name: rows[half] for name, rows in rows_of_aspects.items()} for half in halves)
     return drift_test(reference, new, seed=snapshot.settings.seed).to_dict()
 
 
@@ -127,10 +127,10 @@ def sample_nodes(graph: LabeledGraph, rng: np.random.Generator, start: int, stop
 def aspects(snapshot: Snapshot, graph: PartialGraph, nodes: Array, predictions: bool) -> dict[str, Any]:
     """Aspects of some nodes (ascending), with or without predictions."""
     local = read_subgraph(graph, nodes, 1, snapshot.settings.limits)
-    found = node_aspects(local.graph, local.local_ids(nodes).numpy())
+    rows = node_aspects(local.graph, local.local_ids(nodes).numpy())
     if predictions:
-        found["predictions"] = snapshot.probabilities(graph, nodes)[:, snapshot.learner.classes()]
-    return found
+        rows["predictions"] = snapshot.probabilities(graph, nodes)[:, snapshot.learner.classes()]
+    return rows
 
 
 def _members(snapshot: Snapshot, split: str, most: int) -> tuple[Array, Array]:
@@ -149,8 +149,8 @@ def _calibration(snapshot: Snapshot) -> dict[str, Any] | None:
     val, classes = _members(snapshot, "val", ROWS)
     if not len(val) or not len(test):
         return None
-    found = snapshot.probabilities(snapshot.graph, np.concatenate([val, test]))  # at once: their neighborhoods overlap
-    return calibration((found[: len(val)], classes), (found[len(val) :], truth))
+    out = snapshot.probabilities(snapshot.graph, np.concatenate([val, test]))  # at once: their neighborhoods overlap
+    return calibration((out[: len(val)], classes), (out[len(val) :], truth))
 
 
 def fit_unknown(snapshot: Snapshot) -> UnknownScore | None:
@@ -160,8 +160,8 @@ def fit_unknown(snapshot: Snapshot) -> UnknownScore | None:
     background = sample_nodes(snapshot.graph, rng, 0, snapshot.graph.next_node, ROWS)
     if not len(train) or not len(background):
         return None
-    parts = [train, background, val]
-    rows = rows_of(snapshot, snapshot.graph, np.concatenate(parts)).split([len(part) for part in parts])
+    groups = [train, background, val]
+    rows = rows_of(snapshot, snapshot.graph, np.concatenate(groups)).split([len(nodes) for nodes in groups])
     return UnknownScore.fit(rows[0], torch.from_numpy(classes), rows[1]).with_threshold(rows[2])
 
 

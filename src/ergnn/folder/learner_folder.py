@@ -199,8 +199,8 @@ class LearnerFolder:
             version: a stored version; by default the current one.
             task_known: whether only the classes of a node's own update compete.
         """
-        found = self.predict_held_out(version, task_known=task_known)
-        return [(found.records[score[0]], score) for score in found.scores()]
+        held_out = self.predict_held_out(version, task_known=task_known)
+        return [(held_out.records[score[0]], score) for score in held_out.scores()]
 
     def predict_held_out(
         self, version: int | None = None, *, task_known: bool = False, offline: bool = False

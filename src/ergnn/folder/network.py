@@ -106,8 +106,8 @@ class NetworkLearner:
         if not len(train[0]):
             return {"task": None, "classes": [], "drift": None, "touched": 0}
         self._check_size(snapshot.graph.num_features)
-        remembered = [(part.nodes.cpu().numpy(), part.labels.cpu().numpy()) for part in self.buffer.experiences]
-        nodes, labels = (np.concatenate(part) for part in zip(train, val, *remembered, strict=True))
+        remembered = [(e.nodes.cpu().numpy(), e.labels.cpu().numpy()) for e in self.buffer.experiences]
+        nodes, labels = map(np.concatenate, zip(train, val, *remembered, strict=True))
         local = read_subgraph(snapshot.graph, nodes, self.reach, self.settings.limits, (nodes, labels))
         seen = replace(local.graph, class_names=tuple(snapshot.classes))
         classes = tuple(int(c) for c in np.unique(train[1]))
@@ -138,7 +138,7 @@ class NetworkLearner:
         """Replace nodes in the buffer by the next best of their class and update; returns ``[id, class, update]``."""
         buffer, learner = self.buffer, self.learner
         gone = torch.from_numpy(nodes).to(learner.device)
-        missing = {part.task: part.labels[torch.isin(part.nodes, gone)].tolist() for part in buffer.experiences}
+        missing = {e.task: e.labels[torch.isin(e.nodes, gone)].tolist() for e in buffer.experiences}
         learner.forget_nodes(gone)
         update_of = {record["task"]: record["update"] for record in snapshot.records}
         came: list[list[Any]] = []
@@ -147,8 +147,8 @@ class NetworkLearner:
                 raise FolderError(f"no update taught task {task}: the database is damaged")
             if labels and hasattr(learner.method, "selector"):
                 update = update_of[task]
-                kept = [label for part in buffer.experiences if part.task == task for label in part.labels.tolist()]
-                per_class = max(kept.count(c) + labels.count(c) for c in labels)
+                left = [label for e in buffer.experiences if e.task == task for label in e.labels.tolist()]
+                per_class = max(left.count(c) + labels.count(c) for c in labels)
                 ranked, classes, scores = self._ranking(snapshot, task, update, per_class)
                 fresh = ~np.isin(ranked, buffer.nodes.cpu().numpy())
                 best = [
@@ -194,8 +194,8 @@ class NetworkLearner:
             local = self.local(graph, nodes[mine])
             out = np.zeros((len(mine), num_classes))
             with torch.no_grad():
-                found = self.learner.predict_proba(local.local_ids(nodes[mine]), graph=local.graph)
-            out[:, columns] = found.cpu().numpy()
+                values = self.learner.predict_proba(local.local_ids(nodes[mine]), graph=local.graph)
+            out[:, columns] = values.cpu().numpy()
             yield mine, out
 
     def local(self, graph: PartialGraph, nodes: Array) -> LocalGraph:
@@ -290,14 +290,14 @@ def _experiences(connection: sqlite3.Connection, version: Version) -> list[dict[
     if len(rows) != version.remembered:
         raise damaged("the table remembered")
     classes = {c for task in version.state["learner"]["classes"] for c in task}
-    parts: dict[int, list[tuple[int, int, float]]] = {}
+    nodes_of: dict[int, list[tuple[int, int, float]]] = {}
     for _, _, task, node, label, score, _ in rows:
         if not 0 <= node < version.next_node or label not in classes:
             raise FolderError(f"node {node} of class {label} cannot be remembered: the database is damaged")
-        parts.setdefault(task, []).append((node, label, math.nan if score is None else score))
+        nodes_of.setdefault(task, []).append((node, label, math.nan if score is None else score))
     experiences = []
-    for task, part in parts.items():
-        nodes, labels, scores = map(torch.tensor, zip(*part, strict=True))
+    for task, remembered in nodes_of.items():
+        nodes, labels, scores = map(torch.tensor, zip(*remembered, strict=True))
         experiences.append({"task": task, "nodes": nodes, "labels": labels, "scores": scores.float()})
     return experiences
 

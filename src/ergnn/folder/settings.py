@@ -93,12 +93,12 @@ class Settings:
 
     def with_settings(self, settings: Mapping[str, Any]) -> Settings:
         """The same settings with some replaced."""
-        own = {f.name for f in fields(self)}
-        mine = {name: value for name, value in settings.items() if name in own}
-        rest = {name: value for name, value in settings.items() if name not in own}
-        return replace(self, **mine, learner=mine.get("learner", self.learner).with_settings(rest))
+        names = {f.name for f in fields(self)}
+        of_folder = {name: value for name, value in settings.items() if name in names}
+        of_learner = {name: value for name, value in settings.items() if name not in names}
+        return replace(self, **of_folder, learner=of_folder.get("learner", self.learner).with_settings(of_learner))
 
     def settings(self) -> dict[str, Any]:
         """The flat mapping, the inverse of :meth:`from_settings`."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learner"}
-        return {**self.learner.settings(), **own}
+        of_folder = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learner"}
+        return {**self.learner.settings(), **of_folder}

@@ -269,8 +269,8 @@ def open_snapshot(root: Path, number: int | None = None, connection: sqlite3.Con
             raise FolderError(f"{root}: the learner has a class without a name: the database is damaged")
         records = []
         for update, _, name, text in updates:
-            own = {"update": update, "name": name}
-            records.append(check_record({**own, **from_json(text), **own}, names))
+            title = {"update": update, "name": name}
+            records.append(check_record({**title, **from_json(text), **title}, names))
         return Snapshot(root, connection, settings, version, names, records, graph, learner)
 
 

@@ -64,8 +64,10 @@ class SolvedLearner:
             nodes, labels, updates = map(torch.from_numpy, self._graph.split("train"))
             (numbers, counts), order = updates.unique(return_counts=True), torch.argsort(updates, stable=True)
             columns = (column[order].split(counts.tolist()) for column in (nodes, labels))
-            for update, own, classes in zip(numbers.tolist(), *columns, strict=True):
-                buffer.experiences.append(Experience(update, own, classes, torch.full((own.numel(),), torch.nan)))
+            for update, trained, classes in zip(numbers.tolist(), *columns, strict=True):
+                buffer.experiences.append(
+                    Experience(update, trained, classes, torch.full((trained.numel(),), torch.nan))
+                )
         return buffer
 
     def classes(self) -> list[int]:

@@ -108,8 +108,8 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
             f"{truncate(nodes.labels[i])}, as a network has learned it (forget the node and observe it again)"
         )
     added = sorted({str(nodes.labels[i]) for i in (*new, *other)} - set(classes))
-    place = {name: i for i, name in enumerate([*classes, *added])}
-    labels, corrected = (np.array([place[nodes.labels[i]] for i in part], np.int64) for part in (new, other))
+    number_of = {name: i for i, name in enumerate([*classes, *added])}
+    labels, corrected = (np.array([number_of[nodes.labels[i]] for i in rows], np.int64) for rows in (new, other))
     splits = _splits(settings, nodes, new, labels)
     dense, rows = layout["dense"], features[fresh]
     if dense is None and len(fresh):
@@ -127,13 +127,13 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
 
 def _num_features(expected: int | None, nodes: NodeTable, fresh: int) -> int:
     """Features per node; sparse text may end before the last one, and known nodes may come without any."""
-    found = nodes.num_features
+    given = nodes.num_features
     if expected is None:
-        if not fresh or not found:
+        if not fresh or not given:
             raise InputError("the first update must contain nodes with features")
-        return found
-    if not (found == expected or (nodes.is_sparse and found < expected) or not (fresh or found)):
-        raise InputError(f"the nodes have {found} features; {expected} are required")
+        return given
+    if not (given == expected or (nodes.is_sparse and given < expected) or not (fresh or given)):
+        raise InputError(f"the nodes have {given} features; {expected} are required")
     return int(expected)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ergnn.data.partial import PartialGraph, find_all
 from ergnn.data.tables.node_tables import EdgeTable, NodeTable
-from ergnn.folder.inspection import LEAST, aspects, fit_unknown, rows_of, sample_nodes
+from ergnn.folder.inspection import MIN_NODES, aspects, fit_unknown, rows_of, sample_nodes
 from ergnn.folder.snapshot import Snapshot
 from ergnn.learning.watch.drift import ALPHA, SAMPLES, Drift, drift_test, stack_aspects
 
@@ -32,7 +32,7 @@ class LiveWatch:
         self._rng = np.random.default_rng(self.seed)
         nodes = sample_nodes(snapshot.graph, np.random.default_rng(self.seed), 0, snapshot.graph.next_node)
         self._predicts = snapshot.learner.num_tasks > 0
-        self._reference = aspects(snapshot, snapshot.graph, nodes, self._predicts) if len(nodes) >= LEAST else {}
+        self._reference = aspects(snapshot, snapshot.graph, nodes, self._predicts) if len(nodes) >= MIN_NODES else {}
         self._unknown = fit_unknown(snapshot)
         self._pending: list[dict[str, Any]] = []
         self.drift: Drift | None = None

@@ -84,9 +84,9 @@ def _check_onnx(module: NodeClassifier, data: bytes) -> None:
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     for x, edge_index in _graphs(module):
         with torch.no_grad():
-            own = module(x, edge_index)
-        (found,) = session.run(["logits"], {"x": x.numpy(), "edge_index": edge_index.numpy()})
-        error = float((torch.from_numpy(found) - own).abs().max()) / max(1.0, float(own.abs().max()))
+            expected = module(x, edge_index)
+        (logits,) = session.run(["logits"], {"x": x.numpy(), "edge_index": edge_index.numpy()})
+        error = float((torch.from_numpy(logits) - expected).abs().max()) / max(1.0, float(expected.abs().max()))
         if not error <= TOLERANCE:
             raise ErgnnError(f"logits by ONNX differ by {error:.1g} on a graph of {x.size(0)} nodes")
 

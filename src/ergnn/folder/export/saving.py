@@ -109,9 +109,9 @@ def graph_npz(graph: LabeledGraph, class_names: list[str]) -> bytes:
     adjacency = scipy.sparse.csr_matrix(edges, (len(nodes), len(nodes)))
     features = scipy.sparse.csr_matrix(graph.features(nodes))
     arrays: dict[str, Any] = {
-        f"{name}_{part}": np.asarray(getattr(matrix, part))
+        f"{name}_{field}": np.asarray(getattr(matrix, field))
         for name, matrix in (("adj", adjacency), ("attr", features))
-        for part in ("data", "indices", "indptr", "shape")
+        for field in ("data", "indices", "indptr", "shape")
     }
     names = {"node_names": graph.names(nodes), "class_names": class_names}
     arrays |= {name: np.array(values, dtype=str) for name, values in names.items()}
