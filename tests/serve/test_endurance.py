@@ -81,7 +81,7 @@ class Clients:
         body = {"content": "\n".join(map(json.dumps, lines)), "headers": {"content-type": "application/x-ndjson"}}
         status, answer = self.post(client, "/observe", **body, params={"name": name})
         self.uploads[name] = status, answer.get("id", "")
-        time.sleep(rng.uniform(1, 3))
+        time.sleep(rng.uniform(3, 6))
 
     def forget(self, client: httpx.Client, number: int, step: int, rng: random.Random) -> None:
         time.sleep(1)
@@ -158,6 +158,7 @@ def check(folder: LearnerFolder, clients: Clients, jobs: dict[str, Any]) -> None
     print(f"{len(accepted)} updates accepted, {len(refused)} refused, {inspected['graph']['nodes']} nodes, ", end="")
     print(f"version {inspected['version']}, {len(clients.answers)} predictions compared")
     assert len(accepted) > 5
+    assert clients.statuses["/observe", 507], "the disk was full"
     assert all(learned[name] == 1 for name in accepted), "none is lost"
     assert max(learned.values()) == 1, "none is learned twice"
     assert not refused & learned.keys()
