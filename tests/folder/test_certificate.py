@@ -87,6 +87,17 @@ def test_a_purge_that_was_interrupted_is_completed(
     assert not traces(folder)
 
 
+def test_a_purge_waits_for_an_unfinished_update(folder: LearnerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("ergnn.folder.solved.SolvedLearner.solve", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            folder.observe(edges=edges_of(("n1", "n5")))
+    with pytest.raises(FolderError, match=r"unfinished; .* before purging"):
+        folder.purge()
+    assert folder.resume() is not None
+    folder.purge()
+
+
 def test_a_purge_is_completed_once_no_one_reads(folder: LearnerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     with folder.snapshot() as reader:
         reader.graph.nodes()

@@ -314,8 +314,10 @@ class LearnerFolder:
         Returns:
             The ids of the nodes, and their features as they were stored, if they still were.
         """
-        with database.writing(self.root) as connection:
-            base = open_snapshot(self.root, connection=connection)
+        with self._writing() as (base, staged):
+            if staged is not None:
+                raise self._unfinished(staged, "purging")
+            connection = base.connection
             present = [name for name, node in zip(ids, base.graph.find(ids), strict=True) if node >= 0]
             if present:
                 raise InputError(f"node {truncate(present[0])} is in the graph; forget it before purging")
