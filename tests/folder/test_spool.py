@@ -69,6 +69,7 @@ def stored(root: Path, number: int) -> dict[str, Any]:
         ("update_jsonl", json_lines(NODES), json_lines(OTHER)),
         ("update_jsonl_gz", gzip.compress(json_lines(EDGES)), gzip.compress(json_lines(OTHER))),
     ],
+    ids=["csv", "edges", "csv.gz", "parquet", "jsonl", "jsonl.gz"],  # bytes of a gzip file contain the time
 )
 def test_a_queued_update_that_names_a_purged_node_fails(file: str, data: bytes, other: bytes, spool: Spool) -> None:
     root = spool.path.parent
