@@ -238,8 +238,17 @@ def test_invalid_options_are_refused() -> None:
         EWC(fisher_samples=0)
 
 
-@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin", "sgc"])
-@pytest.mark.parametrize("head", ["per-task", "growing"])
+@pytest.mark.parametrize(
+    ("backbone", "head"),
+    [
+        ("gat", "per-task"),
+        ("gat", "growing"),
+        ("gcn", "growing"),
+        ("sage", "per-task"),
+        ("gin", "growing"),
+        ("sgc", "per-task"),
+    ],
+)
 def test_gradient_sums_in_chunks_equal_one_backward_pass_per_example(
     backbone: str, head: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,10 +38,14 @@ trained_once = cache(contexts)
 
 
 @pytest.mark.parametrize(
-    ("backbone", "head"),
-    [("gat", "shared"), ("gcn", "per-task"), ("sage", "growing"), ("sgc", "shared"), ("mlp", "per-task")],
+    ("name", "backbone", "head"),
+    [
+        *(("im", "gat", "shared"), ("im", "gcn", "per-task"), ("im", "sage", "growing"), ("im", "mlp", "per-task")),
+        *(("mf*", "gat", "shared"), ("mf*", "sgc", "shared"), ("cm*", "gcn", "per-task"), ("cm", "gcn", "per-task")),
+        *(("random", "sage", "growing"), ("herding", "sage", "growing"), ("herding", "mlp", "per-task")),
+        *(("k-center", "gat", "shared"), ("dslr", "sgc", "shared"), ("dslr", "gcn", "per-task")),
+    ],
 )
-@pytest.mark.parametrize("name", ["im", "mf*", "cm*", "cm", "random", "herding", "k-center", "dslr"])
 def test_the_same_nodes_are_chosen(name: str, backbone: str, head: str) -> None:
     made = trained_once(backbone, head)
     selectors = [SELECTORS.create(name, **({"tolerance": 1e-5} if name == "im" else {})) for _ in made]

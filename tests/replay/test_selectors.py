@@ -281,9 +281,13 @@ def influence_by_brute_force(context: SelectionContext, target: str, damping: fl
     return -g @ torch.linalg.solve(h, goal), (g * torch.linalg.solve(h, g.T).T).sum(1)
 
 
-@pytest.mark.parametrize("backbone", ["gat", "gcn", "sgc"])
-@pytest.mark.parametrize("head", ["shared", "per-task"])
-@pytest.mark.parametrize("target", ["val", "train", "test"])
+@pytest.mark.parametrize(
+    ("backbone", "head", "target"),
+    [
+        *(("gat", "shared", "val"), ("gat", "per-task", "train"), ("gcn", "per-task", "val")),
+        *(("gcn", "shared", "test"), ("sgc", "shared", "train"), ("sgc", "per-task", "test")),
+    ],
+)
 def test_influence_scores_equal_brute_force_with_a_buffer(backbone: str, head: str, target: str):
     options = {"gat": {"hidden": 2, "heads": 2, "dropout": 0.0}, "gcn": {"hidden": 3, "dropout": 0.0}, "sgc": {}}
     context = make_context(backbone=backbone, head=head, tasks=2, **options[backbone])
