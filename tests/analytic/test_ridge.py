@@ -57,10 +57,11 @@ def test_primal_equals_dual(n: int, width: int, seed: int) -> None:
     w, y = class_weights(labels), torch.nn.functional.one_hot(labels // 3, 3).double()
     moments = Moments()
     moments.update(ids, rows, labels)
-    primal, dual = ridge._Primal(rows, y, w, ids, moments), ridge._Dual(rows, y, w, ids)
+    sums = moments.sizes, moments.gram, moments.sums
+    primal, dual = ridge._Primal(rows, y, w, *sums), ridge._Dual(rows, y, w, ids)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ridge, "GRID_WIDTH", 0)
-        factored = ridge._Primal(rows, y, w, ids, moments)  # by Cholesky factorizations, as on a GPU
+        factored = ridge._Primal(rows, y, w, *sums)  # by Cholesky factorizations, as on a GPU
     for lam in LAMBDAS[2:]:
         torch.testing.assert_close(primal.left_out(lam), factored.left_out(lam), rtol=0, atol=1e-6)
         torch.testing.assert_close(primal.weight(lam), dual.weight(lam), rtol=0, atol=1e-8)

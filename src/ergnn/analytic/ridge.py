@@ -126,24 +126,17 @@ def fit_ridge(
         raise InputError(f"{rows.size(0)} rows and {labels.numel()} labels; the numbers must be equal and at least 1")
     if not lambdas or min(lambdas) <= 0:
         raise InputError(f"lambda is {list(lambdas)}; each must be above 0")
-    classes, column = torch.unique(labels, return_inverse=True)
-    w = class_weights(labels)
-    y = torch.nn.functional.one_hot(column, classes.numel()).double()
     count = labels.numel()
     chosen = (loo_rows(count) if chosen is None else chosen).to(labels.device)
-    if min(rows.shape) > GRID_WIDTH and chosen.numel() < count:
-        lambdas = (choose_lambda(rows[chosen], labels[chosen], lambdas),)
-    system: _System
-    if rows.size(0) <= rows.size(1):
-        system = _Dual(rows, y, w, chosen)
-    else:
-        if (
-            moments is None or count <= LOO_ROWS
-        ):  # sum few rows in a fixed order, so that resumed runs are bitwise equal
+    if count > rows.size(1):
+        if moments is None or count <= LOO_ROWS:  # sum few rows in a fixed order: resumed runs are bitwise equal
             moments = Moments()
         moments.update(torch.arange(count, device=labels.device) if ids is None else ids, rows, labels)
-        system = _Primal(rows, y, w, chosen, moments)
-    return _best_solution(system, labels, w, chosen, lambdas)
+        return fit_sums(rows[chosen], labels, chosen, moments.gram, moments.sums, lambdas)
+    if count > GRID_WIDTH and chosen.numel() < count:
+        lambdas = (choose_lambda(rows[chosen], labels[chosen], lambdas),)
+    w = class_weights(labels)
+    return _best_solution(_Dual(rows, _one_hot(labels), w, chosen), labels, w, chosen, lambdas)
 
 
 def fit_sums(
@@ -161,13 +154,14 @@ def fit_sums(
     """
     if rows.size(1) > GRID_WIDTH and chosen.numel() < labels.numel():
         lambdas = (choose_lambda(rows, labels[chosen], lambdas),)
-    moments = Moments()
-    moments.classes, column, size = torch.unique(labels, return_inverse=True, return_counts=True)
-    moments.sizes, moments.sums, moments.gram = size.double(), sums, gram
-    w = class_weights(labels)
-    y = torch.nn.functional.one_hot(column[chosen], size.numel()).double()
-    system = _Primal(rows, y, w[chosen], torch.arange(chosen.numel(), device=labels.device), moments)
+    w, sizes = class_weights(labels), torch.unique(labels, return_counts=True)[1].double()
+    system = _Primal(rows, _one_hot(labels)[chosen], w[chosen], sizes, gram, sums)
     return _best_solution(system, labels, w, chosen, lambdas)
+
+
+def _one_hot(labels: Tensor) -> Tensor:
+    classes, column = torch.unique(labels, return_inverse=True)
+    return torch.nn.functional.one_hot(column, classes.numel()).double()
 
 
 def choose_lambda(rows: Tensor, labels: Tensor, lambdas: Sequence[float]) -> float:
@@ -212,11 +206,11 @@ def least(errors: Sequence[float]) -> int:
 
 
 class _System(ABC):
-    """A linear system with rows ``P = √w φ`` and targets ``T = √w y``; ``chosen`` rows are left out in turn."""
+    """A linear system with rows ``P = √w φ`` and targets ``T = √w y``; those given are left out in turn."""
 
-    def __init__(self, y: Tensor, w: Tensor, chosen: Tensor) -> None:
-        self.root = w[chosen].sqrt()[:, None]
-        self.t = y[chosen] * self.root
+    def __init__(self, y: Tensor, w: Tensor) -> None:
+        self.root = w.sqrt()[:, None]
+        self.t = y * self.root
         self._lam, self._factor = 0.0, self.t
 
     @abstractmethod
@@ -244,7 +238,7 @@ class _Dual(_System):
     """
 
     def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor) -> None:
-        super().__init__(y, w, chosen)
+        super().__init__(y[chosen], w[chosen])
         self.rows, self.chosen, self.all_roots = rows, chosen, w.sqrt()[:, None]
         self.targets = y * self.all_roots
         self.gram = torch.empty(rows.size(0), rows.size(0), dtype=torch.float64, device=rows.device)
@@ -291,12 +285,11 @@ class _Primal(_System):
     ``h = (P U)² (s + λ)⁻¹``. (On a GPU, where eigenvalues take longer than all factorizations, they do not.)
     """
 
-    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, chosen: Tensor, moments: Moments) -> None:
-        super().__init__(y, w, chosen)
-        self.p = rows[chosen].double() * self.root
-        scale = moments.sizes.sum() / moments.sizes.sqrt().sum()  # w = scale · n_c^-½
-        self.gram = moments.gram * scale
-        self.cross = (moments.sums * (scale * moments.sizes.rsqrt())[:, None]).T
+    def __init__(self, rows: Tensor, y: Tensor, w: Tensor, sizes: Tensor, gram: Tensor, sums: Tensor) -> None:
+        super().__init__(y, w)
+        self.p = rows.double() * self.root
+        scale = sizes.sum() / sizes.sqrt().sum()  # w = scale · n_c^-½
+        self.gram, self.cross = gram * scale, (sums * (scale * sizes.rsqrt())[:, None]).T
         self._spectral = rows.device.type == "cpu" and rows.size(1) <= GRID_WIDTH
         if self._spectral:
             s, u = torch.linalg.eigh(self.gram)
