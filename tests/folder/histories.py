@@ -95,7 +95,7 @@ class Audit:
 
     def __init__(self, root: Path, seed: int, settings: Settings, labels: int = 0) -> None:
         self.rng, self.exact = np.random.default_rng([77, seed]), settings.learner.method == "analytic"
-        directed = bool(self.rng.random() < 0.3)
+        directed, self.sparse = bool(self.rng.random() < 0.3), bool(self.rng.random() < 0.3)
         settings = settings.with_settings({"directed": directed, "keep": 4, "eval_samples": 20})
         self.folder, self.spool = LearnerFolder.create(root, settings), Spool(root)
         self.versions = {0: Whole(directed)}
@@ -128,6 +128,8 @@ class Audit:
     def add(self, ids: list[str], share: float = 0.6) -> None:
         """New nodes with edges to any nodes, some of them labeled."""
         x = self.rng.random((len(ids), FEATURES)).astype(np.float32)
+        if self.sparse:
+            x *= np.eye(FEATURES, dtype=np.float32)[self.rng.integers(0, FEATURES, len(ids))]
         labels = [str(self.rng.choice(CLASSES)) if self.rng.random() < share else None for _ in ids]
         splits = [str(self.rng.choice(["train", "train", "test"])) if label else None for label in labels]
         pairs = self.pairs(len(ids), ids)
@@ -191,7 +193,8 @@ class Audit:
         assert [self.spool.holds_files(job) for job in jobs] == [not names, True]
         self.spool.finish(jobs[1], "deleted")
         self.versions = {self.current: self.whole}
-        traces = [text for name in self.gone for text in (name.encode(), self.x[name].tobytes())]
+        traces = [name.encode() for name in self.gone]
+        traces += [] if self.sparse else [self.x[name].tobytes() for name in self.gone]
         if self.exact:  # a network has an output for a class that it learned
             traces += [name.encode() for name in CLASSES if name not in self.whole.label.values()]
         for path in (path for path in self.folder.root.rglob("*") if path.is_file()):
@@ -211,18 +214,20 @@ class Audit:
         operation = str(self.rng.choice(operations))
         getattr(self, operation)()
         assert self.folder.check() == []
-        self.check_contents()
+        for version in {self.current, int(self.rng.choice(sorted(self.versions)))}:
+            self.check_contents(version)
         if self.exact and "train" in self.whole.split.values():
             check(self.folder, self.whole, with_folder=True)
         return operation
 
-    def check_contents(self) -> None:
-        """The graph, labels, versions and remembered nodes are those of the dictionaries."""
-        whole = self.whole
-        with self.folder.snapshot() as snapshot:
+    def check_contents(self, version: int) -> None:
+        """The graph, labels and remembered nodes of a version are those of the dictionaries."""
+        whole = self.versions[version]
+        with self.folder.snapshot(version) as snapshot:
             graph, nodes = snapshot.graph, snapshot.graph.nodes()
             ids = graph.names(nodes)
             assert sorted(ids) == sorted(whole.x)
+            assert graph.find([*ids[::-1], "nobody"]).tolist() == [*nodes.tolist()[::-1], -1]
             assert kept_versions(snapshot.connection) == sorted(self.versions)
             label, split, _ = graph.labels(nodes)
             assert {name: snapshot.classes[c] for name, c in zip(ids, label, strict=True) if c >= 0} == whole.label

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from doc_blocks import ROOT
 from ergnn.folder import LearnerFolder, Settings, database
@@ -23,67 +22,6 @@ from folder.growing import IDS, edges_of, make_updates, nodes_of, probabilities,
 
 FIXTURE = Path(__file__).with_name("fixtures") / "schema1"
 """A folder after two updates (``make_updates(2)``), as schema 1 was first written."""
-
-
-class TestGraph:
-    """Everything that the graph can be asked, against plain dictionaries."""
-
-    @pytest.fixture(params=["sparse", "dense"])
-    def made(self, request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LearnerFolder, list]:
-        updates = make_updates(3, nodes=50)
-        if request.param == "sparse":
-            for nodes, _ in updates:
-                nodes.features[:, 1:] = 0
-        folder = LearnerFolder.create(tmp_path / "d", quick(epochs=1))
-        for nodes, edges in updates:
-            folder.observe(nodes, edges)
-        return folder, updates
-
-    def test_reads_what_was_observed(self, made: tuple[LearnerFolder, list]) -> None:
-        folder, updates = made
-        ids = [name for nodes, _ in updates for name in nodes.ids]
-        x = np.concatenate([nodes.features for nodes, _ in updates])
-        label = [name for nodes, _ in updates for name in nodes.labels]
-        place = {name: i for i, name in enumerate(ids)}
-        edges = {(place[a], place[b]) for _, table in updates for a, b in zip(table.source, table.target, strict=True)}
-        edges |= {(b, a) for a, b in edges}
-        with folder.snapshot() as snapshot:
-            graph = snapshot.graph
-            some = np.sort(np.random.default_rng(0).permutation(150)[:60])
-            assert graph.find([*ids[::-1], "nobody"]).tolist() == [*range(149, -1, -1), -1]
-            assert graph.names(some[::-1]) == [ids[i] for i in some[::-1]]
-            row, source = graph.neighbors(some)
-            found = set(zip(source.tolist(), some[row].tolist(), strict=True))
-            assert found == {(a, b) for a, b in edges if b in some}
-            assert len(found) == len(row)
-            target, source = graph.neighbors(graph.nodes())
-            assert set(zip(source.tolist(), target.tolist(), strict=True)) == edges
-            assert len(source) == len(edges) == snapshot.version.edges
-            for got, wanted in ((graph.features(some), x[some]), (graph.features(graph.nodes()), x)):
-                assert isinstance(got, np.ndarray) == graph.dense
-                np.testing.assert_array_equal(got.toarray() if scipy.sparse.issparse(got) else got, wanted)
-            classes, split, update = graph.labels(graph.nodes())
-            assert [None if c < 0 else snapshot.classes[c] for c in classes] == label
-            for number in range(3):
-                for i, part in enumerate(("train", "val", "test")):
-                    members, its_classes = snapshot.members(number, part)
-                    assert members.tolist() == np.flatnonzero((update == number) & (split == i)).tolist()
-                    assert its_classes.tolist() == classes[members].tolist()
-
-    def test_older_versions_are_read_as_they_were(self, made: tuple[LearnerFolder, list], tmp_path: Path) -> None:
-        folder, updates = made
-        other = LearnerFolder.create(tmp_path / "e", quick(epochs=1))
-        for nodes, edges in updates[:2]:
-            other.observe(nodes, edges)
-        with folder.snapshot(2) as old, other.snapshot() as alone:
-            nodes = old.graph.nodes()
-            np.testing.assert_array_equal(nodes, alone.graph.nodes())
-            for a, b in zip(old.graph.neighbors(nodes), alone.graph.neighbors(nodes), strict=True):
-                np.testing.assert_array_equal(a, b)
-            np.testing.assert_array_equal(old.graph.labels(nodes), alone.graph.labels(nodes))
-            assert old.classes == alone.classes
-        ids = [f"n{i}" for i in range(100)]
-        np.testing.assert_array_equal(probabilities(folder, ids, version=2), probabilities(other, ids))
 
 
 def test_the_file_says_what_it_is(folder: LearnerFolder) -> None:

@@ -67,14 +67,6 @@ def test_late_labels_are_learned_and_edges_alone_only_grow_the_graph(folder: Lea
     assert again["counts"]["edges"] == 2 - 2 * (2 in grown.graph.neighbors(np.array([79]))[1])
 
 
-def test_directed_edges_lead_one_way(tmp_path: Path) -> None:
-    folder = LearnerFolder.create(tmp_path / "d", quick(directed=True))
-    folder.observe(nodes_of(["a", "b"], ["x", "y"], x_of(2)), edges_of(("a", "b")))
-    snapshot = folder.snapshot()
-    assert snapshot.graph.neighbors(np.array([1]))[1].tolist() == [0]
-    assert snapshot.graph.neighbors(np.array([0]))[1].tolist() == []
-
-
 def test_a_split_column_is_obeyed_and_otherwise_shares_of_each_class_are_held_out(tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "d", quick(val=0.1, test=0.2))
     ids = [f"a{i}" for i in range(40)]
@@ -197,16 +189,6 @@ def test_only_so_many_versions_are_kept_and_rows_of_others_are_deleted(tmp_path:
     folder.rollback(4)
     with pytest.raises(FolderError, match="oldest"):
         folder.rollback()
-
-
-def test_a_write_after_a_rollback_drops_the_newer_versions(folder: LearnerFolder) -> None:
-    folder.rollback(1)
-    folder.forget(["n3"])
-    assert folder.inspect()["versions"] == [0, 1, 3]
-    assert {row["added"] for row in tables(folder)["nodes"]} == {1}
-    assert folder.check() == []
-    with pytest.raises(FolderError, match="version 2 is not kept; versions 0, 1, 3 are"):
-        folder.rollback(2)
 
 
 def test_forgetting_leaves_no_trace_in_the_newest_version_and_says_what_depends(folder: LearnerFolder) -> None:
