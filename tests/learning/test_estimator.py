@@ -414,10 +414,11 @@ def test_the_default_equals_learning_all_nodes_at_once(stream: TaskStream) -> No
 def test_the_closed_form_stores_rows_of_matrices() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 5)), rng.integers(0, 3, 40)
-    mine = ContinualNodeClassifier()
+    scaled_by_row = {"method_options": {"scale": "rows"}}  # columns are standardized as in the first call
+    mine = ContinualNodeClassifier(**scaled_by_row)
     for part in np.array_split(np.argsort(y, kind="stable"), 4):
         mine.partial_fit(x[part], y[part])
-    expected = ContinualNodeClassifier().fit(x, y).predict_proba(x)
+    expected = ContinualNodeClassifier(**scaled_by_row).fit(x, y).predict_proba(x)
     np.testing.assert_allclose(mine.predict_proba(x), expected, atol=1e-8)
 
 

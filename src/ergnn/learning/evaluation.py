@@ -66,9 +66,9 @@ def evaluate_streams(
     rows: list[list[list[float]]] = [[] for _ in learners]
     for i in range(len(streams[0])):
         observe_together(list(learners), [stream[i] for stream in streams], callbacks)
-        for own, scores in zip(rows, scores_together(learners, streams, split), strict=True):
-            own.append(scores)
-    return [AccuracyMatrix(own, stream.metric) for own, stream in zip(rows, streams, strict=True)]
+        for matrix, row in zip(rows, scores_together(learners, streams, split), strict=True):
+            matrix.append(row)
+    return [AccuracyMatrix(matrix, stream.metric) for matrix, stream in zip(rows, streams, strict=True)]
 
 
 def check_stream(learner: Learner, stream: TaskStream) -> None:
@@ -147,8 +147,8 @@ def _scores_in_one_pass(learners: Sequence[Learner], streams: Sequence[TaskStrea
         with torch.no_grad():
             logits = objective.logits(objective.parameters())
         sizes = [sum(len(nodes) for _, nodes in pairs) for pairs in batch]
-        for i, own_logits in enumerate(logits.split(sizes), start):
-            rows.append(_scores_of_tasks(learners[i], streams[i], split, own_logits))
+        for i, outputs in enumerate(logits.split(sizes), start):
+            rows.append(_scores_of_tasks(learners[i], streams[i], split, outputs))
     return rows
 
 
@@ -199,7 +199,7 @@ def _shared_scores(
     learners: Sequence[Learner], streams: Sequence[TaskStream], number: int, split: str
 ) -> dict[int, float]:
     """Return the scores on task ``number`` of learners (by index) that score the same nodes as another one."""
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     groups: dict[Any, list[int]] = {}
     for i, (learner, stream) in enumerate(zip(learners, streams, strict=True)):
         task = stream[number]
@@ -221,11 +221,11 @@ def _shared_scores(
         columns, classes = lead.heads.columns(task.id if lead.heads.kind != "growing" else None, nodes.device)
         stacked = [model for model in models if isinstance(model, Backbone)]
         logits = logits_together(stacked, graph, nodes, heads)
-        best = torch.stack([torch.softmax(own[:, columns], dim=1).argmax(1) for own in logits])
+        best = torch.stack([torch.softmax(outputs[:, columns], dim=1).argmax(1) for outputs in logits])
         truth = task.graph.y[nodes].cpu()
         for i, predicted in zip(networks, classes[best].cpu(), strict=True):
-            found[i] = SCORES[stream.metric](predicted, truth)
-    return found
+            scores[i] = SCORES[stream.metric](predicted, truth)
+    return scores
 
 
 def _network(learner: Learner, task: Task) -> NetworkScorer | None:
@@ -282,10 +282,15 @@ class HeldOut:
         return rows
 
 
+def _accuracy(record: Record) -> dict[int, float]:
+    """The accuracy on each update's held-out nodes at the time of a record, without updates that have none left."""
+    return {update: right / of for update, right, of in record["scores"] if of}
+
+
 def accuracy_matrix(records: Sequence[Record]) -> tuple[list[int], AccuracyMatrix] | None:
     """Updates that had held-out nodes when they came, and the accuracy on each since then."""
-    accuracy = [{update: right / of for update, right, of in record["scores"]} for record in records]
-    scored = [number for number, found in enumerate(accuracy) if number in found]
+    accuracy = [_accuracy(record) for record in records]
+    scored = [number for number, known in enumerate(accuracy) if number in known]
     values = np.array([[accuracy[i].get(j, np.nan) for j in scored] for i in scored]).reshape(len(scored), len(scored))
     if not scored or np.isnan(values[np.tril_indices(len(scored))]).any():
         return None
@@ -298,12 +303,12 @@ def measures(records: Sequence[Record]) -> dict[str, float]:
     All use the scores in the newest record, which need not have held-out nodes of its own; updates whose held-out nodes
     were all forgotten are left out.
     """
-    accuracy = [{update: right / of for update, right, of in r["scores"] if of} for r in records]
-    learned = {number: found[number] for number, found in enumerate(accuracy) if number in found}
-    now = {update: found for update, found in (accuracy[-1] if records else {}).items() if update in learned}
+    accuracy = [_accuracy(record) for record in records]
+    learned = {number: known[number] for number, known in enumerate(accuracy) if number in known}
+    now = {update: score for update, score in (accuracy[-1] if records else {}).items() if update in learned}
     if not now:
         return {}
-    lost = [learned[update] - found for update, found in now.items() if update < len(records) - 1]
+    lost = [learned[update] - score for update, score in now.items() if update < len(records) - 1]
     _, right, total = map(sum, zip(*records[-1]["scores"], strict=True))
     return {
         "pm": float(np.mean([learned[update] for update in now])),
@@ -318,7 +323,7 @@ def forgetting(records: Sequence[Record]) -> list[float | None]:
     learned: dict[int, float] = {}
     out: list[float | None] = []
     for number, record in enumerate(records):
-        now = {update: right / of for update, right, of in record["scores"]}
+        now = _accuracy(record)
         lost = [learned[update] - score for update, score in now.items() if update in learned]
         out.append(sum(lost) / len(lost) if lost else None)
         if number in now:
