@@ -139,6 +139,28 @@ def test_dates_are_days_months_and_weekdays() -> None:
     assert found[4, encoder.names.index("d missing")] == 1
 
 
+def test_counts_in_many_columns_are_words() -> None:
+    counts = (RNG.random((100, 30)) < 0.1) * RNG.integers(1, 4, (100, 30))
+    columns = {f"w{i}": counts[:, i].tolist() for i in range(30)} | {"size": (1e6 * RNG.random(100)).tolist()}
+    encoder, codes = fitted(columns)
+    assert [column.kind for column in encoder.columns] == ["word"] * 30 + ["number"]
+    found, used = dense(encoder, codes), counts.any(1)
+    assert encoder.names == ["size", *(f"w{i}" for i in range(30))]
+    assert np.allclose(np.linalg.norm(found[:, 1:], axis=1)[used], TEXT_LENGTH)
+    assert np.array_equal(found[:, 1:] > 0, counts > 0)
+
+
+def test_codes_survive_as_one_matrix_of_32_bits() -> None:
+    for note in ({}, {"note": [f"late delivery {i}" for i in range(60)]}):
+        columns = {"key": [1.7e9 + i / 7 for i in range(59)] + [None], "c": ["a", None, "b"] * 20, **note}
+        encoder, codes = fitted(columns)
+        again = Codes.from_matrix(codes.to_matrix(), encoder.num_numbers)
+        assert np.allclose(again.numbers, codes.numbers, rtol=2**-47, atol=0, equal_nan=True)
+        assert np.array_equal(again.numbers[:, 1], codes.numbers[:, 1], equal_nan=True), "hashes are exact"
+        assert abs(again.text - codes.text).max() == 0 if note else again.text.shape == (60, 0)
+        assert np.isfinite(codes.to_matrix().data if note else codes.to_matrix()).all()
+
+
 def test_all_kinds_together_survive_json() -> None:
     columns = {
         "age": [30.0, None, 50.0] * 20,

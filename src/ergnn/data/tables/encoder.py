@@ -143,6 +143,8 @@ class FittedColumn:
             return f"{len(self.values)} values and other"
         if self.kind == "text":
             return f"words and pairs of words, hashed to {TEXT_WIDTH:,} columns"
+        if self.kind == "word":
+            return "a word"
         if self.scale is None:
             return "left out"
         words = "signed logarithm, standardized" if self.scale.unit else "standardized"
@@ -161,7 +163,8 @@ class Encoder:
     names: list[str] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", [name for column in self.columns for name in column.names])
+        others = [name for column in self.columns if column.kind != "word" for name in column.names]
+        object.__setattr__(self, "names", others + [column.name for column in self.columns if column.kind == "word"])
 
     @classmethod
     def fit(
@@ -185,9 +188,14 @@ class Encoder:
         return len(self.names)
 
     @property
+    def num_numbers(self) -> int:
+        """Number of columns of :attr:`Codes.numbers`."""
+        return sum(column.kind in ("number", "date", "category") for column in self.columns)
+
+    @property
     def is_sparse(self) -> bool:
         """Whether there is text, so that features are stored in CSR form."""
-        return any(column.kind == "text" for column in self.columns)
+        return any(column.kind in ("text", "word") for column in self.columns)
 
     def features(self, codes: Codes) -> Any:
         """Return the features of some rows, ``[n, width]`` float32, dense, or in CSR form if there is text."""
@@ -196,11 +204,12 @@ class Encoder:
             if column.kind == "text":
                 blocks.append(TEXT_LENGTH * codes.text[:, text : text + TEXT_WIDTH])
                 text += TEXT_WIDTH
-            elif column.kind != "ignore":
+            elif column.kind not in ("word", "ignore"):
                 blocks.append(column.features(codes.numbers[:, at]).astype(np.float32))
                 at += 1
         if not self.is_sparse:
             return np.concatenate(blocks, 1) if blocks else np.zeros((len(codes.numbers), 0), np.float32)
+        blocks.append(TEXT_LENGTH * codes.text[:, text:])
         return scipy.sparse.hstack([scipy.sparse.csr_matrix(block) for block in blocks], "csr", np.float32)
 
     def to_json(self) -> list[dict[str, Any]]:

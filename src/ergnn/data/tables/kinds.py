@@ -12,7 +12,7 @@ import scipy.sparse
 
 from ergnn.config.errors import FormatError, InputError, UnknownNameError, listed, truncate
 
-KINDS = ("number", "category", "text", "date", "ignore")
+KINDS = ("number", "category", "text", "date", "word", "ignore")
 MISSING = ("", "na", "n/a", "<na>", "nan", "null", "none")
 """Texts, in lower case, that stand for a missing value."""
 MAX_CATEGORIES = 40
@@ -22,6 +22,12 @@ MAX_INTEGERS = 10
 ROWS_PER_INTEGER = 20
 TEXT_WIDTH = 1 << 12
 """Columns that words and pairs of words of a text column are hashed to."""
+MIN_WORDS, WORD_ZEROS = 20, 0.8
+"""Columns of counts, of which at least 80 % are zero, are words if there are at least 20 such columns."""
+HASH_BITS = 40
+"""Bits of the hash of a category: what two 32-bit floats hold exactly."""
+MISSING_CODE = np.float32(3e38)
+"""Stands for a missing value in :meth:`Codes.to_matrix`."""
 DAY = 86_400
 
 
@@ -41,13 +47,31 @@ class Codes:
     Args:
         numbers: ``[n, m]`` float64, one column per column that is not text: numbers, days since 1970, and for
             categories a hash of the value; NaN where a value is missing.
-        text: ``[n, text columns × TEXT_WIDTH]`` float32 in CSR form: hashed words, of unit length per text column.
+        text: float32 in CSR form: hashed words, of unit length per text column (``TEXT_WIDTH`` columns each), then one
+            column per column of words, together of unit length.
         values: the values of each category column by their hash.
     """
 
     numbers: np.ndarray
     text: scipy.sparse.csr_matrix
-    values: dict[str, dict[float, str]]
+    values: Mapping[str, Mapping[float, str]]
+
+    def to_matrix(self) -> Any:
+        """Return one float32 matrix, in CSR form if there is text: pairs of columns that sum to numbers, and text."""
+        with np.errstate(over="ignore"):
+            high = np.nan_to_num(self.numbers).astype(np.float32)
+        low = np.where(np.isnan(self.numbers), MISSING_CODE, self.numbers - high).astype(np.float32)
+        pairs = np.stack([high, low], 2).reshape(len(high), -1)
+        return scipy.sparse.hstack([pairs, self.text], "csr", np.float32) if self.text.shape[1] else pairs
+
+    @classmethod
+    def from_matrix(cls, matrix: Any, count: int) -> Codes:
+        """Restore the codes of ``count`` numbers and of text; the values of categories are not in a matrix."""
+        pairs = matrix[:, : 2 * count]
+        pairs = pairs.toarray() if scipy.sparse.issparse(matrix) else pairs
+        high, low = pairs[:, ::2].astype(np.float64), pairs[:, 1::2]
+        text = matrix[:, 2 * count :] if scipy.sparse.issparse(matrix) else np.empty((len(high), 0), np.float32)
+        return cls(np.where(low == MISSING_CODE, np.nan, high + low), scipy.sparse.csr_matrix(text), {})
 
 
 def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: object) -> tuple[ColumnKind, ...]:
@@ -63,10 +87,27 @@ def decide_kinds(columns: Mapping[str, Any], told: Mapping[str, str], where: obj
             raise UnknownNameError(f"the kind of column {name!r}", kind, KINDS)
         if name not in columns:
             raise InputError(f"{where}: no column {name!r} to read as {kind}; columns are {listed(list(columns))}")
-    return tuple(
+    kinds = [
         ColumnKind(name, told[name], "as told") if name in told else ColumnKind(name, *_guess(column))
         for name, column in columns.items()
-    )
+    ]
+    numbers = [i for i, kind in enumerate(kinds) if kind.kind in ("number", "category") and kind.name not in told]
+    words = [i for i in numbers if len(numbers) >= MIN_WORDS and _is_count(columns[kinds[i].name])]
+    for i in words if len(words) >= MIN_WORDS else ():
+        kinds[i] = ColumnKind(kinds[i].name, "word", f"counts, mostly 0, as in {len(words):,} columns")
+    return tuple(kinds)
+
+
+def _is_count(column: Any) -> bool:
+    """Return whether values are 0 or more, and mostly 0."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = plain(column)
+    if values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return False
+    zeros = pc.sum(pc.equal(values, pa.scalar(0, values.type))).as_py() or 0
+    return bool(pc.min(values).as_py() >= 0 and zeros >= WORD_ZEROS * len(values))
 
 
 def _guess(column: Any) -> tuple[str, str]:
@@ -127,15 +168,21 @@ def encode_values(kinds: Sequence[ColumnKind], columns: Mapping[str, Any], where
     if missing:
         raise FormatError(f"{where}: no column {truncate(missing[0])}; earlier nodes have {listed(missing)}")
     rows = len(next(iter(columns.values()))) if columns else 0
-    numbers, texts, values = list[np.ndarray](), list[Any](), dict[str, dict[float, str]]()
+    numbers, texts, words, values = list[np.ndarray](), list[Any](), list[np.ndarray](), dict[str, dict[float, str]]()
     for kind in kinds:
         if kind.kind == "text":
             texts.append(_text(columns[kind.name]))
+        elif kind.kind == "word":
+            words.append(np.nan_to_num(_number(columns[kind.name], kind, where)))
         elif kind.kind == "category":
             codes, values[kind.name] = _category(columns[kind.name])
             numbers.append(codes)
         elif kind.kind != "ignore":
             numbers.append(_number(columns[kind.name], kind, where))
+    if words:
+        counts = scipy.sparse.csr_matrix(np.stack(words, 1))
+        length = np.sqrt(np.asarray(counts.multiply(counts).sum(1)))
+        texts.append(counts.multiply(1 / np.where(length > 0, length, 1.0)))
     text = (
         scipy.sparse.hstack(texts, "csr", np.float32) if texts else scipy.sparse.csr_matrix((rows, 0), dtype=np.float32)
     )
@@ -199,8 +246,8 @@ def _category(column: Any) -> tuple[np.ndarray, dict[float, str]]:
 
 
 def value_hash(value: str) -> float:
-    """Return a whole number below 2^52 that stands for a value; it does not depend on other values."""
-    return float(int.from_bytes(hashlib.blake2b(value.encode(), digest_size=8).digest(), "little") >> 12)
+    """Return a whole number that stands for a value; it does not depend on other values."""
+    return float(int.from_bytes(hashlib.blake2b(value.encode(), digest_size=HASH_BITS // 8).digest(), "little"))
 
 
 def _text(column: Any) -> scipy.sparse.csr_matrix:
