@@ -60,6 +60,8 @@ class ColumnScales:
 
     def apply(self, x: Tensor) -> Tensor:
         """Return the scaled features, dense or CSR as ``x``."""
+        if not self.columns:
+            return x
         values = _columns(x, self.columns)
         scaled = np.concatenate([s.apply(values[:, i])[:, :1] for i, s in enumerate(self.scales)], 1).astype(np.float32)
         if len(self.columns) == x.size(1):
@@ -79,6 +81,10 @@ class ColumnScales:
         start, column = (torch.from_numpy(index.astype(np.int64)) for index in (joined.indptr, joined.indices))
         entries, shape = torch.from_numpy(joined.data.astype(np.float32)), tuple(x.shape)
         return torch.sparse_csr_tensor(start, column, entries, shape, check_invariants=False).to(x.device)
+
+
+AS_THEY_ARE = ColumnScales((), ())
+"""For features that are scaled already."""
 
 
 def number_columns(x: Tensor) -> list[int]:

@@ -31,14 +31,15 @@ class PartialGraph(Protocol):
     """A graph that is read in parts; nodes to read are ascending and unique.
 
     ``find`` returns node numbers (-1 for an unknown id), ``neighbors`` the edges into some nodes (index into ``nodes``
-    and source, sorted by both), ``features`` float32 rows: a matrix if ``dense``, else in CSR form. All nodes have
-    numbers below ``next_node``.
+    and source, sorted by both), ``features`` float32 rows: a matrix if ``dense``, else in CSR form. If ``encoding`` is
+    not empty, they are scaled columns of a table. All nodes have numbers below ``next_node``.
     """
 
     num_nodes: int
     next_node: int
     num_features: int
     dense: bool
+    encoding: str
 
     def find(self, ids: Sequence[str]) -> Array: ...
     def neighbors(self, nodes: Array) -> tuple[Array, Array]: ...
@@ -48,14 +49,17 @@ class PartialGraph(Protocol):
 class LabeledGraph(PartialGraph, Protocol):
     """A graph with ids and labels; a label has a class, a split (index into ``SPLITS``), and the update that added it.
 
-    ``names`` returns the ids of some nodes, ``nodes`` all nodes, ``labels`` class (-1 for none), split and update of
-    each node, ``split`` all nodes of a split with class and update, and ``members`` those of one update with class.
+    ``stored_features`` returns what ``encode`` turns into features, ``names`` the ids of some nodes, ``nodes`` all
+    nodes, ``labels`` class (-1 for none), split and update of each node, ``split`` all nodes of a split with class and
+    update, and ``members`` those of one update with class.
     """
 
     num_edges: int
 
     def names(self, nodes: Array) -> list[str]: ...
     def nodes(self) -> Array: ...
+    def stored_features(self, nodes: Array) -> Any: ...
+    def encode(self, stored: Any) -> Any: ...
     def labels(self, nodes: Array) -> tuple[Array, Array, Array]: ...
     def split(self, name: str) -> tuple[Array, Array, Array]: ...
     def members(self, number: int, split: str) -> tuple[Array, Array]: ...
@@ -83,7 +87,7 @@ class ExtendedGraph:
     def __init__(self, base: PartialGraph, ids: Sequence[str], features: Any, edges: Array) -> None:
         self.base, self.extra = base, features
         self.num_nodes, self.next_node = base.num_nodes + len(ids), base.next_node + len(ids)
-        self.num_features, self.dense = base.num_features, base.dense
+        self.num_features, self.dense, self.encoding = base.num_features, base.dense, base.encoding
         self.new_nodes = {name: base.next_node + i for i, name in enumerate(ids)}
         self.edges = edges[:, np.lexsort(edges)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -16,8 +16,11 @@ import scipy.sparse
 
 from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LabeledGraph
+from ergnn.data.tables.encoder import Encoder
+from ergnn.data.tables.kinds import Codes
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder.database import VISIBLE, Row, damaged, insert, read_number, reading_values, select
+from ergnn.folder.encoding import digest
 from ergnn.folder.update import Update
 from ergnn.folder.versions import Version
 
@@ -37,7 +40,11 @@ class StoredGraph:
         self.num_nodes, self.num_edges, self.next_node = version.nodes, version.edges, version.next_node
         self._splits: dict[str, tuple[Array, Array, Array]] = {}
         with reading_values("the features"):
-            self.num_features, self.dense = int(version.state["num_features"] or 0), bool(version.state["dense"])
+            state = version.state
+            self.num_features, self.dense = int(state["num_features"] or 0), bool(state["dense"])
+            self.encoder = Encoder.from_json(state["encoder"]) if state.get("encoder") else None
+            self.stored_width = int(state.get("stored_features") or self.num_features)
+            self.encoding = "" if self.encoder is None else digest(self.encoder)
 
     def find(self, ids: Sequence[str]) -> Array:
         nodes = np.full(len(ids), -1, np.int64)
@@ -66,18 +73,30 @@ class StoredGraph:
             return np.repeat(np.arange(len(lists)), [len(data) // 4 for data in lists]), sources
 
     def features(self, nodes: Array) -> Any:
+        return self.encode(self.stored_features(nodes))
+
+    @property
+    def encode(self) -> Callable[[Any], Any]:
+        """A function that turns what is stored into features; it needs no connection."""
+        encoder = self.encoder
+        if encoder is None:
+            return lambda stored: stored
+        return lambda stored: encoder.features(Codes.from_matrix(stored, encoder.num_numbers))
+
+    def stored_features(self, nodes: Array) -> Any:
+        """What is stored of the features of some nodes: the features, or their codes if there is an encoder."""
         rows = self._rows("nodes", nodes)
         with reading_values("the features"):
             if any((row[3] is None) != self.dense for row in rows):
                 raise FolderError("features of some nodes are dense, of others sparse: the database is damaged")
             values = np.frombuffer(b"".join([row[4] for row in rows]), np.float32)
             if self.dense:
-                return values.reshape(len(rows), self.num_features)
+                return values.reshape(len(rows), self.stored_width)
             columns = np.frombuffer(b"".join([row[3] for row in rows]), np.int32)
             indptr = np.concatenate([[0], np.cumsum([len(row[4]) // 4 for row in rows], dtype=np.int64)])
-            if len(columns) and not 0 <= columns.min() <= columns.max() < self.num_features:
-                raise FolderError(f"a feature beyond the {self.num_features} there are: the database is damaged")
-            return scipy.sparse.csr_matrix((values, columns, indptr), (len(rows), self.num_features))
+            if len(columns) and not 0 <= columns.min() <= columns.max() < self.stored_width:
+                raise FolderError(f"a feature beyond the {self.stored_width} there are: the database is damaged")
+            return scipy.sparse.csr_matrix((values, columns, indptr), (len(rows), self.stored_width))
 
     def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
         wanted, index = np.unique(nodes, return_inverse=True)
@@ -120,7 +139,7 @@ class MemoryGraph:
 
     def __init__(self, stored: LabeledGraph) -> None:
         self.num_nodes, self.num_edges, self.next_node = stored.num_nodes, stored.num_edges, stored.next_node
-        self.num_features, self.dense = stored.num_features, stored.dense
+        self.num_features, self.dense, self.encoding = stored.num_features, stored.dense, stored.encoding
         nodes = stored.nodes()
         self._nodes, self._ids = nodes, stored.names(nodes)
         self._node_of = dict(zip(self._ids, nodes.tolist(), strict=True))
@@ -128,7 +147,8 @@ class MemoryGraph:
         self._row[nodes] = np.arange(len(nodes))
         row, self._sources = stored.neighbors(nodes)
         self._ends = np.cumsum(np.bincount(row, minlength=len(nodes)))
-        self._x, self._labels_of = stored.features(nodes), stored.labels(nodes)
+        self._stored, self._labels_of, self.encode = stored.stored_features(nodes), stored.labels(nodes), stored.encode
+        self._x = self.encode(self._stored)
 
     def find(self, ids: Sequence[str]) -> Array:
         return np.fromiter((self._node_of.get(name, -1) for name in ids), np.int64, len(ids))
@@ -149,6 +169,9 @@ class MemoryGraph:
 
     def features(self, nodes: Array) -> Any:
         return self._x[self._row[nodes]]
+
+    def stored_features(self, nodes: Array) -> Any:
+        return self._stored[self._row[nodes]]
 
     def labels(self, nodes: Array) -> tuple[Array, Array, Array]:
         label, split, update = (values[self._row[nodes]] for values in self._labels_of)

@@ -21,6 +21,7 @@ from ergnn.folder import snapshot as snapshots
 from ergnn.folder.certificate import make_certificate, verify_certificate
 from ergnn.folder.checkpoints import Checkpoints
 from ergnn.folder.database import insert, reading_values, to_json, transaction, wrap_errors
+from ergnn.folder.encoding import fitted_state
 from ergnn.folder.graph import StoredGraph, remove_nodes
 from ergnn.folder.inspection import inspect_snapshot, update_drift, watch_snapshot
 from ergnn.folder.network import CHUNK, learn_offline
@@ -287,10 +288,12 @@ class LearnerFolder:
                 sizes: dict[str, Any] = {"nodes": version.nodes - len(nodes), "edges": version.edges - edges}
                 sizes["labeled"] = version.labeled - labeled
                 graph = StoredGraph(connection, replace(version, number=number, **sizes))
+                state = fitted_state(graph, version.state, base.learner.exact) if sizes["nodes"] else {}
+                graph = StoredGraph(connection, replace(graph.version, state=version.state | state))
                 new = make_learner(settings) if retrain and not base.learner.exact else None
                 after, report = base.forget(nodes, graph, new)
                 changed = [now for now, old in zip(after.records, base.records, strict=True) if now != old]
-                write_snapshot(after, number, changed, **sizes, state={"digest": ""})
+                write_snapshot(after, number, changed, **sizes, state={**state, "digest": ""})
                 versions.add_log(connection, "forget", nodes=len(nodes), retrained=retrain)
             older = [kept for kept in versions.kept_versions(connection) if kept != number]
             return {"version": number, "edges": edges, **report, "older_versions": older}

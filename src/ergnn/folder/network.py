@@ -61,6 +61,7 @@ class NetworkLearner:
     """
 
     exact = False
+    scales_columns = False
     all_at_once = False
 
     def __init__(self, settings: Settings, learner: Learner) -> None:

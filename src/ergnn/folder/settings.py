@@ -25,6 +25,8 @@ class Settings:
     Args:
         learner: backbone, method and training; see :class:`LearnerConfig`. The head is always ``growing``.
         num_features: features per node; by default as many as the first update has.
+        columns: kinds of columns that differ from what their values suggest, e.g. ``{"zip": "category"}``: number,
+            category, text, date, word or ignore.
         val: share of labeled nodes held out for validation where no split column says so.
         test: share of labeled nodes held out for scores where no split column says so.
         directed: edges lead one way only.
@@ -38,6 +40,7 @@ class Settings:
 
     learner: LearnerConfig = field(default_factory=lambda: LearnerConfig(**TASK_UNKNOWN))
     num_features: int | None = None
+    columns: dict[str, str] = field(default_factory=dict)
     val: float = 0.1
     test: float = 0.2
     directed: bool = False

@@ -18,6 +18,7 @@ from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph,
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
+from ergnn.folder.encoding import fitted_state
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.network import CHUNK, NetworkLearner
 from ergnn.folder.row_cache import trained_classes
@@ -69,14 +70,14 @@ class Snapshot:
     def extended(self, nodes: NodeTable, edges: EdgeTable | None) -> PartialGraph:
         """The graph with nodes and edges of one prediction only; their labels are ignored."""
         unknown = nodes.ids[self.graph.find(list(nodes.ids)) < 0]
-        if len(unknown) and not nodes.num_features and not nodes.is_sparse:
+        if len(unknown) and not nodes.num_features and not nodes.is_sparse and not nodes.columns:
             first, count = truncate(unknown[0]), f"{len(unknown)} such id(s)"
             raise InputError(f"node {first} is not in the graph and has no features here ({count})")
         if not len(unknown) and edges is None:
             return self.graph
-        bare = NodeTable(nodes.ids, features=nodes.features, feature_names=nodes.feature_names)
+        bare = replace(nodes, labels=None, split=None, time=None, domain=None, row_name=None)
         update = prepare_update(self, bare, edges)
-        return ExtendedGraph(self.graph, update.ids, update.features, update.edges)
+        return ExtendedGraph(self.graph, update.ids, self.graph.encode(update.features), update.edges)
 
     def predict(
         self,
@@ -134,7 +135,7 @@ class Snapshot:
         return {
             "ergnn": __version__,
             **self.learner.describe(self.classes),
-            **{name: self.version.state[name] for name in ("num_features", "feature_names")},
+            **{name: self.version.state.get(name) for name in ("num_features", "feature_names", "encoder")},
             "classes": self.classes,
             "version": self.version.number,
             "directed": self.settings.directed,
@@ -350,7 +351,7 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
         "notes": [f"class {truncate(names[c])} has one labeled node and cannot be scored" for c in single],
         "graph": sizes,
     }
-    fields = {
+    fields: dict[str, Any] = {
         **sizes,
         "next_node": old.next_node + counts["nodes"],
         "labeled": old.labeled + len(update.labels[0]),
@@ -363,6 +364,9 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
     with database.transaction(base.connection):
         versions.drop_after(base.connection, old.number)
         write_update(base.connection, base.graph, update, number, record["update"])
+        state = {**old.state, **update.layout}
+        graph = StoredGraph(base.connection, replace(old, **{**fields, "number": number, "state": state}))
+        fields["state"] = {**state, "digest": digest, **fitted_state(graph, state, base.learner.exact)}
         insert(base.connection, "progress", [(1, number, to_json(staged))])
     return staged
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, NormalizedAdjacency
 from ergnn.analytic.inputs import working_dtype
+from ergnn.analytic.scaling import AS_THEY_ARE
 from ergnn.analytic.state import choose
 from ergnn.config.errors import FolderError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
@@ -50,6 +51,11 @@ class SolvedLearner:
         self._graph: LabeledGraph | None = None
         self._cache: RowCache | None = None
         self._scored: tuple[Array, Tensor] = np.empty(0, np.int64), torch.empty(0)
+
+    @property
+    def scales_columns(self) -> bool:
+        """Whether a few dense features without names are columns of a table, whose scales differ."""
+        return self.head.scale != "rows"
 
     @property
     def num_tasks(self) -> int:
@@ -104,7 +110,8 @@ class SolvedLearner:
         label[np.isin(nodes, train)] = labels
         hops = max(each.num_hops for each in maps)
         changed = [] if self.settings.directed else changed_within(graph, self._version, hops)
-        cache = RowCache(graph, self._version, changed, f"{head.sketched} {dtype}", nodes, label)
+        layout = f"{head.sketched} {dtype} {graph.encoding}".strip()
+        cache = RowCache(graph, self._version, changed, layout, nodes, label)
         width = head.sketched or graph.num_features
         plans = [cache.add_map(each, each.num_blocks * width + 1, dtype) for each in maps]
         roots = nodes[np.logical_or.reduce([plan.compute for plan in plans])]
@@ -150,7 +157,8 @@ class SolvedLearner:
         """A part of the graph in which φ of some nodes is exact, and φ under each map."""
         local = read_subgraph(graph, nodes, max(each.num_hops for each in maps), self.settings.limits)
         part, dtype = local.graph.to(self.device), working_dtype(graph.num_nodes, graph.num_features)
-        operator, inputs = NormalizedAdjacency(part), Inputs(part, self.head.sketched, dtype)
+        scales = AS_THEY_ARE if graph.encoding else None
+        operator, inputs = NormalizedAdjacency(part), Inputs(part, self.head.sketched, dtype, scales)
         return local, [Features(each, operator, inputs) for each in maps]
 
     def state(self) -> dict[str, Any]:

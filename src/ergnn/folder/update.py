@@ -13,6 +13,7 @@ import scipy.sparse
 from ergnn.config.errors import InputError, truncate
 from ergnn.data.partial import Array, LabeledGraph
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable, align_features
+from ergnn.folder.encoding import coded_nodes
 from ergnn.folder.settings import Settings
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
     graph, settings, classes, layout = snapshot.graph, snapshot.settings, snapshot.classes, snapshot.version.state
     limits = settings.limits
     names = layout.get("feature_names")
-    nodes = align_features(NodeTable(np.empty(0, object)) if nodes is None else nodes, names, "the update")
+    nodes, coded = coded_nodes(snapshot, NodeTable(np.empty(0, object)) if nodes is None else nodes)
+    nodes = align_features(nodes, names, "the update")
     if names is None and nodes.feature_names is not None:
         names = list(nodes.feature_names)
     known = graph.find(list(nodes.ids))
     fresh = np.flatnonzero(known < 0)
-    width = _num_features(layout["num_features"], nodes, len(fresh))
+    width = _num_features(layout.get("stored_features") or layout["num_features"], nodes, len(fresh))
     limits.check("features", width, "the graph")
     features = scipy.sparse.csr_matrix(nodes.features)
     features.resize(len(nodes), width)
@@ -113,7 +115,8 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
     splits = _splits(settings, nodes, new, labels)
     dense, rows = layout["dense"], features[fresh]
     if dense is None and len(fresh):
-        dense = bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
+        dense = not nodes.is_sparse if coded else bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
+    plain = {"num_features": layout["num_features"] or width, "feature_names": names}
     return Update(
         ids,
         rows.toarray() if dense else rows,
@@ -121,7 +124,7 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
         (numbers[np.array(new, np.int64)], labels, splits),
         (numbers[np.array(other, np.int64)], corrected),
         added,
-        {"num_features": width, "dense": dense, "feature_names": names},
+        {"dense": dense, **({"stored_features": width, **coded} if coded else plain)},
     )
 
 
@@ -143,7 +146,7 @@ def _check_known(graph: LabeledGraph, nodes: NodeTable, known: Array, features: 
     if not again.size or not nodes.num_features:
         return
     order = again[np.argsort(known[again])]
-    old = scipy.sparse.csr_matrix(graph.features(known[order]))
+    old = scipy.sparse.csr_matrix(graph.stored_features(known[order]))
     changed = np.flatnonzero(np.diff((old != features[order]).tocsr().indptr))
     if changed.size:
         raise InputError(

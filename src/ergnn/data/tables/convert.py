@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.config.errors import FormatError, InputError, truncate
 from ergnn.config.files import wrap_errors
-from ergnn.data.tables.columns import EDGE_ROLES, TEXTS, ColumnRoles, Columns, find_columns, find_node_columns
+from ergnn.data.tables.columns import EDGE_ROLES, PREFIX, TEXTS, ColumnRoles, Columns, find_columns, find_node_columns
+from ergnn.data.tables.kinds import is_number
 from ergnn.data.tables.limits import Limits
 from ergnn.data.tables.node_tables import EdgeTable, EncodedText, NodeTable, canonical
 from ergnn.data.tables.values import encode_text, to_features, to_floats, to_times
@@ -41,7 +42,13 @@ class Source:
         labels = texts.get("label")
         if labels is not None and not columns.keep_na_labels:
             labels = labels._replace(values=[None if canonical(text) in NO_LABEL else text for text in labels.values])
-        features, named = to_features(table, roles, self.where, limits, num_features)
+        columns_of_any_kind = None
+        if roles.features and not roles.single and not roles.features[0].strip().lower().startswith(PREFIX):
+            columns_of_any_kind = {name.strip(): table[name] for name in roles.features}
+        if columns_of_any_kind is not None and not all(map(is_number, columns_of_any_kind.values())):
+            features, named = None, False
+        else:
+            features, named = to_features(table, roles, self.where, limits, num_features)
         return NodeTable(
             ids=texts["id"],
             labels=labels,
@@ -50,6 +57,7 @@ class Source:
             domain=texts.get("domain"),
             features=features,
             feature_names=tuple(name.strip() for name in roles.features) if named else None,
+            columns=columns_of_any_kind,
             row_name=self._row_name,
         )
 

@@ -137,6 +137,17 @@ def _guess(column: Any) -> tuple[str, str]:
     return "text", f"{distinct:,} distinct texts"
 
 
+def is_number(column: Any) -> bool:
+    """Return whether every value of an Arrow column is a finite number or a boolean, and none is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = plain(column)
+    if values.null_count or pa.types.is_boolean(values.type) or pa.types.is_integer(values.type):
+        return not values.null_count
+    return pa.types.is_floating(values.type) and bool(pc.all(pc.is_finite(values)).as_py())
+
+
 def plain(column: Any) -> Any:
     """Return an Arrow column without missing markers; texts that all are numbers or dates are converted."""
     import pyarrow as pa

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, listed, truncate
 from ergnn.data.graph import UNLABELED, Graph, Split, csr_tensor
+from ergnn.data.tables.encoder import Encoder
+from ergnn.data.tables.kinds import decide_kinds, encode_values
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, EncodedText, NodeTable
 
 
@@ -92,10 +94,16 @@ def class_order(labels: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def features_tensor(nodes: NodeTable) -> Tensor:
-    """Convert features to a tensor, in CSR form if they are sparse."""
-    if nodes.is_sparse:
-        return csr_tensor(nodes.features)
-    return torch.from_numpy(np.array(nodes.features, dtype=np.float32, order="C"))
+    """Convert features to a tensor, in CSR form if they are sparse; columns of any kind are encoded."""
+    features: Any = nodes.features
+    if nodes.columns:
+        kinds = decide_kinds(nodes.columns, {}, "nodes")
+        if not nodes.num_features or any(kind.kind not in ("word", "ignore") for kind in kinds):
+            codes = encode_values(kinds, nodes.columns, "nodes")
+            features = Encoder.fit(kinds, codes.numbers, codes.values).features(codes)
+    if scipy.sparse.issparse(features):
+        return csr_tensor(features)
+    return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
 
 
 def _edge_index(nodes: NodeTable, edges: EdgeTable | None, undirected: bool, name: str) -> tuple[Tensor, Tensor | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -49,6 +49,8 @@ class NodeTable:
         domain: text or ``None`` per node. Default: no such column.
         features: ``[n, f]`` of ``float32``, dense or CSR. Default: no features.
         feature_names: one name per feature. Default: features have no names.
+        columns: Arrow columns by name, of any kind, that an :class:`~ergnn.data.tables.encoder.Encoder` turns into
+            features; ``features`` then holds them if all are numbers. Default: no such columns.
         row_name: names the origin of a row in messages.
     """
 
@@ -59,6 +61,7 @@ class NodeTable:
     domain: Column = None
     features: Any = None
     feature_names: tuple[str, ...] | None = None
+    columns: Mapping[str, Any] | None = None
     row_name: InitVar[RowName | None] = None
 
     def __post_init__(self, row_name: RowName | None) -> None:

@@ -84,8 +84,9 @@ class AnalyticClassifier(NodeClassifier):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         rows = x.double()
-        total = rows.abs().sum(1, keepdim=True)
-        rows = rows / torch.where(total > 0, total, 1.0)
+        if not self.metadata.get("encoder"):  # features of a table are scaled already
+            total = rows.abs().sum(1, keepdim=True)
+            rows = rows / torch.where(total > 0, total, 1.0)
         if self.sketch_size is not None:
             sketched = rows.new_zeros(rows.size(0), self.sketch_size)
             for column, sign in zip(self.get_buffer("sketch_column").T, self.get_buffer("sketch_sign").T, strict=True):

@@ -1,0 +1,121 @@
+"""Columns of tables in a folder: what each becomes is decided at the first update, and its scale by the data there are.
+
+A folder stores the values of a node as numbers that depend on no other node (:class:`~ergnn.data.tables.kinds.Codes`).
+The scale of a number and the columns of a category are functions of all nodes of a version. They are fitted again in
+every version, so that the features do not depend on the order of updates, and nothing is left of forgotten nodes.
+Networks keep those of their first update, since their weights belong to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ergnn.analytic.scaling import FEW_COLUMNS
+from ergnn.config.errors import FormatError, listed
+from ergnn.data.tables.encoder import Encoder
+from ergnn.data.tables.kinds import Codes, ColumnKind, decide_kinds, encode_values
+from ergnn.data.tables.node_tables import NodeTable
+
+if TYPE_CHECKING:
+    from ergnn.folder.graph import StoredGraph
+    from ergnn.folder.snapshot import Snapshot
+
+WHERE = "the update"
+
+
+def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[str, Any]]:
+    """Return nodes with codes as their features, and what the version's state gains; unchanged without columns.
+
+    Args:
+        snapshot: the version that the nodes are added to.
+        nodes: the nodes of an update or of a prediction.
+    """
+    state = snapshot.version.state
+    kinds = [ColumnKind(*kind) for kind in state.get("kinds") or ()]
+    if not kinds and state["num_features"] is None:
+        kinds = list(_first_kinds(snapshot, nodes))
+    if not kinds or not (nodes.columns or nodes.num_features):
+        return nodes, {}
+    columns = _columns(nodes, [kind.name for kind in kinds])
+    unknown = sorted(set(columns) - {kind.name for kind in kinds})
+    if unknown:
+        raise FormatError(f"{WHERE}: earlier nodes have no column {listed(unknown)}; leave it out with --ignore-column")
+    codes = encode_values(kinds, columns, WHERE)
+    values = {name: dict(pairs) for name, pairs in (state.get("values") or {}).items()}
+    values = {name: {**values.get(name, {}), **new} for name, new in codes.values.items()}
+    table = replace(nodes, features=codes.to_matrix(), feature_names=None, columns=None, row_name=None)
+    stored = {name: sorted(pairs.items()) for name, pairs in values.items()}
+    return table, {"kinds": [[kind.name, kind.kind, kind.why] for kind in kinds], "values": stored}
+
+
+def _first_kinds(snapshot: Snapshot, nodes: NodeTable) -> tuple[ColumnKind, ...]:
+    """Return the kinds of the columns of a first update; none for bags of words and embeddings."""
+    told = snapshot.settings.columns
+    if nodes.columns:
+        kinds = decide_kinds(nodes.columns, told, WHERE)
+        words_only = all(kind.kind in ("word", "ignore") for kind in kinds)
+        return () if words_only and nodes.num_features and not told else kinds
+    small = not nodes.is_sparse and 0 < nodes.num_features <= FEW_COLUMNS
+    if not (small and snapshot.learner.scales_columns):
+        return ()
+    return tuple(ColumnKind(name, "number", "a few dense features") for name in _names(nodes))
+
+
+def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:
+    """Return the columns of nodes; features without names have those of the folder."""
+    import pyarrow as pa
+
+    if nodes.columns:
+        return nodes.columns
+    given = list(_names(nodes)) if nodes.feature_names else names
+    if len(given) != nodes.num_features:
+        raise FormatError(f"{WHERE}: {nodes.num_features} features without names; the columns are {listed(names)}")
+    dense = nodes.features.toarray() if nodes.is_sparse else nodes.features
+    return {name: pa.array(dense[:, i].astype(np.float64)) for i, name in enumerate(given)}
+
+
+def _names(nodes: NodeTable) -> tuple[str, ...]:
+    return nodes.feature_names or tuple(f"feature_{i}" for i in range(nodes.num_features))
+
+
+def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> dict[str, Any]:
+    """Return what the state of a version gains from the nodes of its graph: the encoder, and the values of categories.
+
+    Args:
+        graph: the graph as stored.
+        state: the state so far, with ``kinds`` and ``values``.
+        refit: whether scales follow the data; otherwise those of the state are kept.
+    """
+    if not state.get("kinds"):
+        return {}
+    kinds = [ColumnKind(*kind) for kind in state["kinds"]]
+    count = sum(kind.kind in ("number", "date", "category") for kind in kinds)
+    numbers = Codes.from_matrix(graph.stored_features(graph.nodes()), count).numbers
+    present, at = {}, 0
+    for kind in kinds:
+        if kind.kind == "category":
+            codes = set(np.unique(numbers[:, at]).tolist())
+            present[kind.name] = {code: text for code, text in state["values"][kind.name] if code in codes}
+        at += kind.kind in ("number", "date", "category")
+    if refit or not state.get("encoder"):
+        encoder = Encoder.fit(kinds, numbers, present)
+    else:
+        encoder = Encoder.from_json(state["encoder"])
+    return {
+        "values": {name: sorted(pairs.items()) for name, pairs in present.items()},
+        "encoder": encoder.to_json(),
+        "num_features": encoder.width,
+        "feature_names": None,
+    }
+
+
+def digest(encoder: Encoder) -> str:
+    """Return a short text that differs for encoders that give other features."""
+    text = json.dumps(encoder.to_json(), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
