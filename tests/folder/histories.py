@@ -54,7 +54,7 @@ class Whole:
         pairs = [[place[a], place[b]] for a, b in sorted(self.edges)]
         edges = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T.contiguous()
         graph = Graph(torch.from_numpy(np.stack(list(self.x.values()))), edges, y)
-        learner, none = Learner(settings.config.with_settings({"scale": "rows"})), torch.empty(0, dtype=torch.long)
+        learner, none = Learner(settings.config), torch.empty(0, dtype=torch.long)
         train = (y >= 0).nonzero().flatten()
         learner.observe(Task(0, graph, train, none, none, tuple(range(len(names)))))
         return names, learner.predict_proba(torch.arange(len(place)), graph=graph).numpy()
@@ -194,7 +194,9 @@ class Audit:
         self.spool.finish(jobs[1], "deleted")
         self.versions = {self.current: self.whole}
         traces = [name.encode() for name in self.gone]
-        traces += [] if self.sparse else [self.x[name].tobytes() for name in self.gone]
+        values = [] if self.sparse else [self.x[name] for name in self.gone]
+        traces += [x.tobytes() for x in values]
+        traces += [np.stack([x, 0 * x], 1).tobytes() for x in values]  # as codes of columns
         if self.exact:  # a network has an output for a class that it learned
             traces += [name.encode() for name in CLASSES if name not in self.whole.label.values()]
         for path in (path for path in self.folder.root.rglob("*") if path.is_file()):

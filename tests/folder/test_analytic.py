@@ -44,7 +44,7 @@ def test_sums_that_are_updated_give_what_learning_at_once_gives(
         monkeypatch.setattr(f"ergnn.{module}.LOO_ROWS", 10)
     known, load = [], MapRows.load_grams
     monkeypatch.setattr(MapRows, "load_grams", lambda *given: known.append(load(*given)) or known[-1])
-    options = {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3, "keep": 2}
+    options = {"feature_map": "hops", "map_options": {"num_hops": 1}, "sketch": 3, "keep": 2, "scale": "rows"}
     folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
     whole, rng, count = Whole(), np.random.default_rng(seed), 60
     chain(folder, whole, rng, 0, count)
@@ -115,7 +115,8 @@ def test_rows_under_maps_that_were_not_chosen_do_not_become_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ergnn.folder.row_cache.LOO_ROWS", 30)
-    folder, whole, rng = LearnerFolder.create(tmp_path / "d"), Whole(), np.random.default_rng(0)
+    settings = Settings.from_settings({"scale": "rows"})
+    folder, whole, rng = LearnerFolder.create(tmp_path / "d", settings), Whole(), np.random.default_rng(0)
     chain(folder, whole, rng, 0, 150)
     for step in range(6):
         chosen = step // 2  # some rows change, and are not computed under the other map
@@ -178,7 +179,7 @@ def test_rows_out_of_reach_of_an_update_are_not_computed_again(tmp_path: Path) -
 
 
 def test_held_out_nodes_out_of_reach_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"feature_map": "hops", "map_options": {"num_hops": 2}}
+    options = {"feature_map": "hops", "map_options": {"num_hops": 2}, "scale": "rows"}
     folder = LearnerFolder.create(tmp_path / "d", Settings.from_settings(options))
     read: list[int] = []
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from ergnn.data.tables.encoder import TEXT_LENGTH, Scale
 
 FEW_COLUMNS = 64
-"""Features with at most this many columns, a fifth of whose entries are nonzero, are columns of a table."""
-TABLE_DENSITY = 0.2
+"""Features with at most this many columns are columns of a table."""
 NUMBER_RATIO = 20.0
 """A column whose nonzero entries are this many times as large as those of most columns is no count of a word."""
 DENSE = 0.9
@@ -95,7 +94,7 @@ def number_columns(x: Tensor) -> list[int]:
     if not used.size:
         return []
     density = count.sum() / (sample.shape[0] * x.size(1))
-    if x.size(1) <= FEW_COLUMNS and density >= TABLE_DENSITY and sample.shape[0] > 1:
+    if x.size(1) <= FEW_COLUMNS and sample.shape[0] > 1:
         return list(range(x.size(1)))
     size = np.sqrt(np.bincount(sample.indices, sample.data**2, minlength=x.size(1))[used] / count[used])
     low, middle, high = np.quantile(size, [0.1, 0.5, 0.9])

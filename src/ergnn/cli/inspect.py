@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ergnn.cli.evaluate import confusion_text, offline_line, offline_scores
 from ergnn.cli.folder_options import add_command, use_threads
+from ergnn.cli.observe import column_table
 from ergnn.cli.options import add_threads, output
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
         f"{graph['features'] or 0:,} features, {graph['forgotten']:,} forgotten",
         "bytes: " + ", ".join(f"{name} {size:,}" for name, size in report["bytes"].items()),
     ]
+    if report["columns"]:
+        lines.append(column_table(report["columns"]))
     if report["measures"]:
         names = {"pm": "when learned", "aa": "after the last update", "fm": "forgetting"}
         shown = [f"{text} {percent(report['measures'][key])} %" for key, text in names.items()]

@@ -94,6 +94,13 @@ def _say(args: argparse.Namespace, text: str) -> None:
         print(text, file=sys.stderr if args.json else sys.stdout)
 
 
+def column_table(rows: list[list[str]]) -> str:
+    """Format what the columns of a table are and what they become."""
+    from ergnn.pages.table import Table
+
+    return "\n" + Table(["column", "kind", "because", "becomes"], rows, "llll").to_text() + "\n"
+
+
 def describe(record: dict[str, Any]) -> str:
     """Format the record of an update for a terminal."""
     from ergnn.pages.table import percent
@@ -109,6 +116,8 @@ def describe(record: dict[str, Any]) -> str:
         lines.append(
             f"stored {record['remembered']:,} nodes; read {record['touched']:,} of {record['graph']['nodes']:,}"
         )
+    if record.get("columns"):
+        lines.append(f"{column_table(record['columns'])}\nto read a column otherwise: ergnn init … --columns NAME=KIND")
     if counts.get("corrected"):
         lines.append(f"corrected {counts['corrected']:,} labels")
     scores = [f"update {update + 1}: {percent(right / of)} %" for update, right, of in record["scores"][-8:]]

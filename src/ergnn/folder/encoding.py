@@ -61,10 +61,9 @@ def _first_kinds(snapshot: Snapshot, nodes: NodeTable) -> tuple[ColumnKind, ...]
         kinds = decide_kinds(nodes.columns, told, WHERE)
         words_only = all(kind.kind in ("word", "ignore") for kind in kinds)
         return () if words_only and nodes.num_features and not told else kinds
-    small = not nodes.is_sparse and 0 < nodes.num_features <= FEW_COLUMNS
-    if not (small and snapshot.learner.scales_columns):
+    if not (0 < nodes.num_features <= FEW_COLUMNS and snapshot.learner.scales_columns):
         return ()
-    return tuple(ColumnKind(name, "number", "a few dense features") for name in _names(nodes))
+    return tuple(ColumnKind(name, "number", "a few features") for name in _names(nodes))
 
 
 def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:
@@ -73,10 +72,13 @@ def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:
 
     if nodes.columns:
         return nodes.columns
-    given = list(_names(nodes)) if nodes.feature_names else names
-    if len(given) != nodes.num_features:
+    given, dense = list(_names(nodes)) if nodes.feature_names else names, nodes.features
+    if nodes.is_sparse and nodes.num_features < len(given):  # rows may end before the last feature
+        dense = dense.copy()
+        dense.resize(len(nodes), len(given))
+    if len(given) != dense.shape[1]:
         raise FormatError(f"{WHERE}: {nodes.num_features} features without names; the columns are {listed(names)}")
-    dense = nodes.features.toarray() if nodes.is_sparse else nodes.features
+    dense = dense.toarray() if nodes.is_sparse else dense
     return {name: pa.array(dense[:, i].astype(np.float64)) for i, name in enumerate(given)}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ergnn.data.partial import Array, LabeledGraph, PartialGraph, read_subgraph
+from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder.snapshot import Snapshot
 from ergnn.learning.evaluation import Record, forgetting, measures
@@ -44,6 +45,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
             "features": version.state["num_features"],
             "forgotten": version.next_node - version.nodes,
         },
+        "columns": Encoder.from_json(version.state["encoder"]).describe() if version.state.get("encoder") else [],
         "classes": snapshot.classes,
         "updates": [{**r, "forgetting": f} for r, f in zip(records, forgetting(records), strict=True)],
         "measures": measures(records),

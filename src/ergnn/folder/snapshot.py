@@ -15,6 +15,7 @@ import numpy as np
 from ergnn import __version__
 from ergnn.config.errors import FolderError, InputError, truncate
 from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph, find_all
+from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
@@ -367,6 +368,8 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
         state = {**old.state, **update.layout}
         graph = StoredGraph(base.connection, replace(old, **{**fields, "number": number, "state": state}))
         fields["state"] = {**state, "digest": digest, **fitted_state(graph, state, base.learner.exact)}
+        if not old.state.get("encoder") and fields["state"].get("encoder"):
+            record["columns"] = Encoder.from_json(fields["state"]["encoder"]).describe()
         insert(base.connection, "progress", [(1, number, to_json(staged))])
     return staged
 

@@ -28,8 +28,11 @@ from folder.growing import make_updates, own_graph, quick
 
 MODELS = {
     **{name: {"method": "replay", "backbone": name} for name in ("gat", "gcn", "sage", "gin", "sgc")},
-    **{name: {"method": "analytic", "feature_map": name} for name in ("auto", "ppr", "hops")},
-    "sketched": {"method": "analytic", "feature_map": "hops", "map_options": {"num_hops": 2}, "sketch": 8},
+    **{name: {"method": "analytic", "feature_map": name, "scale": "rows"} for name in ("auto", "ppr", "hops")},
+    "sketched": {
+        **{"method": "analytic", "feature_map": "hops", "map_options": {"num_hops": 2}},
+        **{"sketch": 8, "scale": "rows"},
+    },
 }
 """Settings of every layer form and feature map."""
 

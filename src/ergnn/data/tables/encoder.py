@@ -193,6 +193,17 @@ class Encoder:
         return sum(column.kind in ("number", "date", "category") for column in self.columns)
 
     @property
+    def only_numbers(self) -> bool:
+        """Whether every column is a number that is never missing, so that features are a function of each value."""
+        scales = [column.scale for column in self.columns if column.kind == "number"]
+        return len(scales) == len(self.columns) and not any(scale is None or scale.missing for scale in scales)
+
+    def number_scales(self) -> dict[str, list[float]]:
+        """Return the parameters of :class:`Scale` by name, one value per column, if all are numbers."""
+        scales = [asdict(column.scale) for column in self.columns if column.scale is not None]
+        return {name: [scale[name] for scale in scales] for name in ("center", "scale", "unit")}
+
+    @property
     def is_sparse(self) -> bool:
         """Whether there is text, so that features are stored in CSR form."""
         return any(column.kind in ("text", "word") for column in self.columns)
@@ -211,6 +222,14 @@ class Encoder:
             return np.concatenate(blocks, 1) if blocks else np.zeros((len(codes.numbers), 0), np.float32)
         blocks.append(TEXT_LENGTH * codes.text[:, text:])
         return scipy.sparse.hstack([scipy.sparse.csr_matrix(block) for block in blocks], "csr", np.float32)
+
+    def describe(self) -> list[list[str]]:
+        """Return name, kind, reason and result of each column; all words in one row."""
+        rows = [[c.name, c.kind, c.why, c.describe()] for c in self.columns if c.kind != "word"]
+        words = [column for column in self.columns if column.kind == "word"]
+        if words:
+            rows.append([f"{words[0].name} … {words[-1].name}", "word", words[0].why, "words, scaled together"])
+        return rows
 
     def to_json(self) -> list[dict[str, Any]]:
         return [asdict(column) for column in self.columns]

@@ -13,6 +13,10 @@ from ergnn.analytic import FEATURE_MAPS
 from ergnn.analytic.features import join_blocks
 from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError
+from ergnn.data.tables.encoder import CLIP, Encoder
+from ergnn.data.tables.kinds import ColumnKind, encode_values
+from ergnn.data.tables.named_graph import features_tensor
+from ergnn.data.tables.read import read_nodes
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.layers import PlainAdjacency
 
@@ -33,6 +37,16 @@ class NodeClassifier(nn.Module):
     @property
     def num_features(self) -> int:
         return int(self.metadata["num_features"])
+
+    def encode(self, table: Any) -> Tensor:
+        """Features of a table of nodes (a file, a data frame or an Arrow table), by the columns that were learned."""
+        nodes = read_nodes(table)
+        if not self.metadata.get("encoder"):
+            return features_tensor(nodes).to_dense()
+        encoder = Encoder.from_json(self.metadata["encoder"])
+        kinds = [ColumnKind(column.name, column.kind, column.why) for column in encoder.columns]
+        features = encoder.features(encode_values(kinds, nodes.columns or {}, "the table"))
+        return torch.from_numpy(features.toarray() if encoder.is_sparse else features)
 
     @abstractmethod
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -76,6 +90,10 @@ class AnalyticClassifier(NodeClassifier):
         super().__init__(metadata)
         self.feature_map = FEATURE_MAPS.create(metadata["map"], **metadata["map_options"])
         self.register_buffer("weight", weight.double() * metadata["temperature"])
+        self.encoder = Encoder.from_json(metadata["encoder"]) if metadata.get("encoder") else None
+        if self.encoder is not None and self.encoder.only_numbers:
+            for name, values in self.encoder.number_scales().items():
+                self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
         self.sketch_size: int | None = metadata["sketch"]
         if self.sketch_size is not None:
             sketch = Sketch(self.num_features, self.sketch_size)
@@ -83,10 +101,7 @@ class AnalyticClassifier(NodeClassifier):
             self.register_buffer("sketch_sign", sketch.sign)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        rows = x.double()
-        if not self.metadata.get("encoder"):  # features of a table are scaled already
-            total = rows.abs().sum(1, keepdim=True)
-            rows = rows / torch.where(total > 0, total, 1.0)
+        rows = self._scaled(x.double())
         if self.sketch_size is not None:
             sketched = rows.new_zeros(rows.size(0), self.sketch_size)
             for column, sign in zip(self.get_buffer("sketch_column").T, self.get_buffer("sketch_sign").T, strict=True):
@@ -95,6 +110,18 @@ class AnalyticClassifier(NodeClassifier):
         operator = PlainAdjacency(_distinct(edge_index, x.size(0)), x.size(0), rows.dtype)
         phi = join_blocks(self.feature_map.blocks(operator, rows))
         return (phi @ self.get_buffer("weight")).float()
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        """Rows divided by their sums, numbers standardized, or the features of :meth:`NodeClassifier.encode`."""
+        if self.encoder is None:
+            total = x.abs().sum(1, keepdim=True)
+            return x / torch.where(total > 0, total, 1.0)
+        if not self.encoder.only_numbers:
+            return x
+        unit = self.get_buffer("unit")
+        moved = torch.where(unit > 0, x.sign() * torch.log1p(x.abs() / torch.where(unit > 0, unit, 1.0)), x)
+        standardized = ((moved - self.get_buffer("center")) / self.get_buffer("scale")).clamp(-CLIP, CLIP)
+        return standardized.float().double()  # as stored features
 
 
 def _distinct(edge_index: Tensor, num_nodes: int) -> Tensor:

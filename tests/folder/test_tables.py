@@ -1,0 +1,162 @@
+"""Tables with columns of every kind in a folder: exact in any order of updates, and nothing is left of what is gone."""
+
+from __future__ import annotations
+
+import csv
+import runpy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ergnn
+from ergnn.cli.main import main
+from ergnn.config.errors import FormatError, InputError
+from ergnn.data.tables import EdgeTable, NodeTable, read_edges, read_nodes
+from ergnn.folder import LearnerFolder, Settings
+from ergnn.folder.database import FILE
+from folder.growing import edges_of
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "customers" / "make_files.py"
+SPLITS = ("train", "train", "test")
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    customers, _ = runpy.run_path(str(EXAMPLE))["make_customers"](160, 0)
+    return [row | {"split": SPLITS[i % 3], "week": None} for i, row in enumerate(customers)]
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[str, str]]:
+    _, payments = runpy.run_path(str(EXAMPLE))["make_customers"](160, 0)
+    return [(a, b) for a, b, _ in payments]
+
+
+def table(rows: list[dict[str, Any]], path: Path) -> NodeTable:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [name for name in rows[0] if name != "week"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return read_nodes(path)
+
+
+def probabilities(folder: LearnerFolder, ids: list[str]) -> np.ndarray:
+    chunks = list(folder.predict(ids))
+    order = np.argsort(chunks[0][1])
+    return np.concatenate([chunk for _, _, chunk in chunks])[:, order]
+
+
+def learned(root: Path, updates: list[list[dict[str, Any]]], pairs: list[tuple[str, str]]) -> LearnerFolder:
+    folder = LearnerFolder.create(root, Settings.from_settings({"method": "analytic"}))
+    known: set[str] = set()
+    for number, rows in enumerate(updates):
+        before, known = known, known | {row["id"] for row in rows}
+        new = [pair for pair in pairs if set(pair) <= known and not set(pair) <= before]
+        folder.observe(table(rows, root.parent / f"{root.name}-{number}.csv"), edges_of(*new) if new else None)
+    return folder
+
+
+def test_order_of_updates_corrections_and_deletion_are_exact(
+    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    ids = [row["id"] for row in rows]
+    whole = learned(tmp_path / "whole", [rows], pairs)
+    parts = [list(part) for part in np.array_split(np.array(rows, object), 4)]
+    first, other = (learned(tmp_path / name, order, pairs) for name, order in (("a", parts), ("b", parts[::-1])))
+    np.testing.assert_allclose(probabilities(first, ids), probabilities(whole, ids), atol=1e-8, rtol=0)
+    np.testing.assert_allclose(probabilities(other, ids), probabilities(whole, ids), atol=1e-8, rtol=0)
+    gone = ids[7:40:3]
+    stays = [row for row in rows if row["id"] not in gone]
+    first.forget(gone, purge=True)
+    without = learned(tmp_path / "without", [stays], [pair for pair in pairs if not {*pair} & {*gone}])
+    kept = [row["id"] for row in stays]
+    np.testing.assert_allclose(probabilities(first, kept), probabilities(without, kept), atol=1e-8, rtol=0)
+    assert first.check() == []
+
+
+def test_no_byte_of_a_purged_node_is_left(
+    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    secret = {**rows[5], "id": "secret-4711", "country": "Atlantis", "income": 987654321}
+    folder = learned(tmp_path / "f", [[*rows[:50], secret]], pairs)
+    with folder.snapshot() as snapshot:
+        stored = snapshot.graph.stored_features(snapshot.graph.find(["secret-4711"]))
+    pair = stored[:, 2:4].toarray().tobytes()  # income
+    assert pair in (folder.root / FILE).read_bytes()
+    assert b"Atlantis" in (folder.root / FILE).read_bytes()
+    folder.forget(["secret-4711"], purge=True)
+    for path in folder.root.rglob("*"):
+        data = path.read_bytes() if path.is_file() else b""
+        assert not [text for text in (b"secret-4711", b"Atlantis", pair) if text in data], path
+
+
+def test_new_values_and_missing_columns(
+    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    folder = learned(tmp_path / "f", [rows], pairs)
+    new = {**rows[0], "id": "new", "country": "Narnia", "income": "", "note": ""}
+    ((_, names, found),) = folder.predict(nodes=table([new], tmp_path / "new.csv"), edges=edges_of(("new", "c1")))
+    assert sorted(names) == ["churned", "stays"]
+    assert found.sum() == pytest.approx(1)
+    with pytest.raises(FormatError, match="no column 'note'"):
+        folder.observe(table([{k: v for k, v in new.items() if k != "note"}], tmp_path / "short.csv"))
+    with pytest.raises(FormatError, match="earlier nodes have no column 'mood'; leave it out with --ignore-column"):
+        folder.observe(table([{**new, "mood": "good"}], tmp_path / "long.csv"))
+    with pytest.raises(FormatError, match=r"row 1, column 'age': 'old'; a number is required"):
+        folder.observe(table([{**new, "age": "old"}], tmp_path / "text.csv"))
+
+
+@pytest.mark.parametrize("factors", list(pairwise([1e-6, 1.0, 1e6])))
+def test_the_unit_of_a_number_does_not_matter(factors: tuple[float, float], tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    label = np.arange(120) % 3
+    x = rng.normal(size=(120, 3)) + 2 * np.eye(3)[label]
+    edges = EdgeTable(*([f"n{i}" for i in rng.integers(0, 120, 200)] for _ in range(2)))
+    accuracy = []
+    for factor in factors:
+        ids, labels = [f"n{i}" for i in range(120)], [f"class {c}" for c in label]
+        nodes = NodeTable(ids, labels, features=x * [factor, 1.0, 1 / factor], feature_names=("a", "b", "c"))
+        folder = LearnerFolder.create(
+            tmp_path / str(factor), Settings.from_settings({"method": "analytic", "test": 0.4})
+        )
+        folder.observe(nodes, edges)
+        held = folder.predict_held_out()
+        accuracy.append(float((held.predicted == held.truth).mean()))
+    assert abs(accuracy[0] - accuracy[1]) < 0.03
+    assert min(accuracy) > 0.6
+
+
+def test_an_exported_model_takes_the_table(
+    rows: list[dict[str, Any]], pairs: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    folder = learned(tmp_path / "f", [rows], pairs)
+    ids = [row["id"] for row in rows]
+    place = {name: i for i, name in enumerate(ids)}
+    edges = torch.tensor([[place[a], place[b]] for a, b in pairs]).T
+    module: Any = ergnn.load(folder.root)
+    with torch.no_grad():
+        logits = module(module.encode(tmp_path / "f-0.csv"), torch.cat([edges, edges.flip(0)], 1))
+    found = torch.softmax(logits, 1)[:, np.argsort(module.classes)]
+    np.testing.assert_allclose(found.numpy(), probabilities(folder, ids), atol=1e-5)
+
+
+def test_kinds_can_be_told_and_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLE))["write_files"](tmp_path, 200, 0)
+    root, files = str(tmp_path / "f"), [str(tmp_path / f"{name}_1.csv") for name in ("nodes", "edges")]
+    assert main(["init", root, "--columns", "age=category,note=ignore"]) == 0
+    assert main(["observe", root, "--nodes", files[0], "--edges", files[1]]) == 0
+    shown = capsys.readouterr().out
+    for words in (
+        ("age", "category", "as told"),
+        ("note", "ignore", "left out"),
+        ("signup", "date", "month and weekday"),
+    ):
+        assert any(all(word in line for word in words) for line in shown.splitlines()), (words, shown)
+    with pytest.raises(InputError, match="no column 'size' to read as number"):
+        LearnerFolder.create(tmp_path / "g", Settings.from_settings({"columns": {"size": "number"}})).observe(
+            read_nodes(files[0]), read_edges(files[1])
+        )
