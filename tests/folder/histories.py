@@ -13,6 +13,7 @@ import torch
 
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
+from ergnn.data.tables.kinds import Codes
 from ergnn.data.tables.node_tables import SPLITS
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.spool import Job, Spool
@@ -236,7 +237,9 @@ class Audit:
             assert {name: SPLITS[i] for name, i in zip(ids, split, strict=True) if i >= 0} == whole.split
             target, source = graph.neighbors(nodes)
             assert set(zip(graph.names(source), graph.names(nodes[target]), strict=True)) == whole.edges
-            x = graph.features(nodes)
+            x = graph.stored_features(nodes)
+            if graph.encoding:
+                x = Codes.from_matrix(x, len(next(iter(whole.x.values())))).numbers.astype(np.float32)
             x = x if isinstance(x, np.ndarray) else x.toarray()
             np.testing.assert_array_equal(x, np.array([whole.x[name] for name in ids]).reshape(x.shape))
             remembered = graph.names(snapshot.learner.buffer.nodes.numpy())

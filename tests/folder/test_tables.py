@@ -102,9 +102,9 @@ def test_new_values_and_missing_columns(
     ((_, names, found),) = folder.predict(nodes=table([new], tmp_path / "new.csv"), edges=edges_of(("new", "c1")))
     assert sorted(names) == ["churned", "stays"]
     assert found.sum() == pytest.approx(1)
-    with pytest.raises(FormatError, match="no column 'note'"):
+    with pytest.raises(FormatError, match="earlier nodes; missing: 'note'"):
         folder.observe(table([{k: v for k, v in new.items() if k != "note"}], tmp_path / "short.csv"))
-    with pytest.raises(FormatError, match="earlier nodes have no column 'mood'; leave it out with --ignore-column"):
+    with pytest.raises(FormatError, match="unknown: 'mood'; leave out what is unknown with --ignore-column"):
         folder.observe(table([{**new, "mood": "good"}], tmp_path / "long.csv"))
     with pytest.raises(FormatError, match=r"row 1, column 'age': 'old'; a number is required"):
         folder.observe(table([{**new, "age": "old"}], tmp_path / "text.csv"))

@@ -43,9 +43,13 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     if not kinds or not (nodes.columns or nodes.num_features):
         return nodes, {}
     columns = _columns(nodes, [kind.name for kind in kinds])
+    needed = [kind.name for kind in kinds if kind.kind != "ignore"]
     unknown = sorted(set(columns) - {kind.name for kind in kinds})
-    if unknown:
-        raise FormatError(f"{WHERE}: earlier nodes have no column {listed(unknown)}; leave it out with --ignore-column")
+    wrong = {"missing": [name for name in needed if name not in columns], "unknown": unknown}
+    if any(wrong.values()):
+        problem = "; ".join(f"{what}: {listed(names)}" for what, names in wrong.items() if names)
+        hint = "; leave out what is unknown with --ignore-column" if unknown else ""
+        raise FormatError(f"{WHERE}: feature columns differ from those of earlier nodes; {problem}{hint}")
     codes = encode_values(kinds, columns, WHERE)
     values = {name: dict(pairs) for name, pairs in (state.get("values") or {}).items()}
     values = {name: {**values.get(name, {}), **new} for name, new in codes.values.items()}
@@ -63,7 +67,7 @@ def _first_kinds(snapshot: Snapshot, nodes: NodeTable) -> tuple[ColumnKind, ...]
         return () if words_only and nodes.num_features and not told else kinds
     if not (0 < nodes.num_features <= FEW_COLUMNS and snapshot.learner.scales_columns):
         return ()
-    return tuple(ColumnKind(name, "number", "a few features") for name in _names(nodes))
+    return tuple(ColumnKind(name, "number", "few columns") for name in _names(nodes))
 
 
 def _columns(nodes: NodeTable, names: list[str]) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ class StoredGraph:
             state = version.state
             self.num_features, self.dense = int(state["num_features"] or 0), bool(state["dense"])
             self.encoder = Encoder.from_json(state["encoder"]) if state.get("encoder") else None
-            self.stored_width = int(state.get("stored_features") or self.num_features)
+            self.stored_width = int(state.get("stored_width") or self.num_features)
             self.encoding = "" if self.encoder is None else digest(self.encoder)
 
     def find(self, ids: Sequence[str]) -> Array:

@@ -85,7 +85,7 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
         names = list(nodes.feature_names)
     known = graph.find(list(nodes.ids))
     fresh = np.flatnonzero(known < 0)
-    width = _num_features(layout.get("stored_features") or layout["num_features"], nodes, len(fresh))
+    width = _num_features(layout.get("stored_width") or layout["num_features"], nodes, len(fresh))
     limits.check("features", width, "the graph")
     features = scipy.sparse.csr_matrix(nodes.features)
     features.resize(len(nodes), width)
@@ -124,7 +124,7 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
         (numbers[np.array(new, np.int64)], labels, splits),
         (numbers[np.array(other, np.int64)], corrected),
         added,
-        {"dense": dense, **({"stored_features": width, **coded} if coded else plain)},
+        {"dense": dense, **({"stored_width": width, **coded} if coded else plain)},
     )
 
 

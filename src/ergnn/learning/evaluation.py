@@ -284,6 +284,8 @@ class HeldOut:
 
 def _accuracy(record: Record) -> dict[int, float]:
     """The accuracy on each update's held-out nodes at the time of a record, without updates that have none left."""
+    if not all(0 <= right <= of for _, right, of in record["scores"]):
+        raise ValueError("a record counts more right nodes than nodes")
     return {update: right / of for update, right, of in record["scores"] if of}
 
 

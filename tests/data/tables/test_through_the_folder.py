@@ -12,6 +12,7 @@ import pytest
 
 from ergnn.config.errors import InputError
 from ergnn.data.tables import read_edges, read_nodes
+from ergnn.data.tables.kinds import Codes
 from ergnn.folder import LearnerFolder
 from folder.growing import quick
 
@@ -64,9 +65,8 @@ def test_features_are_known_by_name(kind: str, folder: LearnerFolder, tmp_path: 
     later = frame_of(21, [0, 1, 0, 1])
     turned = later[["score", "label", "age", "id", "height"]]
     folder.observe(read_nodes(given(turned, kind, tmp_path / "turned")), None)
-    stored = folder.snapshot().graph.features(np.arange(21, 25))
-    stored = stored if isinstance(stored, np.ndarray) else stored.toarray()
-    np.testing.assert_array_equal(stored, later[NAMES].to_numpy(np.float32))
+    stored = Codes.from_matrix(folder.snapshot().graph.stored_features(np.arange(21, 25)), len(NAMES))
+    np.testing.assert_allclose(stored.numbers, later[NAMES].to_numpy(), rtol=1e-13)
     for change, said in (({"age": "years"}, "missing: 'age'"), ({"score": "x"}, "missing: 'score'")):
         renamed = frame_of(30, [0, 1]).rename(columns=change)
         with pytest.raises(InputError, match=said):
