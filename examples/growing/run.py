@@ -58,7 +58,7 @@ def run(files: Path, folder: Path, learner: str, seed: int, epochs: int) -> dict
         "seed": seed,
         "epochs": epochs,
         "scores": [[100 * right / of for _, right, of in update["scores"]] for update in found["updates"]],
-        "known": [100 * row["accuracy"] for row in known],
+        "known": [100 * row["accuracy"] for row in known["updates"]],
         "remembered": [update["remembered"] for update in found["updates"]],
         "read": [update["touched"] / update["graph"]["nodes"] for update in found["updates"]],
         "measures": found["measures"],

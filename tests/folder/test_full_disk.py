@@ -42,7 +42,7 @@ def scores(capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[dict[str,
     def read(root: str) -> list[dict[str, Any]]:
         capsys.readouterr()
         assert main(["evaluate", root, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
+        return json.loads(capsys.readouterr().out)["updates"]
 
     return read
 

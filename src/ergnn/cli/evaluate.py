@@ -48,7 +48,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     folder = LearnerFolder(args.folder)
     held_out = folder.predict_held_out(args.version, task_known=args.task_known)
     rows = _updates(held_out, args.task_known)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"overall": held_out.overall(), "warnings": held_out.warnings()}
     if args.per_class:
         more["classes"] = held_out.per_class()
     if args.confusion:
@@ -58,7 +58,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
         for row in rows:
             row["offline"] = accuracies[row["update"]]
     if args.json:
-        print(json.dumps({"updates": rows, **more} if more else rows, ensure_ascii=False))
+        print(json.dumps({"updates": rows, **more}, ensure_ascii=False))
     elif not rows:
         print("no update has held-out nodes yet")
     else:
@@ -75,7 +75,8 @@ def offline_scores(
     held_out = folder.predict_held_out(version, task_known=task_known, offline=True)
     accuracies = {n + 1: right / of for n, right, of in held_out.scores()}
     mean = sum(accuracies.values()) / len(accuracies) if accuracies else None
-    total = {"mean_over_updates": mean, "over_nodes": _over_nodes(held_out), "same_by_construction": exact}
+    over_nodes = (held_out.overall() or {}).get("accuracy")
+    total = {"mean_over_updates": mean, "over_nodes": over_nodes, "same_by_construction": exact}
     return accuracies, total
 
 
@@ -102,8 +103,15 @@ def _updates(held_out: HeldOut, task_known: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _over_nodes(held_out: HeldOut) -> float | None:
-    return float((held_out.truth == held_out.predicted).mean()) if len(held_out.truth) else None
+def overall_line(overall: dict[str, Any]) -> str:
+    """The scores of :meth:`ergnn.learning.evaluation.HeldOut.overall` for a terminal."""
+    from ergnn.pages.table import percent
+
+    names = {"majority": "majority class", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro F1"}
+    scores = [f"{name} {percent(overall[key])} %" for key, name in names.items()]
+    scores += [] if overall["roc_auc"] is None else [f"ROC AUC {overall['roc_auc']:.3f}"]
+    accuracy = f"over all {overall['nodes']:,} held-out nodes scored: {percent(overall['accuracy'])} %"
+    return f"{accuracy}; {', '.join(scores)}"
 
 
 def _blocks(held_out: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any]) -> Iterator[str]:
@@ -125,7 +133,8 @@ def _blocks(held_out: HeldOut, rows: list[dict[str, Any]], more: dict[str, Any])
     yield Table(header, cells, align="rl" + "r" * (len(header) - 2)).to_text()
     lines = [
         f"mean over updates: {percent(sum(r['accuracy'] for r in rows) / len(rows))} %",
-        f"over all {len(held_out.truth):,} held-out nodes: {shown(_over_nodes(held_out))} %",
+        overall_line(more["overall"]),
+        *(f"warning: {text}" for text in more["warnings"]),
     ]
     if offline:
         lines.append(offline_line(offline))

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ergnn.cli.evaluate import confusion_text, offline_line, offline_scores
+from ergnn.cli.evaluate import confusion_text, offline_line, offline_scores, overall_line
 from ergnn.cli.folder_options import add_command, use_threads
 from ergnn.cli.observe import column_table
 from ergnn.cli.options import add_threads, output
@@ -82,9 +82,9 @@ def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
         names = {"pm": "when learned", "aa": "after the last update", "fm": "forgetting"}
         shown = [f"{text} {percent(report['measures'][key])} %" for key, text in names.items()]
         lines.append("accuracy, mean over updates: " + ", ".join(shown))
-        lines.append(
-            f"accuracy over all nodes scored after the last update: {percent(report['measures']['accuracy'])} %"
-        )
+    if report["overall"]:
+        lines.append(f"accuracy {overall_line(report['overall'])}")
+    lines += [f"warning: {text}" for text in report["warnings"]]
     if report.get("offline"):
         lines.append(offline_line(report["offline"]))
     lines += watch_lines(report)

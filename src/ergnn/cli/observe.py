@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ergnn.cli.evaluate import overall_line
 from ergnn.cli.folder_options import add_columns, add_command, read_tables, use_threads
 from ergnn.cli.options import add_threads
 from ergnn.cli.progress import progress_bar
@@ -123,4 +124,6 @@ def describe(record: dict[str, Any]) -> str:
     scores = [f"update {update + 1}: {percent(right / of)} %" for update, right, of in record["scores"][-8:]]
     if scores:
         lines.append("accuracy on held-out nodes: " + ", ".join(scores))
+    if record.get("overall"):
+        lines.append(overall_line(record["overall"]))
     return "\n".join(lines)

@@ -28,8 +28,8 @@ TRAIN = SPLITS.index("train")
 def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     """All figures of a version, as numbers and text.
 
-    ``per_class`` and ``confusion`` (true class, predicted class, nodes) are those of the held-out nodes that an update
-    scores (at most ``eval_samples``), with the model of this version.
+    ``overall``, ``warnings``, ``per_class`` and ``confusion`` (true class, predicted class, nodes) are those of the
+    held-out nodes that an update scores (at most ``eval_samples``), with the model of this version.
     """
     version, records = snapshot.version, snapshot.records
     held_out = snapshot.predict_held_out(snapshot.settings.eval_samples)
@@ -49,6 +49,8 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "classes": snapshot.classes,
         "updates": [{**r, "forgetting": f} for r, f in zip(records, forgetting(records), strict=True)],
         "measures": measures(records),
+        "overall": held_out.overall(),
+        "warnings": held_out.warnings(),
         "watch": watch_snapshot(snapshot),
         "per_class": held_out.per_class(),
         "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],

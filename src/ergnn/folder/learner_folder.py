@@ -155,7 +155,9 @@ class LearnerFolder:
                 self._discard(base)
             raise
         record["remembered"] = len(grown.learner.buffer)
-        record["scores"] = grown.predict_held_out(base.settings.eval_samples).scores()
+        held_out = grown.predict_held_out(base.settings.eval_samples)
+        record |= {"scores": held_out.scores(), "overall": held_out.overall()}
+        record["notes"] = [*record["notes"], *held_out.warnings()]
         record["input_drift"] = update_drift(grown, base.version.next_node)
         with transaction(connection):
             connection.execute("DELETE FROM progress")
@@ -206,7 +208,7 @@ class LearnerFolder:
     def predict_held_out(
         self, version: int | None = None, *, task_known: bool = False, offline: bool = False
     ) -> HeldOut:
-        """Predict all held-out nodes: scores per update and per class, and the confusion matrix.
+        """Predict all held-out nodes: scores per update, per class and over all, and the confusion matrix.
 
         Args:
             version: a stored version; by default the current one.

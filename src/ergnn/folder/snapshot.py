@@ -122,7 +122,10 @@ class Snapshot:
             for record in self.records:
                 competing[record["update"], [self.classes.index(name) for name in record["classes"]]] = 1
             out *= competing[updates]
-        return HeldOut(self.records, self.classes, updates, truth, out.argmax(1))
+        predicted = out.argmax(1)
+        if task_known:
+            out[competing[updates] == 0] = np.nan
+        return HeldOut(self.records, self.classes, updates, truth, predicted, out)
 
     def probabilities(self, graph: PartialGraph, nodes: Array, chunk: int = CHUNK) -> Array:
         """Probabilities ``[n, classes]`` of some nodes."""
@@ -207,9 +210,11 @@ class Snapshot:
             replaced = learner.forget(after, nodes)
         else:
             records[:] = [{**record, **new.learn(after, [number])} for number, record in enumerate(records)]
-        scores = after.predict_held_out(self.settings.eval_samples).scores()
+        held_out = after.predict_held_out(self.settings.eval_samples)
+        scores = held_out.scores()
         if records:
-            records[-1] = {**records[-1], "scores": scores, "remembered": len(learner.buffer)}
+            newest = {"scores": scores, "overall": held_out.overall(), "remembered": len(learner.buffer)}
+            records[-1] = {**records[-1], **newest}
         return after, {
             "nodes": len(nodes),
             "trained_in": sorted({int(u) + 1 for u in update[trained]}),

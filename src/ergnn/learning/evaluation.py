@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ergnn.config.errors import InputError, check_choice
+from ergnn.config.errors import InputError, check_choice, truncate
 from ergnn.data.stream import Task, TaskStream
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.inference import prefers_layers
@@ -27,12 +27,15 @@ from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
 
+MAX_NAMES = 5
+"""Classes that a warning names at most."""
 GPU_FIELD_EDGES = 1 << 24
 """Approximate number of edges of joined fields."""
 Score = list[int]
 """``[update, right, of]``: how many held-out nodes of an update were predicted right."""
 Record = dict[str, Any]
-"""The record of an update: name, counts, classes, task, drift, and ``scores`` of all updates so far."""
+"""The record of an update: name, counts, classes, task, drift, ``scores`` of all updates so far, and ``overall``
+(see :meth:`HeldOut.overall`), which records of earlier versions do not have."""
 
 
 def evaluate_stream(
@@ -247,6 +250,7 @@ class HeldOut:
         updates: number of the update that the node was held out of.
         truth: the node's class.
         predicted: the class that was predicted.
+        probabilities: ``[nodes, classes]``; NaN where a class did not compete.
     """
 
     records: list[Record]
@@ -254,6 +258,7 @@ class HeldOut:
     updates: NDArray[Any]
     truth: NDArray[Any]
     predicted: NDArray[Any]
+    probabilities: NDArray[Any]
 
     def scores(self) -> list[Score]:
         """The score of each update that has held-out nodes."""
@@ -280,6 +285,61 @@ class HeldOut:
                 f1 = 2 * right / (nodes + chosen)
                 rows.append({"class": name, "nodes": nodes, "recall": recall, "precision": precision, "f1": f1})
         return rows
+
+    def overall(self) -> dict[str, Any] | None:
+        """Scores over all nodes that show what accuracy alone hides; None without nodes.
+
+        ``majority`` is the share of the most frequent class, ``balanced_accuracy`` the mean recall of the classes that
+        have nodes, ``macro_f1`` the mean F1 of the classes that have nodes or were predicted, and ``roc_auc`` the mean
+        area under the ROC curve of each class against the rest; it is None if all nodes are of one class.
+        """
+        if not len(self.truth):
+            return None
+        rows, areas = self.per_class(), self._areas()
+        return {
+            "nodes": len(self.truth),
+            "accuracy": float((self.truth == self.predicted).mean()),
+            "majority": float(np.bincount(self.truth).max() / len(self.truth)),
+            "balanced_accuracy": float(np.mean([row["recall"] for row in rows if row["nodes"]])),
+            "macro_f1": float(np.mean([row["f1"] for row in rows])),
+            "roc_auc": float(np.mean(areas)) if areas else None,
+        }
+
+    def _areas(self) -> list[float]:
+        """Area under the ROC curve of each class against the rest, among the nodes for which it competed."""
+        areas = []
+        for c in np.unique(self.truth):
+            competed = ~np.isnan(self.probabilities[:, c])
+            positive = self.truth[competed] == c
+            pairs = int(positive.sum()) * int((~positive).sum())
+            if pairs:
+                _, value, count = np.unique(self.probabilities[competed, c], return_inverse=True, return_counts=True)
+                rank = (np.cumsum(count) - (count - 1) / 2)[value]  # equal probabilities share their mean rank
+                least = positive.sum() * (positive.sum() + 1) / 2
+                areas.append(float((rank[positive].sum() - least) / pairs))
+        return areas
+
+    def warnings(self) -> list[str]:
+        """Ways in which the accuracy misleads, a line each: below the majority class, classes never predicted."""
+        if not len(self.truth):
+            return []
+        lines, nodes = [], np.bincount(self.truth, minlength=len(self.classes))
+        right, largest = int((self.truth == self.predicted).sum()), int(nodes.argmax())
+        if right < nodes[largest]:
+            accuracy, share = (f"{100 * count / len(self.truth):.2f} %" for count in (right, nodes[largest]))
+            always = f"always predicting {truncate(self.classes[largest])} gives {share}"
+            lines.append(f"accuracy is below the majority class: {accuracy}; {always}")
+        predicted = np.unique(self.predicted)
+        missing = [c for c in np.flatnonzero(nodes) if c not in predicted]
+        if missing and len(predicted) == 1:
+            lines.append(f"the model predicts one class only: {truncate(self.classes[predicted[0]])}")
+        elif missing:
+            names = ", ".join(truncate(self.classes[c]) for c in missing[:MAX_NAMES])
+            more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
+            verb = f"{more} are" if len(missing) > 1 else " is"
+            noun = "classes" if len(missing) > 1 else "class"
+            lines.append(f"{noun} {names}{verb} never predicted (held-out nodes: {int(nodes[missing].sum()):,})")
+        return lines
 
 
 def _accuracy(record: Record) -> dict[int, float]:
