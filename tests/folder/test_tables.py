@@ -15,7 +15,7 @@ import torch
 import ergnn
 from ergnn.cli.main import main
 from ergnn.config.errors import FormatError, InputError
-from ergnn.data.tables import EdgeTable, NodeTable, read_edges, read_nodes
+from ergnn.data.tables import Columns, EdgeTable, NodeTable, read_edges, read_nodes, to_graph
 from ergnn.folder import LearnerFolder, Settings
 from ergnn.folder.database import FILE
 from folder.growing import edges_of
@@ -106,6 +106,8 @@ def test_new_values_and_missing_columns(
         folder.observe(table([{k: v for k, v in new.items() if k != "note"}], tmp_path / "short.csv"))
     with pytest.raises(FormatError, match="unknown: 'mood'; leave out what is unknown with --ignore-column"):
         folder.observe(table([{**new, "mood": "good"}], tmp_path / "long.csv"))
+    with pytest.raises(FormatError, match="if column 'churn' holds the labels, use --label-column churn"):
+        folder.observe(table([{**new, "churn": "yes"}], tmp_path / "churn.csv"))
     with pytest.raises(FormatError, match=r"row 1, column 'age': 'old'; a number is required"):
         folder.observe(table([{**new, "age": "old"}], tmp_path / "text.csv"))
 
@@ -160,3 +162,48 @@ def test_kinds_can_be_told_and_are_shown(tmp_path: Path, capsys: pytest.CaptureF
         LearnerFolder.create(tmp_path / "g", Settings.from_settings({"columns": {"size": "number"}})).observe(
             read_nodes(files[0]), read_edges(files[1])
         )
+
+
+def test_a_first_update_needs_labels_that_are_classes(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    folder = LearnerFolder.create(tmp_path / "f", Settings.from_settings({"method": "analytic"}))
+    numbers = [{**row, "label": 0.5 + i / 7} for i, row in enumerate(rows)]
+    with pytest.raises(InputError, match=r"look like numbers to predict \('0.5', .* 160 distinct values of 160\)"):
+        folder.observe(table(numbers, tmp_path / "numbers.csv"))
+    unlabeled = [{key: value for key, value in row.items() if key != "label"} for row in rows]
+    with pytest.raises(InputError, match=r"no node of the first update has a label.*name it with --label-column$"):
+        folder.observe(table(unlabeled, tmp_path / "none.csv"))
+    for name in ("churn", "Category", "y"):
+        path = tmp_path / f"{name}.csv"
+        asked = table([{**row, name: i % 2} for i, row in enumerate(unlabeled)], path)
+        with pytest.raises(InputError, match=f"if column '{name}' holds the labels, use --label-column {name}"):
+            folder.observe(asked)
+        with pytest.raises(InputError, match=f"no node has a label; if column '{name}' holds the labels"):
+            to_graph(asked, None)
+    assert folder.inspect()["updates"] == []
+    folder.observe(table([{**row, "category": f"type {i % 3}"} for i, row in enumerate(rows)], tmp_path / "both.csv"))
+    new = table([{**unlabeled[0], "id": "new", "category": "type 1"}], tmp_path / "new.csv")
+    assert probabilities(folder, ["c0"]).shape == next(folder.predict(nodes=new))[2].shape
+
+
+def test_versions_and_ratings_are_classes_and_new_ones_are_announced(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ids = [f"n{i}" for i in range(40)]
+    folder = LearnerFolder.create(tmp_path / "f", Settings.from_settings({"method": "analytic"}))
+    first = folder.observe(NodeTable(ids, ["gold", "silver", "1.5", "2.5"] * 10, features=rng.random((40, 30))))
+    assert first["notes"] == []
+    labels = ["golld", "zinc", "zinc", "3.5", "Silver", None]
+    nodes = NodeTable([f"m{i}" for i in range(6)], labels, features=rng.random((6, 30)))
+    path = tmp_path / "edges.csv"
+    path.write_text("source,target,type,amount\nm0,n1,paid,3\nm1,m2,owes,4\n")
+    notes = folder.observe(nodes, read_edges(path, columns=Columns(ignore=["amount"])))["notes"]
+    assert [note for note in notes if "cannot be scored" not in note] == [
+        "new class: 3.5 (1 node)",
+        "new class: Silver (1 node); similar to silver, is it a typo?",
+        "new class: golld (1 node); similar to gold, is it a typo?",
+        "new class: zinc (2 nodes)",
+        "columns of the edges that are not used: type",
+    ]
+    folder.forget(["m0"], purge=True)
+    with folder.snapshot() as snapshot:
+        kept = snapshot.records[1]["notes"]
+    assert kept == [note for note in notes if "golld" not in note]

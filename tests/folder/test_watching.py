@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,9 @@ def test_nodes_of_a_new_class_are_called_unknown(tmp_path: Path) -> None:
 def test_a_folder_without_labels_has_nothing_to_watch(tmp_path: Path) -> None:
     folder = LearnerFolder.create(tmp_path / "f", quick())
     assert folder.watch() == {"drift": None, "calibration": None, "unknown": None}
-    folder.observe(*update(0, 40, kind=4))
+    nodes, edges = update(0, 40, kind=4)
+    folder.observe(replace(nodes, labels=["only", *[None] * 39]), edges)
+    folder.forget(["n0"])
     folder.observe(*update(40, 40, kind=4, shift=5.0))
     found = folder.watch()
     assert found["drift"]["alarm"]

@@ -18,6 +18,7 @@ import numpy as np
 
 from ergnn.analytic.scaling import FEW_COLUMNS
 from ergnn.config.errors import FormatError, listed
+from ergnn.data.tables.columns import label_hint
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import Codes, ColumnKind, decide_kinds, encode_values
 from ergnn.data.tables.node_tables import NodeTable
@@ -49,6 +50,7 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
     if any(wrong.values()):
         problem = "; ".join(f"{what}: {listed(names)}" for what, names in wrong.items() if names)
         hint = "; leave out what is unknown with --ignore-column" if unknown else ""
+        hint += label_hint(unknown)
         raise FormatError(f"{WHERE}: feature columns differ from those of earlier nodes; {problem}{hint}")
     codes = encode_values(kinds, columns, WHERE)
     values = {name: dict(pairs) for name, pairs in (state.get("values") or {}).items()}

@@ -28,7 +28,7 @@ from ergnn.folder.network import CHUNK, learn_offline
 from ergnn.folder.settings import CHANGEABLE, Settings
 from ergnn.folder.snapshot import Snapshot, make_learner, open_snapshot, write_snapshot
 from ergnn.folder.spool import purge_spool
-from ergnn.folder.update import prepare_update, tables_digest
+from ergnn.folder.update import check_labels, prepare_update, tables_digest
 from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record, Score
 
@@ -118,7 +118,9 @@ class LearnerFolder:
                     return {**base.records[-1], "again": True}
                 if nodes is None and edges is None:
                     raise InputError("an update needs nodes, or edges, or both")
-                staged = snapshots.stage_update(base, prepare_update(base, nodes, edges), name, digest)
+                update = prepare_update(base, nodes, edges)
+                check_labels(base, nodes)
+                staged = snapshots.stage_update(base, update, name, digest)
             return self._finish(base, staged, Checkpoints(base.connection, checkpoint_seconds, on_epoch))
 
     def resume(self, *, checkpoint_seconds: float = 5.0, on_epoch: Callable[[], None] | None = None) -> Record | None:

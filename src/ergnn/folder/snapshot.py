@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from ergnn.folder.network import CHUNK, NetworkLearner
 from ergnn.folder.row_cache import trained_classes
 from ergnn.folder.settings import Settings
 from ergnn.folder.solved import SolvedLearner
-from ergnn.folder.update import Update, prepare_update
+from ergnn.folder.update import Update, prepare_update, short_name
 from ergnn.folder.versions import Version
 from ergnn.learning.evaluation import HeldOut, Record
 from ergnn.learning.learner import Learner
@@ -347,14 +347,13 @@ def _check_version(snapshot: Snapshot) -> Iterator[str]:
 def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict[str, Any]:
     """Add an update to the database as part of the next version, which is not current yet."""
     old, counts, names = base.version, update.counts, [*base.classes, *update.classes]
-    single = [c for c, count in Counter(update.labels[1].tolist()).items() if count == 1 and c >= len(base.classes)]
     sizes = {"nodes": old.nodes + counts["nodes"], "edges": old.edges + counts["edges"]}
     record: Record = {
         "update": old.updates,
         "name": name or f"update {old.updates + 1}",
         "counts": counts,
         "members": {split: counts[split] for split in SPLITS},
-        "notes": [f"class {truncate(names[c])} has one labeled node and cannot be scored" for c in single],
+        "notes": update.notes(base.classes),
         "graph": sizes,
     }
     fields: dict[str, Any] = {
@@ -429,6 +428,10 @@ def unused_classes(snapshot: Snapshot) -> dict[int, str]:
     return {c: name for c, name in enumerate(snapshot.classes) if c not in used}
 
 
+def _names_class(note: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(short_name(name))}(?!\w)", note) is not None
+
+
 def clear_names(snapshot: Snapshot, ids: Collection[str]) -> None:
     """Remove the names of unused classes, whose numbers stay in use, and texts that contain them or an id.
 
@@ -441,7 +444,7 @@ def clear_names(snapshot: Snapshot, ids: Collection[str]) -> None:
     names = set(gone.values())
     texts = [text for text in (*names, *ids) if len(text) >= MIN_TEXT]
     for record in snapshot.records:
-        notes = [note for note in record["notes"] if not any(truncate(name) in note for name in names)]
+        notes = [note for note in record["notes"] if not any(_names_class(note, name) for name in names)]
         classes = [name for name in record["classes"] if name not in names]
         title = record["name"]
         if any(text in title for text in texts):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
 
-from ergnn.config.errors import InputError, truncate
+from ergnn.config.errors import InputError, listed, truncate
 from ergnn.data.partial import Array, LabeledGraph
+from ergnn.data.tables.columns import label_hint
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable, align_features
 from ergnn.folder.encoding import coded_nodes
 from ergnn.folder.settings import Settings
@@ -25,6 +30,17 @@ DENSE_FROM = 0.1
 MAX_NODE = 2**31 - 1
 """Numbers of nodes are stored in 32 bits; those of forgotten nodes are not used again."""
 
+NEW_CLASSES = 10
+"""At most this many new classes of an update are named in its notes."""
+
+SIMILAR = 0.8
+"""Class names with at least this ratio of equal characters may be misspellings (:mod:`difflib`)."""
+
+MIN_NUMBERS, DISTINCT = 10, 0.9
+"""Fractions are numbers to predict if there are at least 10, and more than 90 % of them are distinct."""
+
+DIGITS = re.compile(r"\d+")
+
 
 @dataclass(frozen=True, eq=False)
 class Update:
@@ -37,6 +53,7 @@ class Update:
         labels: newly labeled nodes in ascending order, their classes and splits.
         corrected: nodes with another label than before, in ascending order, and their classes.
         classes: names of the new classes, whose numbers follow the known ones.
+        ignored: columns of the edges that are not read.
         layout: ``num_features``, ``dense`` and ``feature_names`` from now on.
     """
 
@@ -47,6 +64,7 @@ class Update:
     corrected: tuple[Array, Array]
     classes: list[str]
     layout: dict[str, Any]
+    ignored: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -54,6 +72,68 @@ class Update:
         splits = {split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)}
         counts = {"nodes": len(self.ids), "edges": self.edges.shape[1], **splits}
         return {**counts, "corrected": len(self.corrected[0])}
+
+    def notes(self, known: Sequence[str]) -> list[str]:
+        """What the user should know: classes that cannot be scored or are new, and columns that are not read.
+
+        Args:
+            known: names of the classes before this update.
+        """
+        counts = Counter(np.concatenate([self.labels[1], self.corrected[1]]).tolist())
+        labeled, numbered = Counter(self.labels[1].tolist()), list(enumerate(self.classes, len(known)))
+        lines = [
+            f"class {truncate(name)} has one labeled node and cannot be scored"
+            for c, name in numbered
+            if labeled[c] == 1
+        ]
+        for c, name in numbered[:NEW_CLASSES] if known else ():
+            text = f"new class: {short_name(name)} ({counts[c]:,} node{'' if counts[c] == 1 else 's'})"
+            similar = similar_class(name, known)
+            lines.append(text if similar is None else f"{text}; similar to {short_name(similar)}, is it a typo?")
+        if known and len(self.classes) > NEW_CLASSES:
+            lines.append(f"{len(self.classes) - NEW_CLASSES:,} more new classes")
+        if self.ignored:
+            lines.append(f"columns of the edges that are not used: {', '.join(self.ignored)[:200]}")
+        return lines
+
+
+def short_name(name: str) -> str:
+    """A class name in a note, without quotes."""
+    return truncate(name)[1:-1]
+
+
+def similar_class(name: str, known: Sequence[str]) -> str | None:
+    """The known class that a new one may be a misspelling of; not one that differs in digits only."""
+    spelled = {other.casefold(): other for other in known}
+    matches = difflib.get_close_matches(name.casefold(), spelled, cutoff=SIMILAR)
+    letters = DIGITS.sub("", name)
+    return next((spelled[match] for match in matches if DIGITS.sub("", spelled[match]) != letters), None)
+
+
+def check_labels(snapshot: Snapshot, nodes: NodeTable | None) -> None:
+    """Refuse a first update without labels, and labels that are numbers to predict."""
+    labels = [] if nodes is None else [label for label in nodes.labels if label is not None]
+    if not labels and not snapshot.version.updates:
+        names = () if nodes is None else nodes.columns or nodes.feature_names or ()
+        raise InputError(
+            "no node of the first update has a label, so there is nothing to learn; add a column 'label' with the "
+            f"class of some nodes, or name it with --label-column{label_hint(names)}"
+        )
+    distinct = set(labels)
+    if len(labels) >= MIN_NUMBERS and len(distinct) > DISTINCT * len(labels) and _are_fractions(distinct):
+        raise InputError(
+            f"the labels look like numbers to predict ({listed(sorted(distinct), 3)}: {len(distinct):,} distinct "
+            f"values of {len(labels):,}), and ergnn predicts classes; group them into classes first, e.g. with "
+            "pandas.qcut(label, 5), or use a regression model"
+        )
+
+
+def _are_fractions(texts: set[str]) -> bool:
+    """Whether all texts are numbers, and at least half of them not whole."""
+    try:
+        return sum(not float(text).is_integer() for text in texts) >= len(texts) / 2
+    except ValueError:
+        return False
 
 
 def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
@@ -125,6 +205,7 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
         (numbers[np.array(other, np.int64)], corrected),
         added,
         {"dense": dense, **({"stored_width": width, **coded} if coded else plain)},
+        () if edges is None else edges.ignored,
     )
 
 

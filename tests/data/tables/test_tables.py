@@ -35,7 +35,6 @@ NODES = {
     "id,a,a\nx,1,2\n": "column 'a' occurs twice, as column 2 and 3",
     "id,Label,label\nx,1,2\n": "columns 'Label', 'label' could all be the label; name it with --label-column",
     ",id,a\n0,x,2\n": "column 1 has no name; if it is the index of a pandas frame, write the file with index=False",
-    "id,class\nx,1\n": "column 'class' would be read as a feature, but looks like a label; name it with --label-column",
     "id,features,feature_0\nx,1:1,1\n": "features both in 'features' and in 'feature_0'",
     "id,a\nx,1\ny,2\nx,3\n": "row 3: id 'x' occurs again, first in PATH, row 1",
     "id,a\n7,1\n7.0,2\n": "row 2: id '7' occurs again, first in PATH, row 1",
@@ -278,11 +277,6 @@ def test_names_that_would_be_read_otherwise_are_not_written(tmp_path: Path) -> N
     with pytest.raises(InputError, match="would be read as the only ones"):
         write_nodes(
             NodeTable(ids=["a"], features=features, feature_names=("feature_0", "b")),
-            tmp_path / "nodes.csv",
-        )
-    with pytest.raises(FormatError, match="column 'y' would be read as a feature"):
-        write_nodes(
-            NodeTable(ids=["a"], features=features, feature_names=("a", "y")),
             tmp_path / "nodes.csv",
         )
     with pytest.raises(InputError, match="choose one of: columns, sparse"):

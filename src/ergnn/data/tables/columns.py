@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -15,7 +15,11 @@ EDGE_ROLES = ("source", "target", "weight")
 REQUIRED = ("id", "source", "target")
 FEATURES = "features"
 PREFIX = "feature_"
-LOOK_LIKE_LABELS = ("class", "classes", "labels", "target", "y")
+LOOK_LIKE_LABELS = (
+    *("category", "categories", "churn", "churned", "class", "classes", "fraud", "group", "is_fraud"),
+    *("labels", "outcome", "segment", "target", "y"),
+)
+"""Names of columns, in lower case, that may hold the labels where no column is called ``label``."""
 INDEX = ("", "index", "level_0")
 """Names of the index of a pandas frame in a CSV file, and after ``reset_index``."""
 UNNAMED = "Unnamed: "
@@ -141,12 +145,13 @@ def _feature(name: str, names: Sequence[str], where: object) -> str:
     """Check that a column without a role may be a feature."""
     if name.strip() in INDEX or name.startswith(UNNAMED):
         raise _index(name, list(names).index(name), where)
-    if name.strip().lower() in LOOK_LIKE_LABELS:
-        raise FormatError(
-            f"{where}: column {truncate(name)} would be read as a feature, but looks like a label; name it with "
-            f"--label-column, or {CHOOSE}"
-        )
     return name
+
+
+def label_hint(names: Iterable[str]) -> str:
+    """Return the end of a message that asks about a column whose name looks like that of labels, if there is one."""
+    name = next((name for name in names if name.strip().lower() in LOOK_LIKE_LABELS), None)
+    return "" if name is None else f"; if column {truncate(name)} holds the labels, use --label-column {name}"
 
 
 def _index(name: str, at: int, where: object) -> FormatError:

@@ -66,7 +66,9 @@ class Source:
         roles = find_columns(self.names, EDGE_ROLES, columns, self.where)
         table, texts = self._read(roles, "edges", limits)
         weight = to_floats(table[name], name, self.where) if (name := roles.names.get("weight")) else None
-        return EdgeTable(**texts, weight=weight, row_name=self._row_name)
+        used = {*roles.columns, *self.index}
+        ignored = [name for name in self.names if name not in used and name.strip() not in columns.ignore]
+        return EdgeTable(**texts, weight=weight, row_name=self._row_name, ignored=ignored)
 
     def _row_name(self, row: int) -> str:
         return f"{self.where}, row {row + 1}"

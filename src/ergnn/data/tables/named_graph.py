@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, listed, truncate
 from ergnn.data.graph import UNLABELED, Graph, Split, csr_tensor
+from ergnn.data.tables.columns import label_hint
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import decide_kinds, encode_values
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, EncodedText, NodeTable
@@ -45,6 +46,9 @@ def to_graph(
         name: name of the graph in messages and results.
     """
     names = class_order(nodes.labels) if classes is None else tuple(classes)
+    hint = "" if names else label_hint(nodes.columns or nodes.feature_names or ())
+    if hint:
+        raise InputError(f"{name}: no node has a label{hint}, or leave it out with --ignore-column")
     if len(set(names)) < len(names):
         raise InputError(f"{name}: class {truncate(max(names, key=names.count))} is named twice")
     number: dict[str | None, int] = {None: UNLABELED, **{label: i for i, label in enumerate(names)}}

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from ergnn.config.errors import FormatError, listed, truncate
+from ergnn.data.tables.columns import label_hint
 
 SPLITS = ("train", "val", "test")
 Column = Any
@@ -110,13 +111,22 @@ class EdgeTable:
         target: ids.
         weight: one number per edge. Default: all are 1.
         row_name: names the origin of a row in messages.
+        ignored: names of other columns, which are not read.
 
     Attributes:
         ends: sources and targets, each dictionary-encoded.
         weight: weights as ``float32``; ``None`` if all are 1.
     """
 
-    def __init__(self, source: Column, target: Column, weight: Column = None, row_name: RowName | None = None) -> None:
+    def __init__(
+        self,
+        source: Column,
+        target: Column,
+        weight: Column = None,
+        row_name: RowName | None = None,
+        ignored: Sequence[str] = (),
+    ) -> None:
+        self.ignored = tuple(ignored)
         columns = {"source": source, "target": target}
         self.ends = tuple(_encode(values, what, row_name or _row, required=True) for what, values in columns.items())
         weights = np.ones(len(self), np.float32) if weight is None else np.asarray(weight, np.float32)
@@ -171,7 +181,8 @@ def align_features(table: NodeTable, names: Sequence[str] | None, source: object
     wrong = {"missing": [n for n in names if n not in index], "unknown": sorted(set(index) - set(names))}
     if any(wrong.values()):
         problem = "; ".join(f"{what}: {listed(columns)}" for what, columns in wrong.items() if columns)
-        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {problem}")
+        hint = label_hint(wrong["unknown"])
+        raise FormatError(f"{source}: feature columns differ from those of earlier nodes; {problem}{hint}")
     order = [index[name] for name in names]
     return replace(table, features=table.features[:, order], feature_names=tuple(names), row_name=None)
 
