@@ -53,19 +53,25 @@ def test_predictions_are_written_with_probabilities(root: str, tmp_path: Path) -
     assert main(["predict", root, "--nodes", ids_file(tmp_path, ["n3", "n70"]), "-o", str(out)]) == 0
     with open(out, newline="") as file:
         rows = list(csv.reader(file))
-    assert rows[0] == ["id", "label", "probability", "p(c0)", "p(c1)", "p(c2)", "p(c3)"]
+    classes = ["c0", "c1", "c2", "c3"]
+    second = ["second_label", "second_probability"]
+    assert rows[0] == ["id", "label", "probability", *(f"p({name})" for name in classes), *second]
     assert [row[0] for row in rows[1:]] == ["n3", "n70"]
     for row in rows[1:]:
-        values = dict(zip(["c0", "c1", "c2", "c3"], map(float, row[3:]), strict=True))
+        values = dict(zip(classes, map(float, row[3:7]), strict=True))
         assert sum(values.values()) == pytest.approx(1, abs=1e-5)
-        assert row[1] == max(values, key=values.__getitem__)
-        assert float(row[2]) == max(values.values())
+        ranked = sorted(values, key=values.__getitem__, reverse=True)
+        assert [row[1], row[7]] == ranked[:2]
+        assert [float(row[2]), float(row[8])] == [values[name] for name in ranked[:2]]
+    args = ["predict", root, "--nodes", ids_file(tmp_path, ["n3"]), "--classes", "c1", "-o", str(out)]
+    assert main(args) == 0
+    assert out.read_text().splitlines()[1] == "n3,c1,1.000000,1.000000,,"
 
 
 def test_a_known_task_and_nodes_that_are_not_stored(root: str, files: list[tuple[str, str]], tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     assert main(["predict", root, "--nodes", ids_file(tmp_path, ["n3"]), "--update", "2", "-o", str(out)]) == 0
-    assert out.read_text().startswith("id,label,probability,p(c2),p(c3)\n")
+    assert out.read_text().startswith("id,label,probability,p(c2),p(c3),second_label,second_probability\n")
     new, links = tmp_path / "new.csv", tmp_path / "links.csv"
     header = Path(files[0][0]).read_text().splitlines()[0]
     new.write_text(f"{header}\nstranger,," + ",".join("1" * 12) + "\n")

@@ -44,8 +44,10 @@ def predict_command(args: argparse.Namespace) -> int:
         writer = csv.writer(file, lineterminator="\n")
         for number, (ids, names, probabilities) in enumerate(chunks):
             if not number:
-                writer.writerow(["id", "label", "probability", *(f"p({name})" for name in names)])
-            best = probabilities.argmax(1)
-            for i, k, row in zip(ids, best, probabilities, strict=True):
-                writer.writerow([i, names[k], f"{row[k]:.6f}", *(f"{p:.6f}" for p in row)])
+                second_columns = ["second_label", "second_probability"]
+                writer.writerow(["id", "label", "probability", *(f"p({name})" for name in names), *second_columns])
+            ranked = (-probabilities).argsort(1, kind="stable")[:, :2]  # of equal ones, the first is the prediction
+            for i, top, row in zip(ids, ranked, probabilities, strict=True):
+                best, *second = ((names[k], f"{row[k]:.6f}") for k in top)
+                writer.writerow([i, *best, *(f"{p:.6f}" for p in row), *(second[0] if second else ("", ""))])
     return 0
