@@ -81,3 +81,17 @@ def test_the_page_names_files_that_exist() -> None:
         assert (root / path).exists(), f"docs/architecture.md names {path}"
     for symbol, path in re.findall(r"`(\w+)` (?:in|of) `([\w/]+\.py)`", table):
         assert re.search(rf"\b{symbol}\b", (PACKAGE / path).read_text(encoding="utf-8")), f"{path} has no {symbol}"
+
+
+def test_the_tour_stops_at_files_and_functions_that_exist() -> None:
+    """Every stop of docs/tour.md: "`file`, `function`"."""
+    page = (PACKAGE.parents[1] / "docs" / "tour.md").read_text(encoding="utf-8")
+    for command in page.split("\n## ")[1:]:
+        assert len(re.findall(r"^ ?\d+\. `", command, re.MULTILINE)) == 10
+    for path in re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`", page):
+        assert (PACKAGE / path).exists(), f"docs/tour.md names {path}"
+    stops = re.findall(r"`([\w/]+\.py)`,\s+`(\w+)`", page)
+    assert len(stops) > 25
+    for path, name in stops:
+        source = (PACKAGE / path).read_text(encoding="utf-8")
+        assert re.search(rf"(?:def|class) {name}\b", source), f"docs/tour.md: {path} has no {name}"

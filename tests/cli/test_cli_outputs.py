@@ -36,7 +36,7 @@ class ReplayByNumber(Replay):
     """
 
     def __init__(self, vigor: float = 1.0, per_class: int = 1) -> None:
-        super().__init__("by-number", per_class)
+        super().__init__(selector="by-number", per_class=per_class)
         self.vigor = vigor
 '''
 
