@@ -15,11 +15,13 @@ import pytest
 import torch
 
 from ergnn.cli.main import main
+from ergnn.cli.observe import describe
 from ergnn.data import Task
 from ergnn.data.partial import read_subgraph
 from ergnn.data.tables import NodeTable
 from ergnn.folder import LearnerFolder
-from ergnn.folder.page import in_words
+from ergnn.folder.inspection import why_accuracy_falls
+from ergnn.folder.page import folder_page, in_words
 from ergnn.learning.learner import Learner
 from folder.growing import make_updates, write_tables
 
@@ -220,6 +222,15 @@ def test_offline_of_a_closed_form_is_what_it_has_without_training(
     printed = json.loads(capsys.readouterr().out)
     assert printed["offline"]["same_by_construction"]
     assert all(row["offline"] == row["accuracy"] for row in printed["updates"])
+    report = LearnerFolder(root).inspect()
+    assert main(["inspect", root]) == 0
+    text = capsys.readouterr().out
+    assert ("why accuracy falls: nothing is forgotten" in text) == (report["measures"]["fm"] > 0)
+    assert re.search(r"after the last update \S+ %, drop \S+ %", text)
+    assert "forgetting" not in text
+    page = folder_page(report)
+    assert "FM, mean drop: " in page
+    assert "orgetting" not in page
 
 
 def test_inspect_and_evaluate_agree_on_both_measures(root: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +240,44 @@ def test_inspect_and_evaluate_agree_on_both_measures(root: str, capsys: pytest.C
     text = capsys.readouterr().out
     assert f"after the last update {mean} %" in text
     assert f"accuracy {overall}\n" in text
+
+
+def test_what_accuracy_hides_is_said_by_every_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, page = str(tmp_path / "d"), tmp_path / "page.html"
+    rows = [f"n{i},{'b' if i < 10 else 'a'},{'test' if i % 2 else 'train'},1" for i in range(40)]
+    (tmp_path / "n.csv").write_text("\n".join(["id,label,split,f", *rows]) + "\n")
+    main(["init", root])
+    assert main(["observe", root, "--nodes", str(tmp_path / "n.csv")]) == 0
+    observed = capsys.readouterr()
+    warning = "the model predicts one class only: 'a'"
+    scores = "75.00 %; majority class 75.00 %, balanced accuracy 50.00 %, macro F1 42.86 %, ROC AUC 0.500"
+    assert f"over all 20 held-out nodes scored: {scores}\n" in observed.out
+    assert f"ergnn: note: {warning}\n" in observed.err
+    for command in ("evaluate", "inspect"):
+        assert main([command, root]) == 0
+        text = capsys.readouterr().out
+        assert f"over all 20 held-out nodes scored: {scores}\n" in text
+        assert f"warning: {warning}\n" in text
+    assert main(["inspect", root, "-o", str(page)]) == 0
+    assert "<li>Warning: the model predicts one class only: &#39;a&#39;</li>" in page.read_text()
+    assert "<dt>balanced accuracy</dt><dd>50.00 %</dd>" in page.read_text()
+    record = LearnerFolder(root).inspect()["updates"][-1]
+    earlier = {key: value for key, value in record.items() if key != "overall"}  # as earlier versions wrote it
+    assert describe(record).removeprefix(describe(earlier)).startswith("\nover all 20 held-out nodes")
+
+
+@pytest.mark.parametrize(
+    ("exact", "last", "text"),
+    [
+        (True, "c", "nothing is forgotten, .* more classes compete .3 now, 2 after the first update.$"),
+        (True, "a", "nothing is forgotten, .* later labels and edges change the predictions of earlier nodes$"),
+        (False, "c", "the network may have forgotten, and more classes compete .3 now, .* --task-known"),
+        (False, "a", "the network may have forgotten; no more classes compete"),
+    ],
+)
+def test_why_accuracy_falls(exact: bool, last: str, text: str) -> None:
+    records = [{"classes": []}, {"classes": ["a", "b"]}, {"classes": [last]}]
+    assert re.match(text, why_accuracy_falls(records, exact))
 
 
 def test_they_agree_after_an_update_without_held_out_nodes(

@@ -69,7 +69,7 @@ def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
     from ergnn.folder.page import buffer_table, class_table
     from ergnn.pages.table import Table, percent
 
-    graph = report["graph"]
+    graph, lost = report["graph"], "drop" if report["exact"] else "forgetting"
     lines = [
         f"{report['folder']}: version {report['version']} of {', '.join(map(str, report['versions']))}",
         f"graph: {graph['nodes']:,} nodes ({graph['labeled']:,} labeled), {graph['edges']:,} edges, "
@@ -79,9 +79,10 @@ def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
     if report["columns"]:
         lines.append(column_table(report["columns"]))
     if report["measures"]:
-        names = {"pm": "when learned", "aa": "after the last update", "fm": "forgetting"}
+        names = {"pm": "when learned", "aa": "after the last update", "fm": lost}
         shown = [f"{text} {percent(report['measures'][key])} %" for key, text in names.items()]
         lines.append("accuracy, mean over updates: " + ", ".join(shown))
+        lines += [f"why accuracy falls: {report['why_accuracy_falls']}"] if report["measures"]["fm"] > 0 else []
     if report["overall"]:
         lines.append(f"accuracy {overall_line(report['overall'])}")
     lines += [f"warning: {text}" for text in report["warnings"]]
@@ -99,7 +100,7 @@ def as_text(report: dict[str, Any], max_rows: int | None = None) -> str:
         ]
         for u in report["updates"]
     ]
-    header = ["update", "name", "nodes", "classes learned", "drift %", "forgetting %"]
+    header = ["update", "name", "nodes", "classes learned", "drift %", f"{lost} %"]
     lines += ["", Table(header, updates, align="rlrlrr").to_text()] if updates else []
     lines += _first_rows(class_table(report, max_rows), len(report["per_class"]))
     lines += ["", confusion_text(report["classes"], report["confusion"])] if report["confusion"] else []
@@ -130,7 +131,9 @@ def watch_lines(report: dict[str, Any]) -> list[str]:
     watch = report["watch"]
     if watch["calibration"]:
         error, after, tau = (watch["calibration"][key] for key in ("ece", "ece_calibrated", "temperature"))
-        lines.append(f"calibration error: {percent(error)} %; with temperature {tau:.2f}: {percent(after)} %")
+        texts = percent(error), percent(after)
+        better = "no difference" if texts[0] == texts[1] else "better" if after < error else "worse"
+        lines.append(f"calibration error: {texts[0]} %; with temperature {tau:.2f}: {texts[1]} % ({better})")
     if watch["unknown"] and watch["unknown"]["threshold"] is not None:
         above, nodes, rate = (watch["unknown"][key] for key in ("above", "nodes", "rate"))
         lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -51,11 +52,32 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "measures": measures(records),
         "overall": held_out.overall(),
         "warnings": held_out.warnings(),
+        "exact": snapshot.learner.exact,
+        "why_accuracy_falls": why_accuracy_falls(records, snapshot.learner.exact),
         "watch": watch_snapshot(snapshot),
         "per_class": held_out.per_class(),
         "confusion": [[int(i), int(j), int(confusion[i, j])] for i, j in zip(*confusion.nonzero(), strict=True)],
         "buffer": buffer_rows(snapshot),
     }
+
+
+def why_accuracy_falls(records: Sequence[Record], exact: bool) -> str:
+    """Why accuracy on the held-out nodes of an update may be lower than when it was learned.
+
+    Args:
+        records: of all updates.
+        exact: whether the learner is the same for any order of updates.
+    """
+    learned = [set(record["classes"]) for record in records if record["classes"]]
+    first, now = len(learned[0]) if learned else 0, len(set().union(*learned))
+    compete = f"more classes compete ({now} now, {first} after the first update)"
+    if exact:
+        why = compete if now > first else "later labels and edges change the predictions of earlier nodes"
+        return f"nothing is forgotten, learning all updates at once gives the same model; {why}"
+    if now > first:
+        known = "ergnn evaluate --task-known shows the accuracy among the classes of a node's own update"
+        return f"the network may have forgotten, and {compete}; {known}"
+    return "the network may have forgotten; no more classes compete than after the first update"
 
 
 def buffer_rows(snapshot: Snapshot) -> list[dict[str, Any]]:

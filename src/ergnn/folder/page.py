@@ -44,7 +44,10 @@ def folder_page(
         measures=inspection["measures"],
         offline=inspection.get("offline"),
         confusion=_confusion(inspection),
-        charts=_charts(inspection["updates"]),
+        charts=_charts(inspection["updates"], inspection["exact"]),
+        warnings=inspection["warnings"],
+        exact=inspection["exact"],
+        why_accuracy_falls=inspection["why_accuracy_falls"],
         tables=[table for table in _tables(inspection) if table.id not in values],
         alpha=ALPHA,
         **values,
@@ -63,8 +66,20 @@ def _facts(inspection: dict[str, Any]) -> list[tuple[str, str]]:
         ("remembered", f"{len(inspection['buffer']):,}"),
         ("backbone", settings["backbone"]),
         ("method", settings["method"]),
+        *_overall(inspection["overall"]),
         *_watched(inspection["watch"]),
     ]
+
+
+def _overall(overall: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Accuracy over all held-out nodes, and the scores that it is read beside."""
+    if overall is None:
+        return
+    names = {"accuracy": "accuracy", "majority": "majority class", "balanced_accuracy": "balanced accuracy"}
+    for key, name in {**names, "macro_f1": "macro F1"}.items():
+        yield name, f"{percent(overall[key])} %"
+    if overall["roc_auc"] is not None:
+        yield "ROC AUC", f"{overall['roc_auc']:.3f}"
 
 
 def _watched(watch: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -106,11 +121,12 @@ def _confusion(inspection: dict[str, Any]) -> Drawing | None:
     return heat_map(shares, low=0.0, high=1.0, label=label, tips=tips, names=short, side=480)
 
 
-def _charts(updates: Sequence[dict[str, Any]]) -> list[tuple[str, str, Drawing]]:
-    """Forgetting and drift over time, where there is more than one point: title, text and figure."""
+def _charts(updates: Sequence[dict[str, Any]], exact: bool) -> list[tuple[str, str, Drawing]]:
+    """Lost accuracy and drift over time, where there is more than one point: title, text and figure."""
     charts = []
+    lost = "Accuracy lost on earlier updates since they were learned, averaged over them."
     for name, key, text in (
-        ("Forgetting", "forgetting", "Accuracy lost on earlier updates since they were learned, averaged over them."),
+        ("Drop in accuracy" if exact else "Forgetting", "forgetting", lost),
         ("Drift", "drift", "How far each update moved the parameters below the heads, in percent of their norm."),
     ):
         shown = [(u["update"] + 1, 100 * u[key]) for u in updates if u[key] is not None][-MOST_UPDATES:]
