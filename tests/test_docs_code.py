@@ -30,11 +30,13 @@ import torch
 from ergnn.cli.main import main
 
 torch.set_num_threads(1)
+examples = sys.argv[1]
 
 def outcome(steps):
     space, said = {"__name__": "__main__"}, io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said):
         os.chdir(folder)
+        os.symlink(examples, "examples")  # pages are run as in a clone
         try:
             for kind, what in steps:
                 if kind == "python":
@@ -93,7 +95,7 @@ def run_everything() -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ERGNN_OFFLINE": "1", "PATH": path}
     environment.pop("ERGNN_DATA", None)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", RUNNER],
+        [sys.executable, "-W", "ignore", "-c", RUNNER, str(ROOT / "examples")],
         env=environment,
         input=json.dumps(work),
         capture_output=True,
