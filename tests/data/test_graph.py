@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.utils import to_undirected
 
+from ergnn import ContinualNodeClassifier
 from ergnn.config.errors import InputError
 from ergnn.data import Graph
 from graphs import graphs, random_graph
@@ -170,3 +172,43 @@ def test_from_pyg_names_what_is_missing(key: str) -> None:
     data[key] = None
     with pytest.raises(InputError, match=f"mine: the PyG Data has no '{key}'"):
         Graph.from_pyg(data, "mine")
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (torch.tensor([0.2, 1.7, 3.0]), r"mine: y is torch.float32, numbers to predict \(regression\)"),
+        (torch.eye(3).long(), r"mine: y has shape \[3, 3\], several labels per node \(multi-label\)"),
+    ],
+)
+def test_from_pyg_refuses_labels_that_are_not_one_class_per_node(y: torch.Tensor, message: str) -> None:
+    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]), y=y)
+    with pytest.raises(InputError, match=message):
+        Graph.from_pyg(data, "mine")
+    with pytest.raises(InputError, match=message.replace("mine", "X")):
+        ContinualNodeClassifier().fit(data)
+
+
+def test_heterogeneous_graphs_are_refused() -> None:
+    data = HeteroData({"a": {"x": torch.ones(2, 2)}, ("a", "to", "a"): {"edge_index": torch.tensor([[0], [1]])}})
+    with pytest.raises(InputError, match="mine: a HeteroData has several types of nodes or edges"):
+        Graph.from_pyg(data, "mine")
+    with pytest.raises(InputError, match="X: a HeteroData has several types of nodes or edges"):
+        ContinualNodeClassifier().fit(data, y=[0, 1])
+
+
+def test_from_pyg_warns_about_labels_from_1_and_edges_in_one_direction(recwarn: pytest.WarningsRecorder) -> None:
+    edges = torch.stack([torch.arange(9), torch.arange(1, 10)])
+    data = Data(x=torch.ones(10, 2), edge_index=torch.cat([edges, edges[:, :2].flip(0)], 1), y=torch.arange(10) % 6 + 1)
+    Graph.from_pyg(data, "mine")
+    assert [str(warning.message) for warning in recwarn] == [
+        "mine: no node has class 0; labels start at 1",
+        "mine: 64 % of the edges have one direction only, and messages pass along edges; for an undirected graph, use "
+        "torch_geometric.utils.to_undirected(data.edge_index)",
+    ]
+    recwarn.clear()
+    ContinualNodeClassifier().fit(data)
+    assert "X: 64 % of the edges have one direction only" in str(recwarn.pop(UserWarning).message)
+    recwarn.clear()
+    Graph.from_pyg(Data(x=data.x, edge_index=to_undirected(edges), y=data.y - 1))
+    assert not list(recwarn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 UNLABELED = -1
 CHECKED = 1 << 24
 """Feature values per chunk of a check."""
+LOOKED_UP = 100_000
+"""Approximate number of edges whose opposite direction is looked up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +128,25 @@ class Graph:
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
         """Read a PyG ``Data`` with ``x``, ``edge_index``, ``y`` and, if present, ``edge_weight`` and
-        train/val/test masks (``edge_attr`` is not read)."""
+        train/val/test masks (``edge_attr`` is not read).
+
+        Warns if class 0 has no node, or if most edges have one direction only.
+        """
+        check_homogeneous(data, name)
         for key in ("x", "edge_index", "y"):
             if getattr(data, key, None) is None:
                 raise InputError(f"{name}: the PyG Data has no {key!r}; x, edge_index and y are needed")
         masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
         vectors = [mask for mask in masks if mask is not None and mask.dim() == 1]
         split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
-        y = data.y.reshape(-1).long()
-        weight = pyg_edge_weight(data)
-        return cls(data.x, data.edge_index.long(), y, name=name, public_split=split, edge_weight=weight).validate()
+        y, weight = pyg_labels(data, name), pyg_edge_weight(data)
+        graph = cls(data.x, data.edge_index.long(), y, name=name, public_split=split, edge_weight=weight).validate()
+        labeled = y[y != UNLABELED]
+        if labeled.numel() and int(labeled.min()) > 0:
+            start = int(labeled.min())
+            warnings.warn(f"{name}: no node has class 0; labels start at {start}", UserWarning, stacklevel=2)
+        warn_one_way(graph.edge_index, graph.num_nodes, name)
+        return graph
 
     @classmethod
     def from_csr(
@@ -271,6 +283,50 @@ def csr_tensor(matrix: Any) -> Tensor:
     pointers, columns = (torch.from_numpy(index.astype("int64")) for index in (matrix.indptr, matrix.indices))
     values = torch.from_numpy(matrix.data.copy())
     return torch.sparse_csr_tensor(pointers, columns, values, tuple(matrix.shape), check_invariants=False)
+
+
+def check_homogeneous(data: Any, name: str) -> None:
+    """Raise an error for a PyG ``HeteroData``."""
+    if hasattr(data, "edge_types"):
+        raise InputError(
+            f"{name}: a HeteroData has several types of nodes or edges, which ergnn does not use; pass a Data with one "
+            "type of nodes, e.g. data.to_homogeneous()"
+        )
+
+
+def pyg_labels(data: Any, name: str) -> Tensor:
+    """``y`` of a PyG ``Data`` as class ids; numbers to predict and several labels per node are refused."""
+    y: Tensor = data.y
+    if y.dim() > 1 and y.size(1) > 1:
+        raise InputError(
+            f"{name}: y has shape {list(y.shape)}, several labels per node (multi-label), and ergnn predicts one class "
+            "per node; pass one column, or data.y.argmax(1) if each row has a single 1"
+        )
+    if y.is_floating_point():
+        raise InputError(
+            f"{name}: y is {y.dtype}, numbers to predict (regression), and ergnn predicts classes; pass integers, "
+            "or data.y.long() if the values are whole"
+        )
+    return y.reshape(-1).long()
+
+
+def warn_one_way(edge_index: Tensor, num_nodes: int, name: str) -> None:
+    """Warn if most edges have no edge in the opposite direction; of many edges, some are looked up."""
+    source, target = edge_index[:, edge_index[0] != edge_index[1]]
+    step = max(1, source.numel() // LOOKED_UP)
+    wanted = (target[::step] * num_nodes + source[::step]).unique()
+    if not wanted.numel():
+        return
+    key = source * num_nodes + target
+    index = torch.searchsorted(wanted, key).clamp(max=wanted.numel() - 1)
+    answered = index[wanted[index] == key].unique().numel()
+    if 2 * answered < wanted.numel():
+        warnings.warn(
+            f"{name}: {100 * (1 - answered / wanted.numel()):.0f} % of the edges have one direction only, and messages "
+            "pass along edges; for an undirected graph, use torch_geometric.utils.to_undirected(data.edge_index)",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def pyg_edge_weight(data: Any) -> Tensor | None:

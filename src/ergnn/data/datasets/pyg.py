@@ -132,10 +132,10 @@ class PygDataset(Dataset):
         with warnings.catch_warnings(), silent, redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")  # PyG's readers change the filters of the whole process
             data = self.read(root)
-        source, target = data.edge_index
-        if bool((source == target).any()):  # layers add their own self-loops
-            data.edge_index = data.edge_index[:, source != target]
-        graph = replace(Graph.from_pyg(data, self.name), class_names=self.class_names)
+            source, target = data.edge_index
+            if bool((source == target).any()):  # layers add their own self-loops
+                data.edge_index = data.edge_index[:, source != target]
+            graph = replace(Graph.from_pyg(data, self.name), class_names=self.class_names)
         return _with_csr_edges(graph) if self.csr else with_compact_x(graph)
 
 

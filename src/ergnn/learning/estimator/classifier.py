@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.graph import UNLABELED, Graph, pyg_edge_weight
+from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, pyg_edge_weight, warn_one_way
 from ergnn.data.stream import Task
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.estimator.inputs import (
@@ -201,6 +201,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
 
     def _read(self, X: Any, reset: bool, y: Any = "no_validation") -> tuple[Graph, Any]:
         """Convert X to a graph, without labels if X is not a graph, and check y."""
+        check_homogeneous(X, "X")
         if not is_graph(X):
             x, edges, weight = parts_of(X)
             kinds = {"accept_sparse": "csr", "dtype": np.float32}
@@ -215,7 +216,12 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(
                 f"the graph has {X.x.size(1)} features, but {type(self).__name__} is expecting {self.n_features_in_}"
             )
-        return X.validate() if isinstance(X, Graph) else as_graph(X.x, X.edge_index, pyg_edge_weight(X)), y
+        if isinstance(X, Graph):
+            return X.validate(), y
+        graph = as_graph(X.x, X.edge_index, pyg_edge_weight(X))
+        if reset:
+            warn_one_way(graph.edge_index, graph.num_nodes, "X")
+        return graph, y
 
     def _read_labeled(self, X: Any, y: Any, nodes: Any, what: str, reset: bool) -> tuple[Graph, Tensor, np.ndarray]:
         """Return the graph, the given nodes, and their labels."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.data.graph import UNLABELED, Graph, csr_tensor
+from ergnn.data.graph import UNLABELED, Graph, csr_tensor, pyg_labels
 
 
 def is_graph(X: Any) -> bool:
@@ -47,7 +47,7 @@ def labels_of(X: Any) -> np.ndarray | None:
     """Return the labels of a graph, -1 for unlabeled nodes; None if the graph has no labels."""
     if not is_graph(X) or X.y is None:
         return None
-    return X.y.reshape(-1).cpu().numpy()
+    return (X.y if isinstance(X, Graph) else pyg_labels(X, "X")).cpu().numpy()
 
 
 def to_torch(x: Any) -> Tensor:
