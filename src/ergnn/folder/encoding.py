@@ -37,6 +37,8 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
         snapshot: the version that the nodes are added to.
         nodes: the nodes of an update or of a prediction.
     """
+    import pyarrow as pa
+
     state = snapshot.version.state
     kinds = [ColumnKind(*kind) for kind in state.get("kinds") or ()]
     if not kinds and state["num_features"] is None:
@@ -45,6 +47,8 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
         return nodes, {}
     columns = _columns(nodes, [kind.name for kind in kinds])
     needed = [kind.name for kind in kinds if kind.kind != "ignore"]
+    if nodes.partial_columns:
+        columns = {**{name: pa.nulls(len(nodes)) for name in needed}, **columns}
     unknown = sorted(set(columns) - {kind.name for kind in kinds})
     wrong = {"missing": [name for name in needed if name not in columns], "unknown": unknown}
     if any(wrong.values()):

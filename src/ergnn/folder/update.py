@@ -143,6 +143,8 @@ def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
     if nodes is not None:
         x = scipy.sparse.csr_matrix(nodes.features)
         columns += [nodes.ids, nodes.labels, nodes.split, x.indptr, x.indices, x.data, nodes.feature_names]
+        if nodes.columns and not nodes.num_features:
+            columns += [nodes.columns, *(map(str, column.to_pylist()) for column in nodes.columns.values())]
     columns += [None] if edges is None else [edges.source, edges.target]
     for column in columns:
         if isinstance(column, np.ndarray) and column.dtype != object:

@@ -22,6 +22,7 @@ from ergnn.serve.page import docs_page, live_page
 from ergnn.serve.service import Service
 from ergnn.serve.uploads import TYPES, MediaTypeError, read_upload, save_upload
 
+JSON = "application/json"
 SMALL = 256
 """Maximum number of known ids that are looked up without a thread."""
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -84,6 +85,9 @@ def make_app(service: Service, token: str | None = None) -> FastAPI:
 def _add_errors(app: FastAPI, service: Service) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON and any(one["loc"][:1] == ("body",) for one in error.errors()):
+            return _problem(415, f"send content-type: {JSON}" + (f" (not {kind[:60]})" if kind else ""))
         return _problem(422, schema.first_error(error.errors()))
 
     @app.exception_handler(HTTPException)

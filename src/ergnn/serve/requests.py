@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
 
 from ergnn.config.errors import FormatError, InputError
+from ergnn.data.tables.columns import ColumnRoles
+from ergnn.data.tables.convert import read_columns
 from ergnn.data.tables.limits import Limits
-from ergnn.data.tables.node_tables import EdgeTable, NodeTable, canonical
+from ergnn.data.tables.node_tables import NOT_TEXT, EdgeTable, NodeTable, canonical
+from ergnn.data.tables.text import rows_to_arrow
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 NodeId = Annotated[Name | Annotated[int, Field(ge=-(2**63), lt=2**64)], Field(description="id of a node")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Index = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
+
+
+def _check_value(value: Any) -> Any:
+    """Refuse what no field of a CSV file can hold."""
+    if isinstance(value, str) and NOT_TEXT.search(value):
+        raise PydanticCustomError("text", "text must be valid Unicode without NUL")
+    if isinstance(value, float | int) and not abs(value) <= sys.float_info.max:
+        raise PydanticCustomError("number", "the number is too large, or not finite")
+    if not (value is None or isinstance(value, str | float | int)):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        raise PydanticCustomError("value", f"{kind}; text, a number, true, false or null is required")
+    return value
+
+
+_TYPES = [{"type": name} for name in ("string", "number", "boolean", "null")]
+Value = Annotated[Any, AfterValidator(_check_value), WithJsonSchema({"anyOf": _TYPES})]
 
 
 class Checked(BaseModel):
@@ -26,10 +56,13 @@ class Checked(BaseModel):
 
 
 class Node(Checked):
-    """A node with its features: a list, or an object ``{"index": value}`` if most are zero."""
+    """A node with its values: by column name, as in a CSV file, or ``features`` without names."""
 
     id: NodeId
-    features: list[Number] | dict[Index, Number] | None = None
+    columns: dict[Name, Value] | None = Field(None, description="values by column name; absent ones are missing")
+    features: list[Number] | dict[Index, Number] | None = Field(
+        None, description="a list, or an object of index and value if most are zero"
+    )
 
 
 class LabeledNode(Node):
@@ -97,33 +130,50 @@ def texts(ids: Iterable[str | int]) -> list[str]:
 
 
 def node_table(nodes: Sequence[Node], limits: Limits, where: str = "nodes") -> NodeTable:
-    """A table of nodes whose features are all lists, all objects, or all missing."""
+    """A table of nodes whose values are all columns, all lists, all objects, or all missing."""
+    named = [node.columns for node in nodes]
+    if any(row is not None for row in named):
+        if any(node.features is not None for node in nodes):
+            raise InputError(f"{where}: some nodes have columns and some features; use one of them")
+        _check_all(nodes, named, "columns", where)
+        table = rows_to_arrow([row or {} for row in named], limits, where)
+        values = read_columns(table, ColumnRoles({}, tuple(table.column_names)), where, limits)
+        values["partial_columns"] = True
+    else:
+        values = {"features": _features(nodes, limits, where)}
+    if any(isinstance(node, LabeledNode) for node in nodes):
+        for field, name in (("labels", "label"), ("split", "split")):
+            values[field] = np.array([getattr(node, name, None) for node in nodes], object)
+    return NodeTable(np.array([node.id for node in nodes], object), **values)
+
+
+def _check_all(nodes: Sequence[Node], rows: Sequence[Any], what: str, where: str) -> None:
+    if None in rows:
+        raise InputError(f"{where}: node {nodes[rows.index(None)].id!r} has no {what}, others have")
+
+
+def _features(nodes: Sequence[Node], limits: Limits, where: str) -> Any:
+    """Features without names, dense or in CSR form; None if no node has any."""
     kinds = {type(node.features) for node in nodes if node.features is not None}
+    if not kinds:
+        return None
     if len(kinds) > 1:
         raise InputError(f"{where}: features are lists in some nodes and objects in others; use one of them")
     rows = [node.features for node in nodes]
-    if kinds and None in rows:
-        raise InputError(f"{where}: node {nodes[rows.index(None)].id!r} has no features, others have")
-    features: Any = None
+    _check_all(nodes, rows, "features", where)
     if kinds == {list}:
         lengths = {len(row) for row in rows if row is not None}
         if len(lengths) > 1:
             raise InputError(f"{where}: features have {min(lengths):,} to {max(lengths):,} values; lengths must agree")
         limits.check("features", lengths.pop(), where)
-        features = np.array(rows, np.float64)
-    elif kinds:
-        pairs = [{int(key): value for key, value in row.items()} for row in rows if isinstance(row, dict)]
-        width = 1 + max((max(row, default=-1) for row in pairs), default=-1)
-        limits.check("features", width, where)
-        indptr = np.concatenate([[0], np.cumsum([len(row) for row in pairs])])
-        values = np.array([value for row in pairs for value in row.values()], np.float64)
-        columns = np.array([column for row in pairs for column in row], np.int64)
-        features = scipy.sparse.csr_matrix((values, columns, indptr), (len(pairs), width))
-    labels = splits = None
-    if any(isinstance(node, LabeledNode) for node in nodes):
-        labels = np.array([getattr(node, "label", None) for node in nodes], object)
-        splits = np.array([getattr(node, "split", None) for node in nodes], object)
-    return NodeTable(np.array([node.id for node in nodes], object), labels, split=splits, features=features)
+        return np.array(rows, np.float64)
+    pairs = [{int(key): value for key, value in row.items()} for row in rows if isinstance(row, dict)]
+    width = 1 + max((max(row, default=-1) for row in pairs), default=-1)
+    limits.check("features", width, where)
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in pairs])])
+    values = np.array([value for row in pairs for value in row.values()], np.float64)
+    columns = np.array([column for row in pairs for column in row], np.int64)
+    return scipy.sparse.csr_matrix((values, columns, indptr), (len(pairs), width))
 
 
 def edge_table(edges: Sequence[Edge]) -> EdgeTable:

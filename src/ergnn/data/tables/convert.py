@@ -42,23 +42,14 @@ class Source:
         labels = texts.get("label")
         if labels is not None and not columns.keep_na_labels:
             labels = labels._replace(values=[None if canonical(text) in NO_LABEL else text for text in labels.values])
-        columns_of_any_kind = None
-        if roles.features and not roles.single and not roles.features[0].strip().lower().startswith(PREFIX):
-            columns_of_any_kind = {name.strip(): table[name] for name in roles.features}
-        if columns_of_any_kind is not None and not all(map(is_number, columns_of_any_kind.values())):
-            features, named = None, False
-        else:
-            features, named = to_features(table, roles, self.where, limits, num_features)
         return NodeTable(
             ids=texts["id"],
             labels=labels,
             time=to_times(table[roles.names["time"]], self.where) if "time" in roles.names else None,
             split=texts.get("split"),
             domain=texts.get("domain"),
-            features=features,
-            feature_names=tuple(name.strip() for name in roles.features) if named else None,
-            columns=columns_of_any_kind,
             row_name=self._row_name,
+            **read_columns(table, roles, self.where, limits, num_features),
         )
 
     def edges(self, columns: Columns, limits: Limits) -> EdgeTable:
@@ -82,6 +73,19 @@ class Source:
         for role, text in texts.items():
             _check_exact(table[roles.names[role]].type, text, f"{self.where}, column {truncate(roles.names[role])}")
         return table, texts
+
+
+def read_columns(
+    table: pa.Table, roles: ColumnRoles, where: str, limits: Limits, num_features: int | None = None
+) -> dict[str, Any]:
+    """Return ``features``, ``feature_names`` and ``columns`` of a :class:`NodeTable`."""
+    columns, features, named = None, None, False
+    if roles.features and not roles.single and not roles.features[0].strip().lower().startswith(PREFIX):
+        columns = {name.strip(): table[name] for name in roles.features}
+    if columns is None or all(map(is_number, columns.values())):
+        features, named = to_features(table, roles, where, limits, num_features)
+    names = tuple(name.strip() for name in roles.features) if named else None
+    return {"features": features, "feature_names": names, "columns": columns}
 
 
 def _check_exact(kind: pa.DataType, column: EncodedText, where: str) -> None:

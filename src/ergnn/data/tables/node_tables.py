@@ -52,6 +52,7 @@ class NodeTable:
         feature_names: one name per feature. Default: features have no names.
         columns: Arrow columns by name, of any kind, that an :class:`~ergnn.data.tables.encoder.Encoder` turns into
             features; ``features`` then holds them if all are numbers. Default: no such columns.
+        partial_columns: whether columns that are left out are missing values; otherwise a folder refuses them.
         row_name: names the origin of a row in messages.
     """
 
@@ -63,6 +64,7 @@ class NodeTable:
     features: Any = None
     feature_names: tuple[str, ...] | None = None
     columns: Mapping[str, Any] | None = None
+    partial_columns: bool = False
     row_name: InitVar[RowName | None] = None
 
     def __post_init__(self, row_name: RowName | None) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv as text_csv
 import gzip
+import io
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,28 @@ def csv_source(path: Path, delimiter: str, limits: Limits) -> Source:
                 return _parse(raw, parsing, roles.columns, texts, LARGEST_BLOCK)
 
     return Source(str(path), names, read)
+
+
+def rows_to_arrow(rows: Sequence[Mapping[str, Any]], limits: Limits, where: str) -> Any:
+    """Return values by column name as the Arrow table of a CSV file with these values; absent names are empty.
+
+    Args:
+        rows: text, numbers, booleans or ``None`` by column name.
+        limits: maximum sizes.
+        where: the name of the table in messages.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not names:
+        raise FormatError(f"{where}: no node has a value in any column")
+    limits.check("features", len(names), where)
+    limits.check_bytes(len(names) * (COLUMN_BYTES + 8 * len(rows)), where, f"{len(names):,} columns take")
+    file = io.StringIO(newline="")
+    writer = text_csv.writer(file, quoting=text_csv.QUOTE_ALL)
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([str(v).lower() if isinstance(v := row.get(name), bool) else v for name in names])
+    with wrap_errors(where, "a table"):
+        return _parse(file.getvalue().encode(), {"newlines_in_values": True}, None, [], LARGEST_BLOCK)
 
 
 def _parse(raw: bytes, options: dict[str, Any], wanted: list[str] | None, texts: list[str], block: int) -> Any:
