@@ -67,7 +67,7 @@ def kill_and_go_on(scene: Scene, root: Path, epoch: int) -> None:
     server = Server(root)
     number = scene.upload(server)
     if epoch:
-        server.wait_for(lambda: server.client.get(f"/updates/{number}").json()["epoch"] >= epoch)
+        server.wait_for(lambda: server.client.get(f"/updates/{number}").json().get("epoch", 0) >= epoch)
     server.kill()
     server.close()
     wait_for(lambda: not writers(root))  # the writer does not outlive the server
@@ -122,7 +122,7 @@ def test_a_writer_that_dies_is_started_again(scene: Scene, tmp_path: Path) -> No
     shutil.copytree(scene.place / "base", root)
     server = Server(root)
     number = scene.upload(server)
-    server.wait_for(lambda: server.client.get(f"/updates/{number}").json()["epoch"] >= 5)
+    server.wait_for(lambda: server.client.get(f"/updates/{number}").json().get("epoch", 0) >= 5)
     (writer,) = writers(root).split()
     subprocess.run(["kill", "-9", writer], check=True)
     update = server.finished(number)

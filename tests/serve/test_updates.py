@@ -88,7 +88,7 @@ def test_an_update_in_each_format(
     update = finished(client, client.post("/observe", **request(kind, place)))
     assert (update["state"], update["version"], update["error"]) == ("done", 3, None)
     assert update["result"]["name"] == "third"
-    assert (update["epoch"], update["epochs"]) == (10, 10)
+    assert (update["epoch"], update["epochs"], update["phase"], update["share"]) == (10, 10, None, None)
     answer = client.post("/predict", json={"ids": ["n100"]}).json()
     assert answer["version"] == 3
     assert rows(LearnerFolder(root)) == after

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from ergnn.folder import LearnerFolder
+from ergnn.folder import LearnerFolder, Settings
 from ergnn.serve.app import make_app
 from ergnn.serve.service import Service
 from ergnn.serve.writer import parse_message
+from folder.growing import make_updates, quick
 from serve.conftest import BASE
+from serve.running import wait_for
 from serve.test_updates import finished
 
 IN_WRITER = """
@@ -49,7 +51,7 @@ def misbehave():
 
 
 def upload(client: TestClient, name: str) -> Any:
-    edge = f"source,target\nn{len(name)},n70\n".encode()
+    edge = f"source,target\nn{len(name)},n39\n".encode()
     return client.post(
         "/observe", content=edge, headers={"content-type": "text/csv"}, params={"table": "edges", "name": name}
     )
@@ -79,8 +81,8 @@ def test_a_writer_that_breaks_the_protocol_is_ended_and_its_job_tried_again(root
     "message",
     [
         {"number": 7, "result": {"nodes": 0}},
-        {"number": 7, "epoch": 3, "epochs": None},
-        {"number": 7, "epoch": 3, "epochs": 10},
+        {"number": 7, "phase": "solving"},
+        {"number": 7, "phase": "training", "epoch": 3, "epochs": 10},
         {"number": 7, "busy": "another process"},
         {"number": 7, "refused": "an edge names node 'ghost'"},
         {"number": 7, "delayed": "the disk is full"},
@@ -104,3 +106,28 @@ def test_messages(message: dict[str, Any]) -> None:
 def test_what_is_no_message(line: bytes) -> None:
     with pytest.raises(ValueError, match="is no message about request 7"):
         parse_message(line, 7)
+
+
+WAITS = """
+import time
+def misbehave():
+    while not pathlib.Path(__file__).with_suffix(".go").exists():
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize(("method", "phase", "share"), [("analytic", "solving", None), ("replay", "training", 0.0)])
+def test_a_running_update_reports_its_phase(method: str, phase: str, share: float | None, tmp_path: Path) -> None:
+    (plugin := tmp_path / "waits.py").write_text(IN_WRITER + WAITS)
+    settings = Settings.from_settings({"method": "analytic"}) if method == "analytic" else quick()
+    folder = LearnerFolder.create(tmp_path / "learner", settings)
+    folder.observe(*make_updates(1)[0])
+    with TestClient(make_app(Service(folder.root, plugins=[str(plugin)])), BASE) as client:
+        answer = upload(client, "a")
+        path = answer.json()["progress"]
+        wait_for(lambda: client.get(path).json()["phase"] == phase)
+        running = client.get("/updates").json()["updates"][0]
+        assert (running["state"], running["share"], "epoch" in running) == ("running", share, method == "replay")
+        plugin.with_suffix(".go").touch()
+        update = finished(client, answer)
+    assert [update[key] for key in ("state", "phase", "share")] == ["done", None, None]

@@ -55,7 +55,10 @@ class Job:
         state: ``queued``, ``running``, ``done``, ``failed``, ``deleted``, or ``unreadable`` (set aside).
         created, finished: UTC times.
         attempts: number of times the writer has run it.
-        epoch, epochs: progress of learning, if it has epochs.
+        phase: what happens to a running job: ``reading`` its tables, ``training`` a network or ``solving`` the closed
+            form, ``forgetting`` nodes, and ``loading`` the new version.
+        share: the share of the phase that is done, 0 to 1, if it is known.
+        epoch, epochs: progress of training, if something is trained.
         version: the version that it created.
         result: record of the update, or report of the forgotten nodes.
         error: reason of a failure, in one line.
@@ -68,6 +71,8 @@ class Job:
     created: str = field(default_factory=now)
     finished: str | None = None
     attempts: int = 0
+    phase: str | None = None
+    share: float | None = None
     epoch: int = 0
     epochs: int | None = None
     version: int | None = None
@@ -84,6 +89,10 @@ class Job:
 
     def describe(self) -> dict[str, Any]:
         values = asdict(self)
+        if self.state != "running":
+            values["phase"] = values["share"] = None
+        if self.epochs is None:
+            del values["epoch"], values["epochs"]
         return {"id": str(values.pop("number")), **values}
 
 

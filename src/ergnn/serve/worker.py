@@ -24,7 +24,7 @@ from typing import Any
 
 NICE = 5
 """Niceness: requests have priority."""
-MESSAGES = {"epoch": int, "result": dict, "busy": str, "delayed": str, "refused": str}
+MESSAGES = {"phase": str, "result": dict, "busy": str, "delayed": str, "refused": str}
 """What a message reports, and the type of its value: progress, success, another process that writes to the folder, a
 problem of the folder or the machine (the job is tried again), or an error of the job."""
 Report = Callable[..., None]
@@ -43,6 +43,7 @@ def send(channel: socket.socket, number: int, **message: Any) -> None:
 def observe(folder: Any, request: dict[str, Any], limits: Any, report: Report) -> dict[str, Any]:
     from ergnn.serve.uploads import read_upload
 
+    report(phase="reading")
     with folder.snapshot() as snapshot:
         epochs = snapshot.learner.epochs
     epoch = 0
@@ -50,9 +51,10 @@ def observe(folder: Any, request: dict[str, Any], limits: Any, report: Report) -
     def on_epoch() -> None:
         nonlocal epoch
         epoch += 1
-        report(epoch=epoch, epochs=epochs)
+        report(phase="training", epoch=epoch, epochs=epochs)
 
     tables = read_upload(Path(request["directory"]), limits)
+    report(**{"phase": "solving"} if epochs is None else {"phase": "training", "epoch": 0, "epochs": epochs})
     return dict(folder.observe(*tables, name=request["name"], on_epoch=on_epoch))
 
 
@@ -73,6 +75,7 @@ def forget(folder: Any, request: dict[str, Any], limits: Any, report: Report) ->
     unknown = wanted["unknown"]
     if unknown and len(unknown) == len(wanted["ids"]):
         raise InputError(f"none of the {len(unknown)} nodes is in the graph: {listed(unknown)}")
+    report(phase="forgetting")
     done = folder.forget(known, retrain=wanted["retrain"]) if known else {"nodes": len(wanted["ids"]) - len(unknown)}
     return {**done, "unknown": unknown}
 

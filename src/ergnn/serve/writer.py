@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ergnn.config.errors import BusyError, FolderError, truncate
@@ -54,10 +55,11 @@ class Writer:
             self._sender.write(json.dumps(request).encode() + b"\n")
             while not answer:
                 message = parse_message(await self._line(), self._number)
-                if "epoch" not in message:
+                if "phase" not in message:
                     answer = message
                 elif job is not None:
-                    job.epoch, job.epochs = message["epoch"], message["epochs"]
+                    job.phase, job.epoch, job.epochs = message["phase"], message.get("epoch", 0), message.get("epochs")
+                    job.share = min(job.epoch / job.epochs, 1.0) if job.epochs else None
         except (asyncio.IncompleteReadError, ConnectionError):
             LOG.error("the writer ended unexpectedly")
         except (ValueError, asyncio.LimitOverrunError) as error:
@@ -115,7 +117,7 @@ def parse_message(line: bytes, number: int) -> dict[str, Any]:
     try:
         message = json.loads(line)
         (kind,) = MESSAGES.keys() & message.keys()
-        complete = kind != "epoch" or isinstance(message["epochs"], int | None)
+        complete = kind != "phase" or {type(message.get(key)) for key in ("epoch", "epochs")} in ({int}, {NoneType})
         if complete and message["number"] == number and isinstance(message[kind], MESSAGES[kind]):
             return dict(message)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
