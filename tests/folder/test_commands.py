@@ -170,6 +170,20 @@ def test_scores_per_class_and_the_confusion_matrix_are_those_of_scikit_learn(
     assert sum(count for _, _, count in shown["confusion"]) == len(found.truth)
 
 
+def test_of_a_known_task_only_its_classes_have_probabilities(root: str) -> None:
+    folder = LearnerFolder(root)
+    found = folder.predict_held_out(task_known=True)
+    with folder.snapshot() as snapshot:
+        names = snapshot.graph.names(snapshot.held_out()[0])
+    for update in range(2):
+        mine, classes = found.updates == update, folder.classes_of(update)
+        ids = [name for name, chosen in zip(names, mine, strict=True) if chosen]
+        expected = np.full((len(ids), len(found.classes)), np.nan)
+        columns = [found.classes.index(name) for name in classes]
+        expected[:, columns] = np.concatenate([part[2] for part in folder.predict(ids, classes=classes)])
+        np.testing.assert_allclose(found.probabilities[mine], expected, atol=1e-6)
+
+
 def test_offline_is_training_on_all_labels_at_once(
     root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,7 @@ def test_health_versions_and_documents(reader: TestClient) -> None:
     assert reader.get("/health").json() == {"status": "ok", "version": 2, "waiting": 0}
     versions = reader.get("/versions").json()
     assert [(row["version"], row["current"]) for row in versions["versions"]] == [(0, False), (1, False), (2, True)]
+    assert "<dt>balanced accuracy</dt>" in reader.get("/").text
     paths = reader.get("/openapi.json").json()["paths"]
     named = {"/predict", "/observe", "/forget", "/rollback", "/versions", "/updates/{id}", "/health", "/metrics"}
     assert named <= paths.keys()

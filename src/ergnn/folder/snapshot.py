@@ -124,7 +124,8 @@ class Snapshot:
             out *= competing[updates]
         predicted = out.argmax(1)
         if task_known:
-            out[competing[updates] == 0] = np.nan
+            total = out.sum(1, keepdims=True)
+            out = np.divide(out, total, out=np.full_like(out, np.nan), where=(competing[updates] > 0) & (total > 0))
         return HeldOut(self.records, self.classes, updates, truth, predicted, out)
 
     def probabilities(self, graph: PartialGraph, nodes: Array, chunk: int = CHUNK) -> Array:
