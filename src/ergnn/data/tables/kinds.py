@@ -219,7 +219,8 @@ def _number(column: Any, kind: ColumnKind, where: object) -> np.ndarray:
         need = "a number is required" if kind.kind == "number" else "a date such as 2024-05-31 is required"
         raise FormatError(
             f"{where}, row {bad + 1}, column {truncate(kind.name)}: {truncate(str(values[bad].as_py()))}; {need}, "
-            f"since the column holds {kind.kind}s ({kind.why}); to change it, use --column {kind.name}=category"
+            f"since the column holds {kind.kind}s ({kind.why}); to read it otherwise, create the folder with "
+            f"--columns {kind.name}=category"
         )
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
