@@ -95,7 +95,8 @@ def test_a_name_that_is_left_out_is_a_missing_value(service: TestClient) -> None
     assert both == service.post("/predict", json=body({**short, "income": None, "note": ""}, NEW)).json()
 
 
-def test_an_update_by_name_is_that_of_the_csv_files(customers: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+def test_an_update_by_name_is_that_of_the_csv_files(kind: str, customers: Path, tmp_path: Path) -> None:
     folders = []
     for name in ("files", "http"):
         folder = LearnerFolder.create(tmp_path / name, Settings.from_settings({"method": "analytic"}))
@@ -109,11 +110,12 @@ def test_an_update_by_name_is_that_of_the_csv_files(customers: Path, tmp_path: P
         values = {name: value for name, value in row.items() if name not in ("id", "label") and value}
         values |= {name: float(values[name]) for name in ("age", "income") if name in values}
         lines.append({"id": row["id"], "label": row["label"], "columns": values})
-    lines += [{"source": a, "target": b} for a, b in zip(edges.source, edges.target, strict=True)]
+    pairs = [{"source": a, "target": b} for a, b in zip(edges.source, edges.target, strict=True)]
     with TestClient(make_app(Service(folders[1].root)), BASE) as client:
-        content = "\n".join(map(json.dumps, lines)).encode()
-        headers = {"content-type": "application/x-ndjson"}
-        accepted = client.post("/observe", content=content, headers=headers, params={"name": "week 1"})
+        content = json.dumps({"nodes": lines, "edges": pairs})
+        if kind != "application/json":
+            content = "\n".join(map(json.dumps, [*lines, *pairs]))
+        accepted = client.post("/observe", content=content, headers={"content-type": kind}, params={"name": "week 1"})
         assert accepted.status_code == 202, accepted.text
         path = accepted.json()["progress"]
         wait_for(lambda: client.get(path).json()["state"] in ("done", "failed"))
@@ -144,6 +146,19 @@ def test_bad_values_get_one_line(values: dict[str, Any], message: str, service: 
     assert answer.status_code == 422
     assert message in answer.json()["error"]
     assert "\n" not in answer.json()["error"]
+
+
+def test_updates_in_json_are_checked(service: TestClient) -> None:
+    """Columns may have the names of the fields of an edge."""
+    for update, message in (
+        ({}, "no nodes and no edges"),
+        ({"nodes": [{"id": "new", "columns": {"age": [1]}}]}, "nodes.0.columns.age: a list; text, a number"),
+        ({"nodes": [{"id": "new", "columns": {"source": "web", "target": "x"}}]}, "unknown: 'source', 'target'"),
+        ([1], "body: Input should be an object"),
+    ):
+        answer = service.post("/observe", json=update)
+        assert answer.status_code == 422
+        assert message in answer.json()["error"]
 
 
 def test_columns_and_features_are_not_mixed(service: TestClient) -> None:

@@ -20,9 +20,8 @@ from ergnn.serve import requests as schema
 from ergnn.serve.limits import Guard, one_line
 from ergnn.serve.page import docs_page, live_page
 from ergnn.serve.service import Service
-from ergnn.serve.uploads import TYPES, MediaTypeError, read_upload, save_upload
+from ergnn.serve.uploads import JSON, TYPES, MediaTypeError, read_upload, save_upload
 
-JSON = "application/json"
 SMALL = 256
 """Maximum number of known ids that are looked up without a thread."""
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -53,6 +52,7 @@ UPLOAD = {
                     },
                 }
             },
+            JSON: {"schema": {"type": "object", "properties": {key: {"type": "array"} for key in ("nodes", "edges")}}},
             **{kind: {"schema": {"type": "string", "format": "binary"}} for kind in TYPES},
         },
     }
@@ -196,7 +196,7 @@ def _add_writing(app: FastAPI, service: Service) -> None:
         table: Annotated[str, Query(description="content of a CSV, TSV or Parquet body: nodes or edges")] = "nodes",
     ) -> Response:
         """Queue an update: nodes, edges and labels, as a form with two files or as one body. Updates are learned in the
-        order of arrival; see `/updates/{id}`. A body of JSON lines may contain both nodes and edges."""
+        order of arrival; see `/updates/{id}`. A body of JSON or JSON lines may contain both nodes and edges."""
         check_queue()
         with service.spool.incoming() as directory:
             name = await save_upload(request, directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -77,6 +78,13 @@ class Edge(Checked):
 
     source: NodeId
     target: NodeId
+
+
+class ObserveRequest(Checked):
+    """An update: new nodes, known nodes with new labels, and edges."""
+
+    nodes: list[LabeledNode] = Field(default_factory=list)
+    edges: list[Edge] = Field(default_factory=list)
 
 
 class PredictRequest(Checked):
@@ -186,7 +194,7 @@ def json_lines(data: bytes, limits: Limits, where: str) -> tuple[NodeTable | Non
     nodes: list[LabeledNode] = []
     edges: list[Edge] = []
     for number, line in _lines(data):
-        is_edge = b'"source"' in line and b'"target"' in line
+        is_edge = _is_edge(line)
         try:
             if is_edge:
                 edges.append(_EDGE.validate_json(line))
@@ -201,6 +209,25 @@ def json_lines(data: bytes, limits: Limits, where: str) -> tuple[NodeTable | Non
 
 
 _NODE, _EDGE = TypeAdapter(LabeledNode), TypeAdapter(Edge)
+
+
+def _is_edge(line: bytes) -> bool:
+    """Whether a line has the fields of an edge; a node may have columns with these names."""
+    if not (b'"source"' in line and b'"target"' in line):
+        return False
+    try:
+        return b'"id"' not in line or "id" not in json.loads(line)
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
+def to_json_lines(data: bytes) -> bytes:
+    """The body of an update in JSON as JSON lines, the form in which updates are stored."""
+    try:
+        body = ObserveRequest.model_validate_json(data)
+    except ValidationError as error:
+        raise InputError(first_error(error.errors())) from None
+    return b"".join(row.model_dump_json(exclude_unset=True).encode() + b"\n" for row in (*body.nodes, *body.edges))
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:

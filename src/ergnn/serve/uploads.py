@@ -27,6 +27,7 @@ TYPES = {
     "application/jsonl": JSON_LINES,
 }
 """Media types, and the suffixes of the files that they are saved to."""
+JSON = "application/json"
 ENDINGS = (*dict.fromkeys(TYPES.values()), *(f"{kind}{GZ}" for kind in (".csv", ".tsv", JSON_LINES)))
 *PARTS, BOTH = TABLES
 """Names of files of a form, and of a file with nodes and edges."""
@@ -54,6 +55,11 @@ async def save_upload(request: Request, directory: Path) -> str:
                     await to_thread.run_sync(_save_file, value, directory / field)
                 else:
                     raise InputError(f"part {field[:60]!r}: files 'nodes' and 'edges' and a field 'name' are allowed")
+    elif kind == JSON:
+        from ergnn.serve.requests import to_json_lines
+
+        lines = await to_thread.run_sync(to_json_lines, await request.body())
+        (directory / f"{BOTH}{JSON_LINES}").write_bytes(lines or b"\n")
     elif kind in TYPES:
         table = BOTH if TYPES[kind] == JSON_LINES else request.query_params.get("table", "nodes")
         if table not in (*PARTS, BOTH):
@@ -62,7 +68,7 @@ async def save_upload(request: Request, directory: Path) -> str:
             async for chunk in request.stream():
                 file.write(chunk)
     else:
-        allowed = ", ".join(["multipart/form-data", *TYPES])
+        allowed = ", ".join([JSON, "multipart/form-data", *TYPES])
         raise MediaTypeError(f"content-type {kind[:60]!r} is not supported; allowed are {allowed}")
     if len(name) > 200 or re.search(r"[\x00-\x1f\x7f]", name):
         raise InputError("the name of the update is longer than 200 characters, or contains control characters")
