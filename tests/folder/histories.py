@@ -103,6 +103,7 @@ class Audit:
         self.current = self.newest = 0
         self.gone: set[str] = set()
         self.x: dict[str, np.ndarray] = {}
+        self.past: list[np.ndarray] = []
         self.observe(labels or 12)
 
     @property
@@ -126,11 +127,32 @@ class Audit:
         everyone = [*self.whole.x, *names]
         return [(everyone[a], everyone[b]) for a, b in self.rng.integers(0, len(everyone), (count, 2))]
 
+    def features(self, count: int) -> np.ndarray:
+        x = self.rng.random((count, FEATURES)).astype(np.float32)
+        if self.sparse:
+            x *= np.eye(FEATURES, dtype=np.float32)[self.rng.integers(0, FEATURES, count)]
+        self.past += list(x)
+        return x
+
+    def change(self) -> None:
+        """Other features of known nodes, with new edges, labels and corrections, which a network refuses."""
+        names = self.draw(3)
+        if not names or not self.exact:
+            return
+        x, pairs = self.features(len(names)), self.pairs(3, [])
+        labels = [str(self.rng.choice(CLASSES)), None, None][: len(names)]
+        splits = objects([self.whole.split.get(names[0], "train"), *labels[1:]])
+        counts = self.folder.observe(nodes_of(names, labels, x, split=splits), edges_of(*pairs))["counts"]
+        assert (counts["nodes"], counts["changed"]) == (0, len(names))
+        whole = self.next_version()
+        self.x |= dict(zip(names, x, strict=True))
+        whole.x |= dict(zip(names, x, strict=True))
+        whole.label[names[0]], whole.split[names[0]] = str(labels[0]), str(splits[0])
+        whole.link(pairs)
+
     def add(self, ids: list[str], share: float = 0.6) -> None:
         """New nodes with edges to any nodes, some of them labeled."""
-        x = self.rng.random((len(ids), FEATURES)).astype(np.float32)
-        if self.sparse:
-            x *= np.eye(FEATURES, dtype=np.float32)[self.rng.integers(0, FEATURES, len(ids))]
+        x = self.features(len(ids))
         labels = [str(self.rng.choice(CLASSES)) if self.rng.random() < share else None for _ in ids]
         splits = [str(self.rng.choice(["train", "train", "test"])) if label else None for label in labels]
         pairs = self.pairs(len(ids), ids)
@@ -195,7 +217,8 @@ class Audit:
         self.spool.finish(jobs[1], "deleted")
         self.versions = {self.current: self.whole}
         traces = [name.encode() for name in self.gone]
-        values = [] if self.sparse else [self.x[name] for name in self.gone]
+        current = {x.tobytes() for x in self.whole.x.values()}
+        values = [] if self.sparse else [x for x in self.past if x.tobytes() not in current]
         traces += [x.tobytes() for x in values]
         traces += [np.stack([x, 0 * x], 1).tobytes() for x in values]  # as codes of columns
         if self.exact:  # a network has an output for a class that it learned
@@ -213,7 +236,7 @@ class Audit:
 
     def step(self) -> str:
         """Change the folder; it must hold what it should, and be the one that learns at once."""
-        operations = ("observe", "label", "link", "forget", "forget", "rollback", "purge", "add_again")
+        operations = ("observe", "label", "link", "change", "forget", "forget", "rollback", "purge", "add_again")
         operation = str(self.rng.choice(operations))
         getattr(self, operation)()
         assert self.folder.check() == []

@@ -69,6 +69,16 @@ def test_order_of_updates_corrections_and_deletion_are_exact(
     first, other = (learned(tmp_path / name, order, pairs) for name, order in (("a", parts), ("b", parts[::-1])))
     np.testing.assert_allclose(probabilities(first, ids), probabilities(whole, ids), atol=1e-8, rtol=0)
     np.testing.assert_allclose(probabilities(other, ids), probabilities(whole, ids), atol=1e-8, rtol=0)
+    past = [{**row, "income": 1, "note": "an old note", "country": "Atlantis"} for row in rows[:30]]
+    changed = learned(tmp_path / "changed", [[*past, *rows[30:90]], rows[90:], rows[:40]], pairs)
+    np.testing.assert_allclose(probabilities(changed, ids), probabilities(whole, ids), atol=1e-8, rtol=0)
+    assert [update["counts"]["changed"] for update in changed.inspect()["updates"]] == [0, 0, 30]
+    assert b"Atlantis" in (changed.root / FILE).read_bytes()
+    changed.purge()
+    assert b"Atlantis" not in (changed.root / FILE).read_bytes()
+    assert changed.check() == []
+    with pytest.raises(InputError, match="with other features; they cannot change here, observe the change before"):
+        next(changed.predict(nodes=table([past[0], {**past[1], "id": "new"}], tmp_path / "past.csv")))
     gone = ids[7:40:3]
     stays = [row for row in rows if row["id"] not in gone]
     first.forget(gone, purge=True)

@@ -121,6 +121,8 @@ def describe(record: dict[str, Any]) -> str:
         lines.append(f"{column_table(record['columns'])}\nto read a column otherwise: ergnn init … --columns NAME=KIND")
     if counts.get("corrected"):
         lines.append(f"corrected {counts['corrected']:,} labels")
+    if counts.get("changed"):
+        lines.append(f"changed the features of {counts['changed']:,} nodes")
     scores = [f"update {update + 1}: {percent(right / of)} %" for update, right, of in record["scores"][-8:]]
     if scores:
         lines.append("accuracy on held-out nodes: " + ", ".join(scores))

@@ -188,25 +188,37 @@ class MemoryGraph:
 
 
 def write_update(
-    connection: sqlite3.Connection, graph: LabeledGraph, update: Update, version: int, number: int
+    connection: sqlite3.Connection, graph: LabeledGraph, update: Update, version: int, number: int, directed: bool
 ) -> None:
-    """Add an update to the graph of the next version; older versions do not contain it."""
+    """Add an update to the graph of the next version; older versions do not contain it.
+
+    Nodes with other features than before are removed, and added with a new number, their labels and their edges.
+    """
     known = read_number(connection, "SELECT count(*) FROM classes")
     insert(connection, "classes", ((known + i, name, version) for i, name in enumerate(update.classes)))
     new = graph.next_node + np.arange(len(update.ids))
     columns, values = _blobs(update.features)
     insert(connection, "nodes", zip(new.tolist(), update.ids, repeat(version), columns, values, strict=False))
+    changed, renumber = update.changed, np.arange(graph.next_node + len(update.ids))
+    renumber[changed] = new[: len(changed)]
     nodes, classes = update.corrected
-    remove_rows(connection, "labels", nodes, version)
     corrected = np.stack([nodes, classes, *graph.labels(nodes)[1:]])
     labeled = np.stack([*update.labels, np.full_like(update.labels[0], number)])
-    labels = np.concatenate([labeled, corrected], axis=1).T.tolist()
-    insert(connection, "labels", ((*row, version) for row in labels))
+    moved = np.stack([changed, *graph.labels(changed)])
+    moved = moved[:, (moved[1] >= 0) & ~np.isin(changed, nodes)]
+    labels = np.concatenate([labeled, corrected, moved], axis=1)
+    labels[0] = renumber[labels[0]]
+    remove_rows(connection, "labels", np.union1d(nodes, changed), version)
+    insert(connection, "labels", ((*row, version) for row in labels.T.tolist()))
     targets = np.unique(update.edges[1])
-    old = targets[targets < graph.next_node]
+    old = np.union1d(targets[targets < graph.next_node], changed)
+    if len(changed):
+        old = np.union1d(old, _targets_of(graph, changed, directed)[0])
     row, source = graph.neighbors(old)
     edges = np.concatenate([np.stack([source, old[row]]), update.edges], axis=1)
-    write_adjacency(connection, np.union1d(targets, new), edges, version)
+    for table in ("nodes", "adjacency"):
+        remove_rows(connection, table, changed, version)
+    write_adjacency(connection, np.union1d(renumber[np.union1d(old, targets)], new), renumber[edges], version)
 
 
 def _blobs(features: Any) -> tuple[Iterable[bytes | None], Iterable[bytes]]:
@@ -238,14 +250,20 @@ def remove_nodes(
 ) -> int:
     """Remove nodes and their edges from a version on; returns the number of edges."""
     incoming = graph.neighbors(nodes)[1]
-    targets = np.setdiff1d(incoming, nodes)
-    if directed:  # lists have the sources of a node, not its targets
-        targets = np.setdiff1d(graph.nodes(), nodes)
-    row, source = graph.neighbors(targets)
-    gone = np.isin(source, nodes)
-    changed = np.unique(targets[row[gone]])
-    stays = ~gone & np.isin(targets[row], changed)
+    targets, edges = _targets_of(graph, nodes, directed)
+    gone = np.isin(edges[0], nodes)
     for table in ("nodes", "labels", "adjacency"):
         remove_rows(connection, table, nodes, version)
-    write_adjacency(connection, changed, np.stack([source, targets[row]])[:, stays], version)
+    write_adjacency(connection, targets, edges[:, ~gone], version)
     return len(incoming) + int(gone.sum())
+
+
+def _targets_of(graph: LabeledGraph, nodes: Array, directed: bool) -> tuple[Array, Array]:
+    """Other nodes with an edge from one of the nodes (ascending), and all edges ``[2, m]`` into them."""
+    others = np.setdiff1d(graph.neighbors(nodes)[1], nodes)
+    if directed:  # lists have the sources of a node, not its targets
+        others = np.setdiff1d(graph.nodes(), nodes)
+    row, source = graph.neighbors(others)
+    target = others[row]
+    targets = np.unique(target[np.isin(source, nodes)])
+    return targets, np.stack([source, target])[:, np.isin(target, targets)]

@@ -103,7 +103,7 @@ class LearnerFolder:
         ``"again": True``.
 
         Args:
-            nodes: new nodes, and known ones with new labels.
+            nodes: new nodes, and known ones with new labels or, in folders with a closed form, other features.
             edges: edges between new or known nodes.
             name: name of the update; by default ``update 1``, ``update 2``, …
             checkpoint_seconds: seconds between checkpoints.

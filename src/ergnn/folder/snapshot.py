@@ -77,7 +77,7 @@ class Snapshot:
         if not len(unknown) and edges is None:
             return self.graph
         bare = replace(nodes, labels=None, split=None, time=None, domain=None, row_name=None)
-        update = prepare_update(self, bare, edges)
+        update = prepare_update(self, bare, edges, for_prediction=True)
         return ExtendedGraph(self.graph, update.ids, self.graph.encode(update.features), update.edges)
 
     def predict(
@@ -359,7 +359,7 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
     }
     fields: dict[str, Any] = {
         **sizes,
-        "next_node": old.next_node + counts["nodes"],
+        "next_node": old.next_node + len(update.ids),
         "labeled": old.labeled + len(update.labels[0]),
         "classes": len(names),
         "updates": old.updates + 1,
@@ -369,7 +369,7 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
     staged = {"version": number, "digest": digest, "record": record, "classes": names, "fields": fields}
     with database.transaction(base.connection):
         versions.drop_after(base.connection, old.number)
-        write_update(base.connection, base.graph, update, number, record["update"])
+        write_update(base.connection, base.graph, update, number, record["update"], base.settings.directed)
         state = {**old.state, **update.layout}
         graph = StoredGraph(base.connection, replace(old, **{**fields, "number": number, "state": state}))
         fields["state"] = {**state, "digest": digest, **fitted_state(graph, state, base.learner.exact)}

@@ -46,14 +46,17 @@ DIGITS = re.compile(r"\d+")
 class Update:
     """New nodes, edges and labels, by node number.
 
+    A node whose features change gets a new number. Edges and labels of the update still name it by its old one.
+
     Args:
-        ids: ids of the new nodes, whose numbers follow those of the graph.
-        features: features of the new nodes, dense or in CSR form.
+        ids: ids of the changed and of the new nodes, whose numbers follow those of the graph.
+        features: features of these nodes, dense or in CSR form.
         edges: ``[2, m]`` new sources and targets.
         labels: newly labeled nodes in ascending order, their classes and splits.
         corrected: nodes with another label than before, in ascending order, and their classes.
         classes: names of the new classes, whose numbers follow the known ones.
         ignored: columns of the edges that are not read.
+        changed: old numbers of the nodes whose features change, in ascending order.
         layout: ``num_features``, ``dense`` and ``feature_names`` from now on.
     """
 
@@ -64,14 +67,15 @@ class Update:
     corrected: tuple[Array, Array]
     classes: list[str]
     layout: dict[str, Any]
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...]
+    changed: Array
 
     @property
     def counts(self) -> dict[str, int]:
-        """New nodes and edges, newly labeled nodes by split, and corrected labels."""
+        """New nodes and edges, newly labeled nodes by split, corrected labels, and nodes with other features."""
         splits = {split: int((self.labels[2] == i).sum()) for i, split in enumerate(SPLITS)}
-        counts = {"nodes": len(self.ids), "edges": self.edges.shape[1], **splits}
-        return {**counts, "corrected": len(self.corrected[0])}
+        counts = {"nodes": len(self.ids) - len(self.changed), "edges": self.edges.shape[1], **splits}
+        return {**counts, "corrected": len(self.corrected[0]), "changed": len(self.changed)}
 
     def notes(self, known: Sequence[str]) -> list[str]:
         """What the user should know: classes that cannot be scored or are new, and columns that are not read.
@@ -156,8 +160,17 @@ def tables_digest(nodes: NodeTable | None, edges: EdgeTable | None) -> str:
     return total.hexdigest()
 
 
-def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable | None) -> Update:
-    """Check tables against the graph of a snapshot, and number what they add."""
+def prepare_update(
+    snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable | None, *, for_prediction: bool = False
+) -> Update:
+    """Check tables against the graph of a snapshot, and number what they add.
+
+    Args:
+        snapshot: the version that the tables are added to.
+        nodes: the nodes.
+        edges: the edges.
+        for_prediction: whether the update is used for one prediction only, in which known nodes cannot change.
+    """
     graph, settings, classes, layout = snapshot.graph, snapshot.settings, snapshot.classes, snapshot.version.state
     limits = settings.limits
     names = layout.get("feature_names")
@@ -171,14 +184,22 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
     limits.check("features", width, "the graph")
     features = scipy.sparse.csr_matrix(nodes.features)
     features.resize(len(nodes), width)
-    _check_known(graph, nodes, known, features)
-    numbers = known.copy()
-    numbers[fresh] = graph.next_node + np.arange(len(fresh))
+    changed = _changed(graph, nodes, known, features)
+    if len(changed) and (for_prediction or not snapshot.learner.exact):
+        why = "observe the change before predicting" if for_prediction else "a network has learned the old ones"
+        raise InputError(
+            f"node {truncate(nodes.ids[changed[0]])} is already in the graph with other features; they cannot change "
+            f"here, {why} ({len(changed)} node(s))"
+        )
+    numbers, first = known.copy(), graph.next_node + len(changed)
+    numbers[fresh] = first + np.arange(len(fresh))
     limits.check("nodes", graph.num_nodes + len(fresh), "the graph with this update")
-    if graph.next_node + len(fresh) > MAX_NODE:
+    if first + len(fresh) > MAX_NODE:
         raise InputError(f"{graph.next_node:,} nodes have been numbered; a folder has {MAX_NODE:,} numbers in all")
-    ids = [str(nodes.ids[i]) for i in fresh]
-    pairs = _edges(graph, settings.directed, ids, edges)
+    written = np.concatenate([changed, fresh])
+    ids = [str(nodes.ids[i]) for i in written]
+    number_of_new = dict(zip(ids[len(changed) :], numbers[fresh].tolist(), strict=True))
+    pairs = _edges(graph, settings.directed, number_of_new, edges)
     limits.check("edges", graph.num_edges + pairs.shape[1], "the graph with this update")
     before = np.full(len(nodes), -1, np.int64)
     before[known >= 0] = graph.labels(known[known >= 0])[0]
@@ -195,7 +216,7 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
     number_of = {name: i for i, name in enumerate([*classes, *added])}
     labels, corrected = (np.array([number_of[nodes.labels[i]] for i in rows], np.int64) for rows in (new, other))
     splits = _splits(settings, nodes, new, labels)
-    dense, rows = layout["dense"], features[fresh]
+    dense, rows = layout["dense"], features[written]
     if dense is None and len(fresh):
         dense = not nodes.is_sparse if coded else bool(rows.nnz >= DENSE_FROM * len(fresh) * width)
     plain = {"num_features": layout["num_features"] or width, "feature_names": names}
@@ -208,6 +229,7 @@ def prepare_update(snapshot: Snapshot, nodes: NodeTable | None, edges: EdgeTable
         added,
         {"dense": dense, **({"stored_width": width, **coded} if coded else plain)},
         () if edges is None else edges.ignored,
+        known[changed],
     )
 
 
@@ -223,23 +245,25 @@ def _num_features(expected: int | None, nodes: NodeTable, fresh: int) -> int:
     return int(expected)
 
 
-def _check_known(graph: LabeledGraph, nodes: NodeTable, known: Array, features: Any) -> None:
-    """Known nodes must have the same features as before, or none at all."""
+def _changed(graph: LabeledGraph, nodes: NodeTable, known: Array, features: Any) -> Array:
+    """Rows of the known nodes that come with other features than before, in the order of their numbers."""
     again = np.flatnonzero(known >= 0)
     if not again.size or not nodes.num_features:
-        return
+        return np.empty(0, np.int64)
     order = again[np.argsort(known[again])]
     old = scipy.sparse.csr_matrix(graph.stored_features(known[order]))
-    changed = np.flatnonzero(np.diff((old != features[order]).tocsr().indptr))
-    if changed.size:
-        raise InputError(
-            f"node {truncate(nodes.ids[order[changed[0]]])} is already in the graph with other features; features of "
-            f"known nodes cannot change ({changed.size} node(s))"
-        )
+    return order[np.diff((old != features[order]).tocsr().indptr) > 0]
 
 
-def _edges(graph: LabeledGraph, directed: bool, ids: list[str], table: EdgeTable | None) -> Array:
-    """New edges as ``[2, m]`` node numbers: in both directions unless directed, unique, and not in the graph yet."""
+def _edges(graph: LabeledGraph, directed: bool, fresh: dict[str, int], table: EdgeTable | None) -> Array:
+    """New edges as ``[2, m]`` node numbers: in both directions unless directed, unique, and not in the graph yet.
+
+    Args:
+        graph: the graph.
+        directed: whether edges have one direction.
+        fresh: numbers of the new nodes by id.
+        table: the edges.
+    """
     if table is None or not len(table):
         return np.empty((2, 0), np.int64)
     if table.weight is not None:
@@ -247,7 +271,6 @@ def _edges(graph: LabeledGraph, directed: bool, ids: list[str], table: EdgeTable
             "the edges have weights, which a folder does not use; to ignore them, use --ignore-column weight, or in "
             "Python Columns(ignore=['weight'])"
         )
-    fresh = {name: graph.next_node + i for i, name in enumerate(ids)}
     sides = []
     for words, codes in table.ends:
         numbers = np.array([fresh.get(str(word), -1) for word in words], np.int64)
@@ -258,7 +281,7 @@ def _edges(graph: LabeledGraph, directed: bool, ids: list[str], table: EdgeTable
         if unknown.size:
             first, count = truncate(words[int(unknown[0])]), f"{unknown.size} such id(s)"
             raise InputError(f"an edge names node {first}, which is neither in the graph nor a new node ({count})")
-    total = graph.next_node + len(ids)
+    total = max(fresh.values(), default=graph.next_node) + 1
     keys = [sides[1] * total + sides[0], *([] if directed else [sides[0] * total + sides[1]])]
     key = np.unique(np.concatenate(keys))
     targets = np.unique(key // total)
