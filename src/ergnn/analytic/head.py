@@ -231,7 +231,7 @@ class AnalyticHead:
         if self.state.without_nodes or self.scale == "rows":
             return self.scales
         columns = range(graph.num_features) if self.scale == "columns" else None
-        return self._column_scales.get([graph], lambda: ColumnScales.fit(graph.x, columns))
+        return self._column_scales.get([graph.x], lambda: ColumnScales.fit(graph.x, columns))
 
     def _features_of(self, graph: Graph, feature_map: FeatureMap) -> Features:
         """Return φ of a map on a graph, cached as long as the graph exists and is unchanged."""

@@ -88,15 +88,21 @@ AS_THEY_ARE = ColumnScales((), ())
 
 def number_columns(x: Tensor) -> list[int]:
     """Return the columns that are numbers of different scales; none for bags of words and embeddings."""
-    sample = _scipy(x, _step(x)).astype(np.float64)
-    count = np.bincount(sample.indices, sample.data != 0, minlength=x.size(1))
+    if x.layout == torch.sparse_csr:
+        sample = _scipy(x, _step(x)).astype(np.float64)
+        rows, count = sample.shape[0], np.bincount(sample.indices, sample.data != 0, minlength=x.size(1))
+        squares = np.bincount(sample.indices, sample.data**2, minlength=x.size(1))
+    else:
+        dense = x[:: _step(x)]
+        rows, count = dense.size(0), (dense != 0).sum(0).cpu().numpy()
+        squares = torch.linalg.vector_norm(dense, dim=0, dtype=torch.float64).square().cpu().numpy()
     used = np.flatnonzero(count)
     if not used.size:
         return []
-    density = count.sum() / (sample.shape[0] * x.size(1))
-    if x.size(1) <= FEW_COLUMNS and sample.shape[0] > 1:
+    density = count.sum() / (rows * x.size(1))
+    if x.size(1) <= FEW_COLUMNS and rows > 1:
         return list(range(x.size(1)))
-    size = np.sqrt(np.bincount(sample.indices, sample.data**2, minlength=x.size(1))[used] / count[used])
+    size = np.sqrt(squares[used] / count[used])
     low, middle, high = np.quantile(size, [0.1, 0.5, 0.9])
     if density >= DENSE and high > SPREAD_RATIO * low:
         return list(range(x.size(1)))
