@@ -14,15 +14,14 @@ import torch
 from ergnn.cli.main import main
 from ergnn.config import plugins
 from ergnn.config.errors import InputError
-from ergnn.lab import units
+from ergnn.lab import engines
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engine import run_units
-from ergnn.lab.engines.local import LocalEngine
+from ergnn.lab.engines import LocalEngine, Outcome, Unit
+from ergnn.lab.grid_runner import run_units
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, reproduce
 from ergnn.lab.run import members_of, run_members
 from ergnn.lab.store import RunStore
-from ergnn.lab.units import Outcome, Unit
 from ergnn.methods import METHODS
 from lab.tiny import TINY
 
@@ -108,12 +107,12 @@ def test_a_batch_that_does_not_fit_into_memory_is_divided(monkeypatch: pytest.Mo
             if batch > most:
                 raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(units, "run_members", limited)
-    computed = units.compute(Unit(config, members_of(config)))
+    monkeypatch.setattr(engines, "run_members", limited)
+    computed = engines.compute(Unit(config, members_of(config)))
     assert (computed.error, [result.seed for result in computed.results]) == ("", list(range(7)))
     assert sizes == [7, 4, 2]
-    monkeypatch.setattr(units, "run_members", lambda *_, **__: iter_error())
-    assert units.compute(Unit(config, members_of(config))).error == "OutOfMemoryError: CUDA out of memory"
+    monkeypatch.setattr(engines, "run_members", lambda *_, **__: iter_error())
+    assert engines.compute(Unit(config, members_of(config))).error == "OutOfMemoryError: CUDA out of memory"
 
 
 def iter_error() -> Iterator[Any]:
@@ -146,8 +145,7 @@ def test_a_store_error_fails_only_its_unit(store_path: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "spark"], "unknown engine 'spark'; choose one of: local, ray"),
-        (["--address", "auto"], "address is 'auto'; it is an option of the engine ray; this engine is local"),
+        (["--address", "auto"], "address is 'auto'; it is an option of the engine ray; this one is local"),
         (["--store", "mysql://me@there/runs"], "a run store cannot be at mysql://…"),
     ],
 )

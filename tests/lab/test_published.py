@@ -17,7 +17,7 @@ from ergnn.cli.run import config_of
 from ergnn.data.datasets import load_graph
 from ergnn.lab.grid import Experiment
 from ergnn.lab.published import BEGIN, GRAPHKEEPER, GSIP, HOP_RAL, LGL, PUBLISHED, published_result
-from ergnn.lab.report.experiments import CellResult, experiment_sections, write_results
+from ergnn.lab.report.experiments import experiment_sections, write_results
 from ergnn.lab.report.page import report_page
 from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, reproduce
 from ergnn.lab.result import SeedResult
@@ -165,7 +165,7 @@ def test_printed_numbers_stand_beside_ours_with_sign_and_protocol() -> None:
     with RunStore(":memory:") as store:
         store.put_all(cell.config, [SeedResult(0, 0, [[0]] * 3, matrix, [], 0, [])])
         cell = replace(cell, runs=store.members(cell.config))
-        results = [CellResult(cell), *(CellResult(c) for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")]
+        results = [cell, *(c for c in planned(GSIP, seeds=1) if c.row.label == "SSRM")]
         runs = store.runs()
     (page,) = experiment_sections(GSIP, results)
     assert page.table is not None

@@ -14,9 +14,9 @@ import pytest
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engine import make_engine, run_units
+from ergnn.lab.engines import Outcome, RayEngine, Unit
+from ergnn.lab.grid_runner import run_units, units_of
 from ergnn.lab.store import RunStore
-from ergnn.lab.units import Outcome, Unit, units_of
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 
@@ -91,7 +91,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 def test_ray_gives_the_same_store_if_a_worker_is_killed(tmp_path: Path, here: dict[str, dict[str, Any]]) -> None:
     path = str(tmp_path / "runs.sqlite")
     killer = Killer()
-    outcomes = run_units(grid_units(path), path, on_done=killer, engine=make_engine("ray", jobs=2))
+    outcomes = run_units(grid_units(path), path, on_done=killer, engine=RayEngine(jobs=2))
     assert len(killer.killed) == 1
     assert [outcome.error for outcome in outcomes] == [""] * 6
     assert killer.told == outcomes
@@ -114,7 +114,7 @@ def test_a_cluster_that_loses_a_machine_fills_a_store_on_a_server(
             cluster.remove_node(machines.pop(), allow_graceful=False)
 
     try:
-        engine = make_engine("ray", address=cluster.address)
+        engine = RayEngine(address=cluster.address)
         outcomes = run_units(grid_units(postgresql), postgresql, on_done=lose_one, engine=engine)
     finally:
         cluster.shutdown()
@@ -126,7 +126,7 @@ def test_a_cluster_that_loses_a_machine_fills_a_store_on_a_server(
 def test_a_failed_unit_does_not_affect_others(tmp_path: Path) -> None:
     path = str(tmp_path / "runs.sqlite")
     bad = GRID[3].with_settings(per_class=10_000)
-    outcomes = run_units([Unit(bad, [(0, 0)]), Unit(GRID[3], [(0, 0)])], path, engine=make_engine("ray", jobs=1))
+    outcomes = run_units([Unit(bad, [(0, 0)]), Unit(GRID[3], [(0, 0)])], path, engine=RayEngine(jobs=1))
     errors = {outcome.unit.config.learner.method_options.get("per_class", 1): outcome.error for outcome in outcomes}
     assert "10000" in errors[10_000].replace(",", "")
     assert errors[1] == ""
@@ -149,24 +149,23 @@ def test_the_command_runs_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task_gpus": 1.0}, "task_gpus is 1.0; it is an option of the engine ray"),
-        ({"name": "ray", "task_cpus": 0.0}, "task_cpus is 0.0; it must be above 0"),
-        ({"name": "ray", "task_gpus": -1.0}, "task_gpus is -1.0; it must be 0 or more"),
-        ({"name": "ray", "jobs": 0}, "jobs is 0; it must be 1 or more"),
+        ({"cpus": 0.0}, "task_cpus is 0.0; it must be above 0"),
+        ({"gpus": -1.0}, "task_gpus is -1.0; it must be 0 or more"),
+        ({"jobs": 0}, "jobs is 0; it must be 1 or more"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_engine(**options)
+        RayEngine(**options)
 
 
 def test_a_gpu_by_number_is_rejected() -> None:
     unit = Unit(replace(GRID[0], device="cuda:1"), [(0, 0)])
     with pytest.raises(InputError, match="assigns GPUs itself: use cuda"):
-        list(make_engine("ray")([unit]))
+        list(RayEngine()([unit]))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
 def test_an_unreachable_cluster_is_named(address: str) -> None:
     with pytest.raises(InputError, match=f"cannot use a Ray cluster at '{address}' .*refused"):
-        list(make_engine("ray", address=address)([Unit(GRID[0], [(0, 0)])]))
+        list(RayEngine(address=address)([Unit(GRID[0], [(0, 0)])]))

@@ -18,15 +18,15 @@ from ergnn.cli.main import main, make_parser
 from ergnn.cli.run import config_of
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engine import run_units
+from ergnn.lab.engines import Unit
 from ergnn.lab.grid import FIGURE_3, TABLE_2, TABLE_4
+from ergnn.lab.grid_runner import run_units, units_of
 from ergnn.lab.keys import member_key
 from ergnn.lab.paper import paper_result
-from ergnn.lab.report.experiments import CellResult, experiment_sections, paired_tests_of
-from ergnn.lab.reproduce import EXPERIMENTS, Options, cells, command_of
+from ergnn.lab.report.experiments import experiment_sections, paired_tests_of
+from ergnn.lab.reproduce import EXPERIMENTS, GridCell, Options, cells, command_of
 from ergnn.lab.run import SeedResult
 from ergnn.lab.store import RunStore
-from ergnn.lab.units import Unit, units_of
 from ergnn.learning.metrics import AccuracyMatrix
 from lab.tiny import OPTIONS, TINY, run_tiny
 
@@ -150,7 +150,7 @@ def test_protocols_decide_orders_and_splits() -> None:
     assert paper.config.split in ("public", "seeded")  # never auto: what is on disk may change
 
 
-def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) -> CellResult:
+def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) -> GridCell:
     """A row with runs whose FM falls with the gain."""
     dataset, seeds = "cora", 12
     options = Options(datasets=[dataset], split="seeded", protocol="paper", seeds=seeds)
@@ -163,7 +163,7 @@ def filled(cell_label: str, gain: float, experiment=TABLE_2, buffer: int = 0) ->
     ]
     with RunStore(":memory:") as store:
         store.put_all(cell.config, results)
-        result = CellResult(replace(cell, runs=store.members(cell.config)))
+        result = replace(cell, runs=store.members(cell.config))
     return result
 
 
@@ -191,8 +191,8 @@ def test_figure_3_has_one_column_per_e_and_notes_when_all_nodes_are_stored() -> 
     (page,) = experiment_sections(FIGURE_3, [*rows, filled("joint training", 0.4, FIGURE_3)])
     assert page.table is not None
     assert list(page.table.header) == ["FM, %", "e = 1", "e = 20", "joint"]
-    assert rows[1].row is not None
-    mean = rows[1].row.fm.mean
+    assert rows[1].result is not None
+    mean = rows[1].result.fm.mean
     assert page.table.rows[0][2].startswith(f"{100 * mean:.2f} ±")
     assert page.table.rows[1][:3] == ["joint training", "–", "–"]
     assert page.notes[-1] == "e = 20 stores every training node."

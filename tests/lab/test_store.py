@@ -1,4 +1,4 @@
-"""The run store, on SQLite and PostgreSQL: no lost or duplicate rows, concurrent writers, keys and migrations."""
+"""The run store, on SQLite and PostgreSQL: no lost or duplicate rows, concurrent writers and keys."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from engine.distributed.launch import PRELOADED
 from ergnn.cli.main import main
 from ergnn.config.errors import InputError
 from ergnn.lab.config import RunConfig
-from ergnn.lab.database import SCHEMA_VERSION
 from ergnn.lab.keys import canonical_json, member_config, member_key
 from ergnn.lab.run import SeedResult, run, run_members
-from ergnn.lab.store import Origin, RunStore
+from ergnn.lab.store import SCHEMA_VERSION, Origin, RunStore
 from ergnn.learning.metrics import AccuracyMatrix
 
 CONFIG = RunConfig(dataset="cora", backbone="sgc", split="seeded", seeds=2, epochs=2).resolved()
@@ -66,10 +65,6 @@ def write_until_killed(path: str) -> None:
             store.put_all(CONFIG, [some_result(10 * batch + i) for i in range(10)], origin=ORIGIN)
             if batch == 5:
                 os.kill(os.getpid(), signal.SIGKILL)
-
-
-def open_and_close(path: str) -> None:
-    RunStore(path, create=False).close()
 
 
 def in_processes(target: Any, arguments: list[tuple[Any, ...]]) -> list[int | None]:
@@ -119,7 +114,7 @@ def test_a_store_returns_the_result_of_the_run(tmp_path: Path) -> None:
             assert store.put_all(config, results) == 2
             assert store.put_all(config, results) == 0
         found = store.result(config).to_dict()
-        runs = store.runs(dataset="cora", seed=[1, 2], epochs=2)
+        runs = store.runs(dataset="cora", seed=[1, 2])
         assert store.missing(replace(config, seeds=3)) == [(2, 0)]
     costs = ("seconds", "train_seconds", "select_seconds", "peak_memory_mb")
     assert {k: v for k, v in found.items() if k not in costs} == {k: v for k, v in expected.items() if k not in costs}
@@ -141,7 +136,7 @@ def test_both_databases_store_the_same_rows(tmp_path: Path, postgresql: str) -> 
             assert store.missing(replace(CONFIG, seeds=3)) == [(2, 0)]
             store.put_all(replace(CONFIG, method="finetune"), [some_result(0)], replace(ORIGIN, peak_memory_mb=3.5))
             rows.append([run.to_dict() for run in store.runs()])
-            assert [run.seed for run in store.runs(dataset="cora", method="replay", seed=[1, 2], epochs=2)] == [1]
+            assert [run.seed for run in store.runs(dataset="cora", method="replay", seed=[1, 2])] == [1]
             assert len(store.runs(selector=[None, "im"])) == 1
             assert store.runs(dataset="citeseer") == []
             assert store.result(CONFIG).matrices[1].to_list() == [[0.9, None], [0.5, 1 / 3]]
@@ -250,20 +245,6 @@ def test_runs_are_listed_filtered_and_exported(tmp_path: Path, capsys: pytest.Ca
         store.runs(color="red")
 
 
-def first_layout(path: str) -> None:
-    """A store of schema 1: no index, no column for the data; one run in it."""
-    with RunStore(path) as store:
-        store.put_all(CONFIG, [some_result(0)], origin=ORIGIN)
-    drops = ["DROP INDEX runs_by_dataset", "DROP INDEX runs_by_method", "ALTER TABLE runs DROP COLUMN data"]
-    run_statements(path, [*drops, "UPDATE store SET schema = 1"])
-
-
-def indexes(path: str) -> set[str]:
-    on_server = path.startswith("postgresql")
-    query = "SELECT indexname FROM pg_indexes" if on_server else "SELECT name FROM sqlite_master WHERE type = 'index'"
-    return {name for (name,) in run_statements(path, [query])[0]}
-
-
 def run_statements(path: str, statements: list[str]) -> list[list[tuple[Any, ...]]]:
     if path.startswith("postgresql"):
         import psycopg
@@ -278,43 +259,10 @@ def run_statements(path: str, statements: list[str]) -> list[list[tuple[Any, ...
         db.close()
 
 
-def test_an_older_store_is_migrated_with_its_runs(store_path: str) -> None:
-    first_layout(store_path)
-    assert "runs_by_method" not in indexes(store_path)
-    for _ in range(2):
-        with RunStore(store_path, create=False) as store:
-            assert store.missing(CONFIG) == [(1, 0)]
-    assert {"runs_by_dataset", "runs_by_method"} <= indexes(store_path)
-    assert run_statements(store_path, ["SELECT schema FROM store"]) == [[(SCHEMA_VERSION,)]]
-
-
-def test_a_store_of_version_0_1_opens(tmp_path: Path) -> None:
-    """The tables as version 0.1.0 created them with sqlite3, and a row that it wrote."""
-    path = tmp_path / "runs.sqlite"
-    fixture = Path(__file__).parent / "store_0_1.sql"
-    db = sqlite3.connect(path)
-    db.executescript(fixture.read_text(encoding="utf-8"))
-    db.close()
-    with RunStore(path, create=False) as store:
-        (run,) = store.runs()
-        assert store.put_all(CONFIG, [some_result(0)], origin=ORIGIN) == 1
-        assert len(store) == 2
-    assert (run.dataset, run.selector, run.seed, run.order, run.leaky) == ("cora", "mf*", 0, 0, False)
-    assert run.matrix.num_tasks == 3
-    assert run.config["epochs"] == 2
-    assert run_statements(str(path), ["SELECT name FROM sqlite_master WHERE name = 'migrations'"]) == [[]]
-
-
-def test_processes_that_open_an_old_store_at_once_migrate_it(store_path: str) -> None:
-    first_layout(store_path)
-    assert in_processes(open_and_close, [(store_path,)] * 4) == [0] * 4
-    assert {"runs_by_dataset", "runs_by_method"} <= indexes(store_path)
-
-
-def test_a_later_schema_is_rejected(store_path: str) -> None:
+def test_another_schema_is_rejected(store_path: str) -> None:
     RunStore(store_path).close()
     run_statements(store_path, ["UPDATE store SET schema = 99"])
-    with pytest.raises(InputError, match=f"schema 99; this version of ergnn reads 1 to {SCHEMA_VERSION}"):
+    with pytest.raises(InputError, match=f"schema 99; this version of ergnn reads {SCHEMA_VERSION}"):
         RunStore(store_path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 
-from ergnn.lab.engines.local import LocalEngine
+from ergnn.lab.engines import LocalEngine
 from ergnn.lab.grid import Experiment, GridRow
 from ergnn.lab.report.experiments import write_results
 from ergnn.lab.reproduce import Options, Reproduced, reproduce

@@ -57,7 +57,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--engine",
-        metavar="local|ray",
+        choices=("local", "ray"),
         default="local",
         help="run local processes or tasks on a Ray cluster (default: local)",
     )
@@ -101,16 +101,17 @@ def engine_of(args: argparse.Namespace) -> Any:
 
     from ergnn.config.errors import InputError
     from ergnn.engine.distributed import launched
-    from ergnn.lab.engine import make_engine
+    from ergnn.lab.engines import LocalEngine, RayEngine
 
     if launched():
         raise InputError("torchrun supports only `ergnn run`; use --engine ray to run a grid on several machines")
     torch.set_num_threads(1)
-    jobs = args.jobs
-    if jobs is None and args.engine == "local":
-        jobs = min(os.cpu_count() or 1, 8)
-    ray = {"address": args.address, "task_cpus": args.task_cpus, "task_gpus": args.task_gpus}
-    return make_engine(args.engine, jobs=jobs, **ray)
+    if args.engine == "ray":
+        return RayEngine(args.address, args.jobs, args.task_cpus, args.task_gpus)
+    for name in ("address", "task_cpus", "task_gpus"):
+        if getattr(args, name) is not None:
+            raise InputError(f"{name} is {getattr(args, name)!r}; it is an option of the engine ray; this one is local")
+    return LocalEngine(min(os.cpu_count() or 1, 8) if args.jobs is None else args.jobs)
 
 
 def command_line(args: argparse.Namespace, command: str, names: Sequence[str]) -> str:

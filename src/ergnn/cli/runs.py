@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ergnn.cli.options import add_store, output, store_path
 
 if TYPE_CHECKING:
-    from ergnn.lab.store import StoredRun
+    from ergnn.lab.result import StoredRun
 
 FILTERS = ("dataset", "backbone", "method", "selector", "protocol")
 
@@ -47,8 +47,8 @@ def runs_command(args: argparse.Namespace) -> int:
 
 def _write_csv(runs: Sequence[StoredRun], file: Any) -> None:
     """Write one line per run: its columns, then PM, FM, AA and AF; lists and mappings as JSON."""
+    from ergnn.lab.result import COLUMNS
     from ergnn.lab.statistics import MEASURES
-    from ergnn.lab.stored_run import COLUMNS
 
     writer = csv.writer(file)
     writer.writerow([*COLUMNS, *MEASURES])

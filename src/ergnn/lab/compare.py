@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ergnn.lab.contenders import CompareOptions, Entry, Trial, members, plan
-from ergnn.lab.engine import Engine, GridRunner, open_grid
+from ergnn.lab.engines import Engine, Outcome
+from ergnn.lab.grid_runner import GridRunner, open_grid
 from ergnn.lab.run import BATCH
 from ergnn.lab.search import largest_within, trial_settings
-from ergnn.lab.units import Outcome
 from ergnn.learning.metrics import average_accuracy
 
 SEARCH_STORE = "search.sqlite"
@@ -78,8 +78,8 @@ def compare(
     Args:
         options: see :class:`CompareOptions`.
         out: folder for the store of reported runs, and for ``search.sqlite``, that of probes and trials.
-        engine, batch, run, on_plan, on_done: see :class:`ergnn.lab.engine.GridRunner`.
-        store, resume: see :func:`ergnn.lab.engine.open_grid`.
+        engine, batch, run, on_plan, on_done: see :class:`ergnn.lab.grid_runner.GridRunner`.
+        store, resume: see :func:`ergnn.lab.grid_runner.open_grid`.
         on_planned: called with the plan before anything is run.
     """
     entries, left_out = plan(options)

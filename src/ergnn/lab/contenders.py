@@ -14,9 +14,9 @@ from ergnn.data import TaskStream
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig
 from ergnn.lab.grid import LARGER_SPLIT, PLANETOID
+from ergnn.lab.result import StoredRun
 from ergnn.lab.run import StreamCache, check_run
 from ergnn.lab.search import TRAINING
-from ergnn.lab.stored_run import StoredRun
 from ergnn.learning.resolve import default_options, make_method
 from ergnn.methods import METHODS
 from ergnn.nn.backbones import BACKBONES

@@ -59,7 +59,7 @@ def _begin() -> tuple[GridRow, ...]:
     """
     sizes: dict[str, Any] = {"hidden": 256, "layers": 2}
     plain: dict[str, Any] = {"backbone": "gcn", "backbone_options": sizes, "lr": 0.001}
-    network: dict[str, Any] = {**plain, "backbone_options": {**sizes, "batch_norm": True}, "epochs": 100}
+    network: dict[str, Any] = {**plain, "backbone_options": {**sizes, "norm": "batch"}, "epochs": 100}
     er_gnn: dict[str, Any] = {**ER_GNN, "by_dataset": {"cora": {"per_class": 1}, "citeseer": {"per_class": 2}}}
     gem = {"method": "gem", "per_class": 2, "margin": 0.5}
     twp = {"method": "twp", "lam_loss": 10_000.0, "lam_topology": 1000.0}
@@ -150,7 +150,7 @@ GSIP = _published(
     ),
 )
 
-NORMALIZED: dict[str, Any] = {"backbone": "gcn", "backbone_options": {"hidden": 256, "batch_norm": True}, "lr": 0.005}
+NORMALIZED: dict[str, Any] = {"backbone": "gcn", "backbone_options": {"hidden": 256, "norm": "batch"}, "lr": 0.005}
 """Without batch normalization, a GCN learns Computers' features, divided by their row sum, too slowly."""
 HOP_RAL = _published(
     "hop-ral",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
 from ergnn.config.learner_config import PROTOCOLS
 from ergnn.data.datasets import DATASETS
 from ergnn.lab.config import RunConfig, command_of
-from ergnn.lab.engine import Engine, GridRunner, open_grid
+from ergnn.lab.engines import Engine, Outcome
 from ergnn.lab.grid import CLASS_INCREMENTAL, PAPER, TABLE_4, Experiment, GridRow
+from ergnn.lab.grid_runner import GridRunner, open_grid
+from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.published import PUBLISHED
+from ergnn.lab.report.rows import ResultRow
+from ergnn.lab.result import StoredRun
 from ergnn.lab.run import StreamCache, check_run
 from ergnn.lab.store import RunStore
-from ergnn.lab.stored_run import StoredRun
-from ergnn.lab.units import Outcome
 
 EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, CLASS_INCREMENTAL, *PUBLISHED)}
 QUICK_SEEDS = 3
@@ -85,6 +87,43 @@ class GridCell:
     def command(self) -> str:
         """The command that computes this cell alone."""
         return "" if self.given is None else command_of(self.given)
+
+    @cached_property
+    def result(self) -> ResultRow | None:
+        """All runs as a row of a table; None without runs."""
+        return ResultRow(self.runs[0].config, self.runs) if self.runs else None
+
+    @property
+    def label(self) -> str:
+        return self.row.label + (" (leaky)" if self.result and self.result.is_leaky else "")
+
+    @property
+    def group(self) -> str:
+        return f"{self.dataset} · {self.protocol}"
+
+    @property
+    def paper(self) -> PaperResult | None:
+        """The printed numbers of this row."""
+        if self.dataset in self.row.published:
+            return self.row.published[self.dataset]
+        if self.result:
+            return self.result.paper
+        return None if self.row.paper is None else paper_result(self.dataset, *self.row.paper)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row, the paper's numbers and ours, and the command, for JSON."""
+        values = {name: getattr(self, name) for name in ("experiment", "dataset", "protocol", "paper", "command")}
+        values |= {"row": self.row.label, "block": self.row.block, "reason": self.reason}
+        if self.result:
+            values |= {name: self.result.summary(name).to_dict() for name in ("pm", "fm", "aa")}
+            values |= {
+                "after_each_task": [summary.to_dict() for summary in self.result.after_each_task],
+                "split": self.runs[0].split,
+                "leaky": self.result.is_leaky,
+                "notes": list(self.runs[0].notes),
+                "seconds": sum(run.seconds for run in self.runs),
+            }
+        return values
 
 
 @dataclass(frozen=True)
@@ -187,9 +226,9 @@ def reproduce(
 
     Args:
         experiments: see :func:`experiments_named`.
-        out, store, resume: see :func:`ergnn.lab.engine.open_grid`.
+        out, store, resume: see :func:`ergnn.lab.grid_runner.open_grid`.
         options: see :class:`Options`.
-        engine, on_plan, on_done: see :class:`ergnn.lab.engine.GridRunner`.
+        engine, on_plan, on_done: see :class:`ergnn.lab.grid_runner.GridRunner`.
     """
     path = open_grid(out, store, resume)
     planned = {experiment.name: cells(experiment, options) for experiment in experiments}

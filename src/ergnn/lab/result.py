@@ -1,7 +1,8 @@
-"""Results of runs: one per seed and class order, and all results of a configuration."""
+"""Results of runs: one per seed and class order, a stored one, and all results of a configuration."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import name_of
 from ergnn.learning import metrics
-from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
+from ergnn.learning.metrics import AccuracyMatrix, Summary, micro_accuracy, summarize
 from ergnn.learning.resolve import options_in_effect
 
 if TYPE_CHECKING:
@@ -41,6 +42,69 @@ class SeedResult:
     leaky: bool = False
     seconds: float = 0.0
     data: str | None = None
+
+
+COLUMNS = {
+    **{"key": "text", "config": "json", "dataset": "text", "backbone": "text", "method": "text", "selector": "text?"},
+    **{"per_class": "int?", "protocol": "text", "head": "text", "edges": "text", "seed": "int", "class_order": "int"},
+    **{"split": "text", "classes": "json", "class_names": "json?", "matrix": "json", "buffer_ids": "json"},
+    **{"buffer_bytes": "int", "history": "json", "leaky": "int", "notes": "json", "seconds": "float"},
+    **{"peak_memory_mb": "float", "code_version": "text", "machine": "json", "finished_at": "text"},
+    **{"data": "text?", "metric": "text"},
+}
+"""Columns of the table of stored runs and their types; ``?`` if a value may be missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun(SeedResult):
+    """The result of one seed and class order, with its configuration and origin.
+
+    Attributes:
+        key: SHA-256 of the configuration, seed and class order.
+        config: the fields of :class:`RunConfig` that determine the results, without seed and class order.
+        selector, per_class: None if the method has no buffer.
+        history: one object per task: ``classes``, ``trained_on``, ``train_seconds``, ``select_seconds``, ``selection``,
+            ``test_nodes``.
+        machine: ``host``, ``system``, ``cpu``, ``cores``, ``python``, ``torch``, ``device``.
+        finished_at: UTC, ISO 8601.
+    """
+
+    key: str
+    config: dict[str, Any]
+    dataset: str
+    backbone: str
+    method: str
+    selector: str | None
+    per_class: int | None
+    protocol: str
+    head: str
+    edges: str
+    peak_memory_mb: float
+    code_version: str
+    machine: dict[str, Any]
+    finished_at: str
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> StoredRun:
+        """Build from a row of the table, by column name."""
+        is_json = {name for name, value in row.items() if COLUMNS[name].startswith("json") and value is not None}
+        values = {name: json.loads(value) if name in is_json else value for name, value in row.items()}
+        values["matrix"] = AccuracyMatrix(values["matrix"], values.pop("metric"))
+        values["order"], values["leaky"] = values.pop("class_order"), bool(values["leaky"])
+        return cls(**values)
+
+    @property
+    def micro_accuracy(self) -> float | None:
+        """Accuracy at the end over the test nodes of all tasks together; None if an old run lacks their number."""
+        if not all("test_nodes" in record for record in self.history):
+            return None
+        return micro_accuracy(self.matrix, [record["test_nodes"] for record in self.history])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values by column name, ready for JSON."""
+        matrix = self.matrix
+        values = {**vars(self), "matrix": matrix.to_list(), "metric": matrix.metric, "class_order": self.order}
+        return {name: values[name] for name in COLUMNS}
 
 
 @dataclass(frozen=True)

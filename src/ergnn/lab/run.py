@@ -22,8 +22,7 @@ from ergnn.data.stream import move_streams, share_graphs
 from ergnn.lab.config import DENOMINATORS, RunConfig
 from ergnn.lab.paper import paper_result
 from ergnn.lab.result import Member, RunResult, SeedResult
-from ergnn.lab.walks import walk_stream
-from ergnn.lab.walks.skipgram import SkipGram
+from ergnn.lab.walks import SkipGram, walk_stream
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.evaluation import check_stream, evaluate_streams
 from ergnn.learning.learner import Learner

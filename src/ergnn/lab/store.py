@@ -1,15 +1,17 @@
-"""The run store: finished runs, which are not repeated.
+"""The run store: finished runs, which are not repeated, in a SQLite file or on a PostgreSQL server.
 
-A *member* is one seed and class order of a configuration: a row of the table ``runs``, in a SQLite file or on a
-PostgreSQL server. Its key is the SHA-256 of the canonical JSON of all settings that determine its results (see
-:func:`member_key`). Several processes may write at once; rows are written in transactions, so that a killed process
-loses only unfinished work.
+A *member* is one seed and class order of a configuration: a row of the table ``runs``. Its key is the SHA-256 of the
+canonical JSON of all settings that determine its results (see :func:`member_key`). Several processes may write at once;
+rows are written in transactions, so that a killed process loses only unfinished work. The single row of the table
+``store`` contains the schema version; a store of another version is rejected.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,20 +19,18 @@ from types import TracebackType
 from typing import Any
 
 from ergnn.config.errors import InputError
-from ergnn.lab.config import DEFAULTS, RunConfig
-from ergnn.lab.database import RunTable
+from ergnn.lab.config import RunConfig
 from ergnn.lab.keys import member_config, member_key
 from ergnn.lab.provenance import code_version, machine_facts
-from ergnn.lab.result import Member, RunResult, SeedResult
+from ergnn.lab.result import COLUMNS, Member, RunResult, SeedResult, StoredRun
 from ergnn.lab.run import members_of, peak_memory_mb, run_result
-from ergnn.lab.stored_run import COLUMNS, StoredRun, scalar_type
-from ergnn.learning.resolve import default_options, options_in_effect
-from ergnn.methods import METHODS
+from ergnn.learning.resolve import options_in_effect
 
-__all__ = ["Origin", "RunStore", "StoredRun"]
-
-SEARCHED = ("dataset", "backbone", "method", "selector", "protocol", "head", "edges", "seed", "split")
-"""Columns that the database filters by; other filters are applied here."""
+SCHEMA_VERSION = 3
+BUSY_SECONDS = 60.0
+"""Seconds that SQLite waits for another process to finish writing."""
+LOCK = 0x6572676E6E
+"""PostgreSQL advisory lock under which tables are created."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,11 @@ class RunStore:
     """Finished runs in a SQLite file or on a PostgreSQL server.
 
     Args:
-        path: the file, or ``postgresql://user:password@host/database``.
+        path: the file, ``:memory:``, or ``postgresql://user:password@host:port/database``.
         create: create a missing file (with its folder) or missing tables; otherwise a missing store is an error.
+
+    Attributes:
+        path: the store's name in messages, without a password.
 
     >>> with RunStore(":memory:") as store:
     ...     len(store.missing(RunConfig(seeds=3).resolved()))
@@ -59,8 +62,36 @@ class RunStore:
     """
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
-        self._table = RunTable(path, create=create)
-        self.path = self._table.name
+        try:
+            import sqlalchemy
+        except ImportError as error:
+            raise InputError(
+                f"a run store needs SQLAlchemy ({error}); install it with: pip install sqlalchemy"
+            ) from None
+        self._sql: Any = sqlalchemy
+        url, self.path = _url(sqlalchemy, path)
+        options: dict[str, Any] = {}
+        self._is_sqlite = url.get_backend_name() == "sqlite"
+        if not self._is_sqlite:  # one connection, tested before each use: a unit of work may take hours
+            options = {"pool_size": 1, "max_overflow": 0, "pool_pre_ping": True}
+        elif self.path != ":memory:":
+            if not create and not Path(self.path).is_file():
+                raise InputError(f"{self.path}: no such run store")
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._engine = sqlalchemy.create_engine(url, **options)
+        except ImportError as error:
+            raise InputError(
+                f"a run store on PostgreSQL needs psycopg ({error}); install it with: pip install 'ergnn[postgresql]'"
+            ) from None
+        if self._is_sqlite:
+            sqlalchemy.event.listen(self._engine, "connect", _configure_sqlite)
+        self._runs = _runs_table(sqlalchemy)
+        try:
+            self._open(create)
+        except BaseException:
+            self.close()
+            raise
 
     def missing(self, config: RunConfig) -> list[Member]:
         """Return the seed and class order of the unfinished members of a resolved configuration."""
@@ -76,20 +107,33 @@ class RunStore:
         Args:
             origin: where they were computed; by default in this process.
         """
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        if not results:
+            return 0
         origin = Origin.here(str(config.learner.device)) if origin is None else origin
-        return self._table.insert([_row(config, result, origin) for result in results])
+        # sorted, so that two processes that insert the same rows cannot deadlock
+        rows = sorted((_row(config, result, origin) for result in results), key=lambda row: str(row["key"]))
+        insert: Any = sqlite.insert if self._is_sqlite else postgresql.insert
+        statement = insert(self._runs).on_conflict_do_nothing(index_elements=["key"]).returning(self._runs.c.key)
+        with self._writing() as connection:
+            return len(connection.execute(statement, rows).all())
 
     def runs(self, **filters: Any) -> list[StoredRun]:
-        """Return sorted runs. A filter is a column or a field of the configuration, with one value or several.
+        """Return sorted runs; a filter is a column with one value or several.
 
-        ``store.runs(dataset="cora", selector=["mf", "mf*"], epochs=200)``; ``order`` is the number of the class order.
+        ``store.runs(dataset="cora", selector=["mf", "mf*"])``; ``class_order`` is the number of the class order.
         """
-        wanted = {name: _values(value) for name, value in filters.items()}
-        searched = {name: values for name, values in wanted.items() if name in SEARCHED and None not in values}
-        runs = [StoredRun.from_row(row) for row in self._table.select(searched)]
-        for name, values in wanted.items():
-            runs = [run for run in runs if _value(run, name) in values]
-        return sorted(runs, key=_sort_key)
+        tests = []
+        for name, wanted in filters.items():
+            if name not in COLUMNS:
+                raise InputError(f"runs cannot be filtered by {name!r}; choose among: {', '.join(COLUMNS)}")
+            values = list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
+            is_missing = [self._runs.c[name].is_(None)] if None in values else []
+            tests.append(self._sql.or_(self._runs.c[name].in_(values), *is_missing))
+        with self._errors(), self._engine.connect() as connection:
+            rows = connection.execute(self._sql.select(self._runs).where(*tests)).mappings()
+            return sorted(map(StoredRun.from_row, rows), key=_sort_key)
 
     def members(self, config: RunConfig) -> list[StoredRun]:
         """Return the runs of a resolved configuration, all of which must be finished."""
@@ -109,10 +153,12 @@ class RunStore:
         return run_result(config, runs, sum(run.seconds for run in runs), max(run.peak_memory_mb for run in runs))
 
     def __len__(self) -> int:
-        return self._table.count()
+        query = self._sql.select(self._sql.func.count()).select_from(self._runs)
+        with self._errors(), self._engine.connect() as connection:
+            return int(connection.execute(query).scalar_one())
 
     def close(self) -> None:
-        self._table.close()
+        self._engine.dispose()
 
     def __enter__(self) -> RunStore:
         return self
@@ -124,8 +170,90 @@ class RunStore:
         """Return the finished runs of a resolved configuration, by seed and class order."""
         keys, runs = [member_key(config, *member) for member in members_of(config)], []
         for start in range(0, len(keys), 500):  # databases limit the number of parameters
-            runs += [StoredRun.from_row(row) for row in self._table.select({"key": keys[start : start + 500]})]
+            runs += self.runs(key=keys[start : start + 500])
         return {(run.seed, run.order): run for run in runs}
+
+    def _open(self, create: bool) -> None:
+        """Check the schema version, or create the tables."""
+        sql, store = self._sql, self._runs.metadata.tables["store"]
+        with self._writing() as connection:
+            if not self._is_sqlite:
+                connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK)))
+            if not sql.inspect(connection).has_table("store"):
+                if not create:
+                    raise InputError(f"{self.path}: no such run store")
+                store.metadata.create_all(connection)
+                connection.execute(store.insert().values(schema=SCHEMA_VERSION))
+            version = connection.execute(sql.select(store.c.schema)).scalar_one()
+            if version != SCHEMA_VERSION:
+                raise InputError(
+                    f"{self.path}: a run store of schema {version}; this version of ergnn reads {SCHEMA_VERSION}"
+                )
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """Open a transaction; SQLite takes its write lock at the start, since it does not wait for a later upgrade."""
+        with self._errors(), self._engine.begin() as connection:
+            if self._is_sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._sql.exc.SQLAlchemyError as error:
+            cause = getattr(error, "orig", None) or error
+            reason = " ".join(str(cause).split())
+            if getattr(cause, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+                raise InputError(
+                    f"{self.path}: could not be written or read ({reason}; is the disk full?); stored runs are as they "
+                    "were, and the same command works once the cause is gone"
+                ) from error
+            raise InputError(f"{self.path}: not a usable run store ({reason})") from error
+
+
+def _url(sql: Any, store: str | Path) -> tuple[Any, str]:
+    """Return the SQLAlchemy URL, and the name for messages."""
+    text = str(store)
+    scheme, separator, _ = text.partition("://")
+    if isinstance(store, Path) or not separator:
+        return sql.URL.create("sqlite", database=text), text
+    if scheme not in ("postgresql", "postgresql+psycopg"):
+        raise InputError(f"a run store cannot be at {scheme}://…; use a file, or a URL that starts with postgresql://")
+    try:
+        url = sql.make_url(text).set(drivername="postgresql+psycopg")
+    except sql.exc.ArgumentError:
+        raise InputError("cannot parse the URL of the run store; use postgresql://user@host:port/database") from None
+    return url, url.set(drivername="postgresql").render_as_string(hide_password=True)
+
+
+def _runs_table(sql: Any) -> Any:
+    types = {"text": sql.Text, "json": sql.Text, "int": sql.BigInteger, "float": sql.Double}
+    columns = [
+        sql.Column(name, types[kind.rstrip("?")], primary_key=name == "key", nullable=kind.endswith("?"))
+        for name, kind in COLUMNS.items()
+    ]
+    indexes = [sql.Index("runs_by_dataset", "dataset"), sql.Index("runs_by_method", "method", "selector")]
+    metadata = sql.MetaData()
+    sql.Table("store", metadata, sql.Column("schema", sql.Integer, nullable=False))
+    return sql.Table("runs", metadata, *columns, *indexes)
+
+
+def _configure_sqlite(connection: Any, _: object) -> None:
+    """Use explicit transactions and a write-ahead log, so that several processes may write at once."""
+    connection.isolation_level = None
+    connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:  # switching to WAL ignores the timeout
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except Exception as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any]:
@@ -137,12 +265,9 @@ def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any
         "key": member_key(config, result.seed, result.order),
         "config": member_config(config),
         "dataset": config.dataset,
-        "backbone": learner.backbone,
-        "method": learner.method,
-        "selector": options.get("selector"),
-        "per_class": options.get("per_class"),
+        **{name: getattr(learner, name) for name in ("backbone", "method", "head")},
+        **{name: options.get(name) for name in ("selector", "per_class")},
         "protocol": config.protocol,
-        "head": learner.head,
         "edges": config.edges,
         "class_order": result.order,
         "matrix": result.matrix.to_list(),
@@ -150,21 +275,8 @@ def _row(config: RunConfig, result: SeedResult, origin: Origin) -> dict[str, Any
         "leaky": int(result.leaky),
         "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    is_json = {name for name, kind in COLUMNS.items() if scalar_type(kind) is None and row[name] is not None}
+    is_json = {name for name, kind in COLUMNS.items() if kind.startswith("json") and row[name] is not None}
     return {name: json.dumps(row[name], default=_plain) if name in is_json else row[name] for name in COLUMNS}
-
-
-def _values(wanted: Any) -> list[Any]:
-    return list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
-
-
-def _value(run: StoredRun, name: str) -> Any:
-    if hasattr(run, name):
-        return getattr(run, name)
-    known = {**DEFAULTS, **default_options(run.method)} if run.method in METHODS else DEFAULTS
-    if name not in {**known, **run.config}:
-        raise InputError(f"runs cannot be filtered by {name!r}; use a column or a field of the configuration")
-    return run.config.get(name, known.get(name))
 
 
 def _sort_key(run: StoredRun) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ the number of tasks. Scores are fractions in [0, 1]; percentages are for display
     average accuracy, AA       ``1/M Σ_j a_Mj``
     average forgetting, AF     ``1/(M−1) Σ_{j<M} (max_{i<M} a_ij − a_Mj)`` (Chaudhry et al. 2018)
     backward transfer, BWT     ``1/(M−1) Σ_{j<M} (a_Mj − a_jj)`` (Lopez-Paz and Ranzato 2017)
-    forward transfer, FWT      ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017)
 """
 
 from __future__ import annotations
@@ -18,42 +17,25 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ergnn.config.errors import InputError
 
 METRICS = ("accuracy", "micro-f1")
+"""With one label per node, every error is one false positive and one false negative, so that both are the same."""
 DENOMINATORS = ("M-1", "M")
 
 
 def accuracy(predicted: Tensor, target: Tensor) -> float:
     """Return the fraction of nodes whose predicted class is correct.
 
-    >>> accuracy(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
+    >>> from torch import tensor
+    >>> accuracy(tensor([0, 1, 1, 2]), tensor([0, 1, 2, 2]))
     0.75
     """
     predicted, target = _labels(predicted, target)
     return int((predicted == target).sum()) / target.numel()
-
-
-def micro_f1(predicted: Tensor, target: Tensor) -> float:
-    """Compute the micro-averaged F1, ``2 TP / (2 TP + FP + FN)``, with counts summed over the classes.
-
-    With one label per node, every error is one false positive (of the predicted class) and one false negative (of the
-    true class), so this equals the accuracy. It is still counted per class.
-
-    >>> micro_f1(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
-    0.75
-    """
-    predicted, target = _labels(predicted, target)
-    classes = int(torch.maximum(predicted.max(), target.max())) + 1
-    hits = torch.bincount(target[predicted == target], minlength=classes)
-    false_positives = torch.bincount(predicted, minlength=classes) - hits
-    false_negatives = torch.bincount(target, minlength=classes) - hits
-    tp, fp, fn = (int(counts.sum()) for counts in (hits, false_positives, false_negatives))
-    return 2 * tp / (2 * tp + fp + fn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,35 +174,6 @@ def backward_transfer(matrix: AccuracyMatrix) -> float:
     -0.5
     """
     return 0.0 - forgetting_mean(matrix, "M-1")
-
-
-def forward_transfer(matrix: AccuracyMatrix, baseline: ArrayLike | Tensor) -> float:
-    """Compute FWT = ``1/(M−1) Σ_{j>1} (a_{j−1,j} − b_j)`` (Lopez-Paz and Ranzato 2017); 0 for one task.
-
-    Args:
-        matrix: accuracy matrix with measured entries just above the diagonal.
-        baseline: [M] scores ``b_j`` of an untrained model on each task (the first one is not used).
-
-    >>> forward_transfer(AccuracyMatrix([[1.0, 0.75], [0.5, 0.5]]), [0.5, 0.5])
-    0.25
-    """
-    if isinstance(baseline, Tensor):
-        baseline = baseline.detach().cpu().numpy()
-    scores = np.asarray(baseline, dtype=np.float64)
-    if scores.shape != (matrix.num_tasks,):
-        raise InputError(
-            f"baseline has shape {list(scores.shape)}; it needs one score per task, {matrix.num_tasks} in total"
-        )
-    if np.isnan(scores).any() or scores.min() < 0 or scores.max() > 1:
-        raise InputError(f"baseline is {scores.tolist()}; scores are fractions in [0, 1]")
-    ahead = np.diagonal(matrix.values, offset=1)
-    if np.isnan(ahead).any():
-        i = int(np.isnan(ahead).argmax())
-        raise InputError(
-            f"forward transfer needs the score on task {i + 1} before it is learned; "
-            f"accuracy matrix [{i}, {i + 1}] is not measured"
-        )
-    return float((ahead - scores[1:]).mean()) if len(ahead) else 0.0
 
 
 def performance_after_each_task(matrix: AccuracyMatrix) -> list[float]:

@@ -16,9 +16,9 @@ from ergnn.lab.paper import paper_result
 from ergnn.lab.report.page import report_page
 from ergnn.lab.report.rows import ResultRow, result_rows
 from ergnn.lab.report.tables import _printed, page_table, result_table
+from ergnn.lab.result import StoredRun
 from ergnn.lab.statistics import MEASURES
 from ergnn.lab.store import RunStore
-from ergnn.lab.stored_run import StoredRun
 from ergnn.pages.figure_files import converter
 from ergnn.pages.table import with_interval
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.lab.walks.skipgram import SkipGram
+from ergnn.lab.walks import SkipGram
 
 
 def clique_walks(nodes: range, count: int = 200, length: int = 10, seed: int = 0) -> Tensor:

@@ -13,8 +13,7 @@ from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.data import Graph, TaskStream, splits
 from ergnn.lab.config import RunConfig
 from ergnn.lab.run import run
-from ergnn.lab.walks import walk_settings, walk_stream
-from ergnn.lab.walks.stream import visible_nodes
+from ergnn.lab.walks import visible_nodes, walk_settings, walk_stream
 from ergnn.learning.learner import Learner
 from graphs import graphs
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch import Tensor
 
-from ergnn.lab.walks.walkers import ENDED, Neighbors, random_walks
+from ergnn.lab.walks import ENDED, Neighbors, random_walks
 from graphs import graphs, random_graph
 
 UNDIRECTED = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)]

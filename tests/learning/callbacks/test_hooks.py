@@ -124,8 +124,6 @@ def test_an_error_in_a_callback_undoes_the_task_and_notifies_all(stream: TaskStr
 def test_epochs_are_reported_only_if_a_callback_overrides_the_hook() -> None:
     assert not CallbackList([Callback()]).wants_epochs
     assert CallbackList([Callback(), Stumbles()]).wants_epochs
-    assert CallbackList([CallbackList([Diary()])]).wants_epochs
-    assert not CallbackList([CallbackList([Callback()])]).wants_epochs
 
 
 def test_non_callbacks_are_rejected_before_training(stream: TaskStream) -> None:

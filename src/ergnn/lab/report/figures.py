@@ -19,9 +19,8 @@ from ergnn.lab.config import RunConfig
 from ergnn.lab.report.projection import MAX_EDGES, ClassMap, class_maps
 from ergnn.lab.report.rows import ResultRow, Setting, base_rows, main_backbone, main_rows
 from ergnn.lab.report.tables import evolution_table, sensitivity_table
-from ergnn.lab.result import RunResult
+from ergnn.lab.result import RunResult, StoredRun
 from ergnn.lab.run import make_config_stream
-from ergnn.lab.stored_run import StoredRun
 from ergnn.learning.metrics import AccuracyMatrix, Summary, performance_after_each_task, summarize
 from ergnn.pages.figure_files import converter, write_figure
 from ergnn.pages.figures import (

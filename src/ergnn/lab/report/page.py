@@ -19,7 +19,8 @@ from ergnn.lab.report.claims import claims_of
 from ergnn.lab.report.figures import KINDS, SettingFigures, drawn_settings, figures_of
 from ergnn.lab.report.rows import ResultRow, Setting, dataset_order, main_backbone, result_rows, settings_of
 from ergnn.lab.report.tables import cost_table, page_table, tables_text, tests_of
-from ergnn.lab.store import RunStore, StoredRun
+from ergnn.lab.result import StoredRun
+from ergnn.lab.store import RunStore
 from ergnn.pages.page import render_page
 from ergnn.pages.table import Table, duration
 
@@ -165,7 +166,7 @@ def _data_sets(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
                 "name": dataset,
                 "counts": list(zip(ours, PAPER_TABLE_1.get(dataset, ours), strict=True)),
                 "edges": info.edges if info else None,
-                "metric": first.metric,
+                "metric": first.matrix.metric,
                 "splits": ", ".join(sorted({run.split for run in members})),
                 "order": _order(first) if same else "differ between class orders",
             }

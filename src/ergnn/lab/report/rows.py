@@ -18,8 +18,8 @@ from ergnn.lab.grid import TABLE_4
 from ergnn.lab.keys import canonical_json, member_config
 from ergnn.lab.paper import PaperResult, paper_result
 from ergnn.lab.published import published_result
+from ergnn.lab.result import StoredRun
 from ergnn.lab.statistics import measure
-from ergnn.lab.stored_run import StoredRun
 from ergnn.learning import metrics
 from ergnn.learning.metrics import AccuracyMatrix, Summary, summarize
 from ergnn.pages.figures import look_of

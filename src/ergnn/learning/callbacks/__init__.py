@@ -1,12 +1,9 @@
 """Callbacks: the hook interface, and ready-made callbacks."""
 
 from ergnn.learning.callbacks.base import Callback, CallbackList, EpochCallback
-from ergnn.learning.callbacks.history import History
-from ergnn.learning.callbacks.mlflow import MLflow
 from ergnn.learning.callbacks.progress import Progress
-from ergnn.learning.callbacks.recorder import Recorder
-from ergnn.learning.callbacks.tensorboard import TensorBoard
-from ergnn.learning.callbacks.wandb import WandB
+from ergnn.learning.callbacks.recorder import History, Recorder
+from ergnn.learning.callbacks.trackers import MLflow, TensorBoard, WandB
 from ergnn.learning.callbacks.watch import Watch
 
 __all__ = [

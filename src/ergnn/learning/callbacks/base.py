@@ -6,9 +6,8 @@ learner:
 1. ``on_task_begin(learner, task)`` after all checks have passed: the model has outputs for the classes of the task, and
    the task is on the learner's device. No training step has been taken.
 2. ``on_epoch_end(learner, progress)`` after every epoch, if a callback overrides it
-   (:attr:`CallbackList.wants_epochs`). ``progress`` is a :class:`~ergnn.engine.training.TaskProgress`. Its ``epoch``
-   is the number of finished epochs of the task, from 1 (a resumed task continues the count). Its ``loss`` is the
-   minimized
+   (otherwise training is faster). ``progress`` is a :class:`~ergnn.engine.training.TaskProgress`. Its ``epoch`` is the
+   number of finished epochs of the task, from 1 (a resumed task continues the count). Its ``loss`` is the minimized
    loss of this epoch before the last step (with mini-batches the mean over them): a detached 0-d tensor on the
    learner's device, which is not modified later. The device is synchronized only if a callback reads its value
    (``float(progress.loss)``). ``progress.state_dict()`` is a checkpoint: ``Learner.observe(task, resume=…)`` continues
@@ -72,8 +71,8 @@ class EpochCallback(Callback):
         self.call(progress)
 
 
-class CallbackList(Callback):
-    """Several callbacks as one, called in the given order."""
+class CallbackList:
+    """Several callbacks, called in the given order."""
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
         self.callbacks = list(callbacks)
@@ -82,34 +81,9 @@ class CallbackList(Callback):
                 raise InputError(
                     f"callbacks contains {callback!r}; each must be an instance of ergnn.learning.callbacks.Callback"
                 )
+        self.wants_epochs = any(type(one).on_epoch_end is not Callback.on_epoch_end for one in self.callbacks)
 
-    def __len__(self) -> int:
-        return len(self.callbacks)
-
-    @property
-    def wants_epochs(self) -> bool:
-        """Whether any callback overrides ``on_epoch_end``."""
-        return any(
-            one.wants_epochs if isinstance(one, CallbackList) else type(one).on_epoch_end is not Callback.on_epoch_end
-            for one in self.callbacks
-        )
-
-    def on_task_begin(self, learner: LearnerView, task: Task) -> None:
+    def call(self, hook: str, *args: Any) -> None:
+        """Call a hook, e.g. ``on_task_end``, of every callback."""
         for callback in self.callbacks:
-            callback.on_task_begin(learner, task)
-
-    def on_epoch_end(self, learner: LearnerView, progress: TaskProgress) -> None:
-        for callback in self.callbacks:
-            callback.on_epoch_end(learner, progress)
-
-    def on_selection(self, learner: LearnerView, task: Task, experience: Experience) -> None:
-        for callback in self.callbacks:
-            callback.on_selection(learner, task, experience)
-
-    def on_task_end(self, learner: LearnerView, task: Task, record: dict[str, Any]) -> None:
-        for callback in self.callbacks:
-            callback.on_task_end(learner, task, record)
-
-    def on_task_failed(self, learner: LearnerView, task: Task, error: BaseException) -> None:
-        for callback in self.callbacks:
-            callback.on_task_failed(learner, task, error)
+            getattr(callback, hook)(*args)

@@ -1,4 +1,4 @@
-"""Base class of callbacks that record losses and metrics."""
+"""Callbacks that record losses and metrics: their base class, and a record in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ergnn.config.errors import check_at_least, check_choice
+from ergnn.config.errors import InputError, check_at_least, check_choice
 from ergnn.config.registry import name_of
 from ergnn.data.stream import Task
 from ergnn.engine.training import TaskProgress
@@ -103,6 +103,38 @@ class Recorder(Callback):
         if earlier:
             out["forgetting"] = sum(earlier) / len(earlier)
         return out
+
+
+class History(Recorder):
+    """Stores all losses and the metrics of every task in memory (see :class:`Recorder`).
+
+    Attributes:
+        tasks: one dict of metrics per task, in the order of learning.
+    """
+
+    def __init__(self, *, split: str | None = "test") -> None:
+        super().__init__(split=split, every=None)
+        self.tasks: list[dict[str, float]] = []
+        self._curves: dict[int, list[tuple[int, float]]] = {}
+
+    def losses(self, task: int) -> list[float]:
+        """Return the loss of every epoch of a task (numbered from 0)."""
+        if task not in self._curves:
+            raise InputError(f"task number {task} is not in this history; it has: {sorted(self._curves)}")
+        return [loss for _, loss in self._curves[task]]
+
+    def column(self, name: str) -> list[float | None]:
+        """Return one metric over all tasks; None for tasks without it."""
+        known = sorted({key for metrics in self.tasks for key in metrics})
+        if name not in known:
+            raise InputError(f"no task has a metric {name!r}; available: {', '.join(known)}")
+        return [metrics.get(name) for metrics in self.tasks]
+
+    def write_losses(self, learner: LearnerView, task: int, losses: list[tuple[int, float]]) -> None:
+        self._curves[task] = losses
+
+    def write_task(self, learner: LearnerView, task: Task, metrics: dict[str, float]) -> None:
+        self.tasks.append({"task": float(task.id), **metrics})
 
 
 def settings(learner: LearnerView) -> dict[str, Any]:

@@ -1,48 +1,46 @@
-"""Run the units that are missing in a store, on this machine or on a cluster, and store them as they finish.
+"""Run the units that are missing in a store, with an engine, and store them as they finish.
 
-An *engine* only computes: units in, results out, in any order. Only this module writes to the store, so a unit that was
-computed twice (after a worker was lost) is stored once.
+Only this module writes the results of engines, so a unit that was computed twice (after a worker was lost) is stored
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from ergnn.config.errors import ErgnnError, InputError, UnknownNameError
+from ergnn.config.errors import ErgnnError, InputError
 from ergnn.lab.config import RunConfig
-from ergnn.lab.engines.local import LocalEngine
-from ergnn.lab.engines.ray_cluster import RayEngine
-from ergnn.lab.run import BATCH
+from ergnn.lab.engines import Engine, LocalEngine, Outcome, Unit
+from ergnn.lab.keys import member_key
+from ergnn.lab.result import StoredRun
+from ergnn.lab.run import BATCH, members_of
 from ergnn.lab.store import RunStore
-from ergnn.lab.stored_run import StoredRun
-from ergnn.lab.units import Outcome, Unit, units_of
 
-Engine = Callable[[Sequence[Unit]], Generator[Outcome, None, None]]
-ENGINES = ("local", "ray")
 STORE = "runs.sqlite"
 """File of the run store in an output folder."""
 
 
-def make_engine(
-    name: str = "local",
-    *,
-    jobs: int | None = None,
-    address: str | None = None,
-    task_cpus: float | None = None,
-    task_gpus: float | None = None,
-) -> Engine:
-    """Create an engine by name (see :class:`LocalEngine`, :class:`RayEngine`); options of the other are an error."""
-    if name not in ENGINES:
-        raise UnknownNameError("engine", name, ENGINES)
-    if name == "ray":
-        return RayEngine(address, jobs, 1.0 if task_cpus is None else task_cpus, task_gpus)
-    for option, value in (("address", address), ("task_cpus", task_cpus), ("task_gpus", task_gpus)):
-        if value is not None:
-            raise InputError(f"{option} is {value!r}; it is an option of the engine ray; this engine is local")
-    return LocalEngine(1 if jobs is None else jobs)
+def units_of(store: RunStore, configs: Sequence[RunConfig], batch: int = BATCH) -> list[Unit]:
+    """Return the unfinished members in fixed batches, each member once.
+
+    Batches are formed before finished members are removed, so that a resumed program uses the same batches as an
+    uninterrupted one.
+    """
+    units: list[Unit] = []
+    planned: set[str] = set()
+    for config in configs:
+        absent = set(store.missing(config))
+        members = members_of(config)
+        for start in range(0, len(members), batch):
+            keys = {member_key(config, *member): member for member in members[start : start + batch]}
+            unfinished = [member for key, member in keys.items() if member in absent and key not in planned]
+            planned |= keys.keys()
+            if unfinished:
+                units.append(Unit(config, unfinished))
+    return units
 
 
 def run_units(

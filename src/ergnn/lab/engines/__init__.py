@@ -1,1 +1,0 @@
-"""Engines compute units of work: in processes of this machine, or on a Ray cluster."""
