@@ -68,7 +68,7 @@ with RunStore(sys.argv[1]) as store:
         for results in run_members(config):
             store.put_all(config, results)
     print(json.dumps([run.config.get("strength") for run in store.runs(method="keep-outputs")]))
-    print(json.dumps([run.seed for run in store.runs(strength=7.0)]))
+    print(json.dumps([run.seed for run in store.runs(method="keep-outputs") if run.config.get("strength") == 7.0]))
 """
 
 

@@ -52,6 +52,23 @@ def test_a_recorded_step_equals_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> 
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("backbone", ["gat", "gcn", "sage", "gin"])
+def test_tuned_networks_keep_the_same_epoch_as_on_the_cpu(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded steps on a GPU, the same without recording, and the CPU end with the same accuracy of the best epoch."""
+    stream, scores = make_stream("cora", split="seeded").stream, []
+    for device, recorded in (("cpu", False), ("cuda", True), ("cuda", False)):
+        monkeypatch.setattr(ergnn.engine.training, "GRAPH_FROM", 20 if recorded else 10**9)
+        options = {"hidden": 32, "dropout": 0.2}
+        learners = [
+            Learner(backbone, "finetune", seed=s, network="tuned", epochs=40, device=device, backbone_options=options)
+            for s in range(2)
+        ]
+        observe_together(learners, [stream[0]] * 2)
+        scores.append([learner.evaluate(stream[0], "val") for learner in learners])
+    assert scores[0] == pytest.approx(scores[1], abs=0.02)
+    assert scores[1] == pytest.approx(scores[2], abs=0.02)
+
+
 def test_rounds_of_replay_are_recorded_too() -> None:
     a = learned("cpu", "gcn", "mf", per_class=4, replay_batch=3)
     b = learned("cuda", "gcn", "mf", per_class=4, replay_batch=3)

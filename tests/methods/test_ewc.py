@@ -17,7 +17,7 @@ from ergnn.engine.losses import Objective
 from ergnn.engine.objective import FieldObjective, RowObjective, make_objective
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.learner import Learner
-from ergnn.methods.ewc import EWC, LambdaSearch, fisher_diagonal, search_lambda
+from ergnn.methods.ewc import EWC, fisher_diagonal
 from ergnn.methods.importance import QuadraticPenalty, step_size
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.examples import Examples
@@ -186,29 +186,6 @@ def test_the_head_of_a_task_is_penalized_by_that_task_only() -> None:
         same = torch.equal(second[name], value)
         assert same if name.startswith("heads.0") else not same
     assert any(name.startswith("heads.1") for name in second)
-
-
-def test_lambda_is_searched_on_validation_nodes() -> None:
-    tasks = example_stream()
-    options = {"head": "shared", "epochs": 20, "lr": 0.05, "optimizer": "sgd", "backbone_options": {"hidden": 8}}
-
-    def make(lam: float) -> Learner:
-        return Learner("gcn", EWC(lam), **options)  # type: ignore[arg-type]
-
-    found = search_lambda(make, [tasks], [1e6, 0.0, 10.0])
-    expected = {}
-    for lam in (0.0, 10.0, 1e6):
-        learner = make(lam)
-        for task in tasks:
-            learner.observe(task)
-        hits = [learner.predict(task.val, task.id) == task.graph.y[task.val] for task in tasks]
-        expected[lam] = sum(float(hit.float().mean()) for hit in hits) / len(hits)
-    assert found.accuracy == pytest.approx(expected)
-    assert found.accuracy[found.lam] == max(expected.values())
-    assert len(set(expected.values())) > 1
-    assert isinstance(found, LambdaSearch)
-    with pytest.raises(InputError, match="lambdas is empty"):
-        search_lambda(make, [tasks], [])
 
 
 def test_fisher_of_a_sample_equals_that_of_the_sampled_nodes() -> None:

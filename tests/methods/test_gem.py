@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError
 from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.methods.gem import GEM, GEMProjection, project
-from ergnn.methods.gradients import flat_gradients
-from ergnn.methods.quadratic import nonnegative_minimum
+from ergnn.methods.gradients import flat_gradients, nonnegative_minimum
 from ergnn.testing import check_method
 from graphs import random_graph
 
@@ -160,12 +159,6 @@ def test_the_memory_has_the_size_of_replay_and_contains_training_nodes() -> None
     assert not torch.equal(other.method.buffer.nodes, stored[0])  # type: ignore[union-attr]
 
 
-def test_choose_last_stores_the_last_training_nodes() -> None:
-    task = stream()[0]
-    learner = Learner("gcn", GEM(per_class=1, choose="last"), epochs=1).observe(task)
-    assert torch.equal(learner.method.buffer.nodes, task.train[-2:])  # type: ignore[union-attr]
-
-
 def test_gem_trains_on_nodes_of_the_task_only() -> None:
     tasks = stream()
     learner = Learner("gcn", GEM(per_class=1), epochs=3, head="shared", backbone_options={"hidden": 4, "dropout": 0.0})
@@ -195,7 +188,7 @@ def test_gem_forgets_less_than_finetuning_with_a_shared_head() -> None:
     assert kept["gem"] < 0.8 * kept["finetune"]
 
 
-@pytest.mark.parametrize("options", [{"margin": 0.5, "choose": "last"}, {"replay": "isolated", "per_class": 2}])
+@pytest.mark.parametrize("options", [{"margin": 0.5}, {"replay": "isolated", "per_class": 2}])
 def test_gem_passes_the_contract_suite(options: dict[str, object]) -> None:
     check_method("gem", **options)
 
@@ -205,7 +198,5 @@ def test_invalid_options_are_refused() -> None:
         GEM(margin=-1.0)
     with pytest.raises(InputError, match=r"per_class is 0"):
         GEM(per_class=0)
-    with pytest.raises(UnknownNameError, match="unknown choose 'first'"):
-        GEM(choose="first")
     with pytest.raises(InputError, match="fewer than per_class"):
         GEM(per_class=100).check(stream()[0])

@@ -216,7 +216,7 @@ def test_unsuitable_heads_and_backbones_are_refused_before_training(name: str) -
     with pytest.raises(InputError, match="backbone 'sgc' has no weights that tasks share with head='per-task'"):
         Learner("sgc", name).observe(make_tasks()[0])
     with pytest.raises(InputError, match="backbone 'gcn' has running statistics"):
-        Learner("gcn", name, backbone_options={"batch_norm": True}).observe(make_tasks()[0])
+        Learner("gcn", name, backbone_options={"norm": "batch"}).observe(make_tasks()[0])
     Learner("sgc", name, head="shared", epochs=1).observe(make_tasks()[0])
 
 

@@ -29,7 +29,7 @@ def test_prompts_and_classifier_are_those_of_a_plain_loop() -> None:
     method, task = learner.method, TASKS[1]
     assert isinstance(method, TPP)
     h = F.normalize(dense_space(GRAPH, 2).float(), dim=1)
-    frozen = method.encoder(learner.seed, h.size(1), method.width, h.device)
+    frozen = method.encoder(learner.seed, h)
     fresh = Learner("gcn", "tpp", head="per-task", epochs=1, lr=1e-30, seed=5, width=16)  # initial parameters
     for each in TASKS:
         fresh.observe(each)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,11 +15,7 @@ from ergnn.methods.twp import TWP
 from ergnn.nn.backbones import Backbone
 from ergnn.testing import example_stream
 from methods.plain_loop import (
-    EPOCHS,
-    LR,
-    PlainGCN,
     assert_equal_bits,
-    assert_same_parameters,
     learned,
     make_learner,
     make_tasks,
@@ -80,28 +74,9 @@ def test_without_the_topology_it_is_ewc_bit_for_bit(head: str) -> None:
     assert_equal_bits(one, learned("ewc", head, tasks, lam=8.0))  # powers of 2 multiply exactly
 
 
-def test_the_norm_of_the_gradient_is_minimized_too() -> None:
-    beta, tasks = 0.2, make_tasks()
-    task = tasks[0]
-    learner = make_learner("twp", "shared", beta=beta, weight_decay=0.0).observe(task)
-    model = PlainGCN(tasks, "shared")
-    params = list(model.parameters())
-    for _ in range(EPOCHS):
-        loss = F.cross_entropy(model.scores(task, 0)[task.train], model.targets(task, task.train))
-        slopes = torch.autograd.grad(loss, params, create_graph=True)
-        total = loss + beta * sum(slope.abs().sum() for slope in slopes)
-        with torch.no_grad():
-            for value, grad in zip(params, torch.autograd.grad(total, params), strict=True):
-                value -= LR * grad
-    assert_same_parameters(learner, model)
-    free = make_learner("twp", "shared", weight_decay=0.0).observe(task)
-    assert_equal_bits(free, make_learner("finetune", "shared", weight_decay=0.0).observe(task))
-
-
-@pytest.mark.parametrize("options", [{"lam_loss": 1e12}, {"lam_loss": 1e12, "beta": 0.1}], ids=str)
-def test_an_infinite_penalty_freezes_the_network(options: dict[str, Any]) -> None:
+def test_an_infinite_penalty_freezes_the_network() -> None:
     tasks = make_tasks()
-    learner = make_learner("twp", "shared", weight_decay=0.0, **options).observe(tasks[0])
+    learner = make_learner("twp", "shared", weight_decay=0.0, lam_loss=1e12).observe(tasks[0])
     before = learner.logits(tasks[0].graph, tasks[0].train, 0)
     learner.observe(tasks[1])
     assert float((learner.logits(tasks[0].graph, tasks[0].train, 0) - before).abs().max()) < 1e-4

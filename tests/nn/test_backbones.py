@@ -48,7 +48,7 @@ def test_deeper_gcns_with_batch_normalization_are_a_chain_of_pyg_layers() -> Non
     x, edges = graph.dense_x(), graph.edge_index
     plain = BACKBONES.create("gcn", in_channels=5, out_channels=3, hidden=8, layers=3, dropout=0.0)
     assert (len(plain.convs), plain.num_hops, plain.runs_on_fields) == (3, 4, True)
-    model = BACKBONES.create("gcn", in_channels=5, out_channels=3, hidden=8, layers=2, dropout=0.0, batch_norm=True)
+    model = BACKBONES.create("gcn", in_channels=5, out_channels=3, hidden=8, layers=2, dropout=0.0, norm="batch")
     assert not model.runs_on_fields
     expected = x
     for layer in model.convs:
@@ -61,7 +61,7 @@ def test_batch_normalization_trains_on_sparse_features_as_on_dense_ones() -> Non
     """Features in CSR form give the same scores and gradients; dropout keeps about half of their non-zeros, doubled."""
     graph = random_graph(40, 30, 3, seed=1)
     x = graph.dense_x() * (torch.rand(40, 30, generator=torch.Generator().manual_seed(0)) < 0.08)
-    settings = {"in_channels": 30, "out_channels": 3, "hidden": 8, "layers": 2, "batch_norm": True}
+    settings = {"in_channels": 30, "out_channels": 3, "hidden": 8, "layers": 2, "norm": "batch"}
     model = BACKBONES.create("gcn", **settings, dropout=0.0).train()
     found = []
     for features in (x, x.to_sparse_csr()):
@@ -71,7 +71,7 @@ def test_batch_normalization_trains_on_sparse_features_as_on_dense_ones() -> Non
         found.append([out, *torch.autograd.grad(out.square().sum(), weights)])
     for dense, sparse in zip(*found, strict=True):
         assert_near(sparse, dense, 1e-4)
-    dropped = BACKBONES.create("gcn", **settings, dropout=0.5).train()._dropped(x.to_sparse_csr()).to_dense()
+    dropped = BACKBONES.create("gcn", **settings, dropout=0.5).train()._dropped(x.to_sparse_csr(), 0.5).to_dense()
     assert set((dropped[x != 0] / x[x != 0]).round(decimals=4).tolist()) == {0.0, 2.0}
     nodes = torch.arange(0, 40, 3)
     examples = Examples(replace(graph, x=x), nodes, nodes.unsqueeze(1) * 0, graph.y[nodes], torch.ones(nodes.numel()))

@@ -76,7 +76,7 @@ def architecture(model: nn.Module | None) -> tuple[Any, ...] | None:
     if not isinstance(model, Backbone) or not model.runs_on_fields:
         return None
     values = [(name, value.shape, value.dtype) for name, value in model.named_parameters()]
-    return type(model), model.dropout, values
+    return type(model), model.dropout, model.linear_output, values
 
 
 class FieldObjective(Objective):
@@ -340,7 +340,7 @@ def encode(model: Backbone, params: ParamDict, field: Field, drop: DropoutStream
     h: Any = field.features
     first = len(model.convs) - len(model.learned_layers)
     for i, (conv, block) in enumerate(zip(model.learned_layers, field.layers, strict=True), first):
-        h = drop.input(h, model.dropout, block)
+        h = drop.input(h, model.input_dropout(i), block)
         h = form_of(conv).forward(conv, _with_prefix(f"convs.{i}.", params), h, block, drop)
         h = block.dst.apply(model.activation, h)
     return h.value.to(next(iter(params.values())).dtype) if isinstance(h, DenseFeatures) else h

@@ -38,6 +38,7 @@ class Training:
             :class:`~ergnn.engine.minibatches.MiniBatches`); None for all.
         fanout: number of neighbors to sample per node and hop in a batch; see :class:`Sampling`. None for all.
         with_replacement: whether to sample neighbors with replacement.
+        best_epoch: keep the parameters of the epoch with the best validation accuracy, instead of the last.
     """
 
     epochs: int = LearnerConfig.epochs
@@ -47,6 +48,7 @@ class Training:
     batch_size: int | None = None
     fanout: tuple[int, ...] | None = None
     with_replacement: bool = False
+    best_epoch: bool = False
 
     def __post_init__(self) -> None:
         check_training(self)
@@ -63,6 +65,55 @@ class Training:
         return 0.0 if self.optimizer == "adamw" else self.weight_decay
 
 
+class BestEpoch:
+    """The parameters and buffers of the epoch with the best validation accuracy so far, for each model.
+
+    Nothing synchronizes with a GPU. Of several epochs with the same accuracy, the first is kept.
+
+    Args:
+        validation: the validation examples, as an objective of the parameters that are trained.
+        params: these parameters.
+    """
+
+    def __init__(self, validation: Objective, params: ParamDict) -> None:
+        self.validation, self._models = validation, len(validation.sizes)
+        self.accuracy = torch.full((self._models,), -1.0, device=validation.targets.device)
+        self.params = {name: value.detach().clone() for name, value in params.items()}
+        self.buffers = {name: value.clone() for name, value in validation.buffers().items()}
+
+    @torch.no_grad()
+    def update(self, params: ParamDict) -> None:
+        """Score the parameters at the end of an epoch."""
+        right = (self.validation.logits(params).argmax(1) == self.validation.targets).float()
+        accuracy = torch.stack([part.mean() for part in right.split(self.validation.sizes)])
+        better = accuracy > self.accuracy
+        self.accuracy = torch.where(better, accuracy, self.accuracy)
+        for name, value in params.items():
+            rows = better[0]
+            if self._models > 1:
+                rows = better.repeat_interleave(value.size(0) // self._models).view(-1, *[1] * (value.dim() - 1))
+            self.params[name] = torch.where(rows, value.detach(), self.params[name])
+        for name, value in self.validation.buffers().items():
+            self.buffers[name] = torch.where(better.any(), value, self.buffers[name])
+
+    def restore(self) -> None:
+        """Copy the buffers back into the model; parameters are written by the training loop."""
+        for name, value in self.validation.buffers().items():
+            value.copy_(self.buffers[name])
+
+    def state_dict(self, model: int) -> dict[str, Any]:
+        params = {name: model_part(value, model, self._models).clone() for name, value in self.params.items()}
+        return {"accuracy": self.accuracy[model : model + 1].clone(), "params": params, "buffers": dict(self.buffers)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state of one model."""
+        device = self.accuracy.device
+        self.accuracy = state["accuracy"].to(device)
+        self.params, self.buffers = (
+            {name: value.to(device) for name, value in state[key].items()} for key in ("params", "buffers")
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class TaskProgress:
     """The state of training after an epoch.
@@ -75,6 +126,7 @@ class TaskProgress:
         buffers: the model's buffers in use, e.g. running means.
         model: index of the model.
         hooks: the hook of each model's method, if any.
+        best: the best epoch so far, if it is kept.
     """
 
     epoch: int
@@ -84,6 +136,7 @@ class TaskProgress:
     buffers: ParamDict = field(default_factory=dict)
     model: int = 0
     hooks: Sequence[StepHook | None] = ()
+    best: BestEpoch | None = None
 
     @property
     def loss(self) -> Tensor:
@@ -107,6 +160,7 @@ class TaskProgress:
             },
             "buffers": {name: value.clone() for name, value in self.buffers.items()},
             "hook": {} if hook is None else {k: v.clone() for k, v in hook.state_dict().items()},
+            "best": None if self.best is None else self.best.state_dict(self.model),
         }
 
     def _part(self, value: Tensor, param: Tensor) -> Tensor:
@@ -141,6 +195,7 @@ def train_in_phases(
     own: int | None = None,
     hooks: Sequence[StepHook | None] = (),
     penalties: Sequence[Penalty | None] = (),
+    validation: Objective | None = None,
     resume: dict[str, Any] | None = None,
     stream: int = 0,
 ) -> Iterator[None]:
@@ -159,6 +214,7 @@ def train_in_phases(
         own: number of examples of the task, which come first (by default all); used for mini-batches.
         hooks: hooks of each model around each step; by default none.
         penalties: for each model, a function that returns a term to add to its loss in each step; by default none.
+        validation: validation examples of the same models and heads; required by ``training.best_epoch`` only.
         resume: ``state_dict`` of a :class:`TaskProgress` to resume from; the result is the same bit for bit.
         stream: number of the GPU stream for recorded steps; steps in the same stream run one after another.
     """
@@ -168,6 +224,9 @@ def train_in_phases(
     settings: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
     optimizer = make_optimizer(training.optimizer, list(params.values()), models=len(seeds), **settings)
     start = 0 if resume is None else _restore(objective, params, optimizer, resume, training)
+    best = None if validation is None or not training.best_epoch else BestEpoch(validation, params)
+    if best is not None and resume is not None and resume.get("best"):
+        best.load_state_dict(resume["best"])
     mini = None
     if training.batch_size is not None:
         if len(seeds) != 1:
@@ -177,7 +236,7 @@ def train_in_phases(
     per_epoch = 1 if mini is None else len(mini)
     _resume_hooks(hooks, start * per_epoch, resume, device)
     keys = dropout_keys(seeds, task, training.epochs * per_epoch, objective.dropout_sites, device)
-    steps = _Steps(objective, params, optimizer, group, on_epoch, hooks, penalties)
+    steps = _Steps(objective, params, optimizer, group, on_epoch, hooks, penalties, best)
     epochs = range(start, training.epochs)
     if mini is None and steps.recordable(rounds) and len(epochs) >= GRAPH_FROM:
         for param_group in optimizer.param_groups:
@@ -195,7 +254,9 @@ def train_in_phases(
                 if on_epoch is not None:
                     losses += loss / per_epoch
             steps.end_epoch(epoch, losses)
-    _finish(objective, params, training)
+    if best is not None:
+        best.restore()
+    _finish(objective, params if best is None else best.params, training)
 
 
 class _Steps:
@@ -210,8 +271,9 @@ class _Steps:
         on_epoch: OnEpoch | None,
         hooks: Sequence[StepHook | None],
         penalties: Sequence[Penalty | None],
+        best: BestEpoch | None,
     ) -> None:
-        self.objective, self.params, self.optimizer, self.group = objective, params, optimizer, group
+        self.objective, self.params, self.optimizer, self.group, self.best = objective, params, optimizer, group, best
         self.on_epoch, self.hooks, self.hook = on_epoch, hooks, join_hooks(hooks)
         self.penalties = penalties if any(penalties) else ()
         self._models = [objective.part(i) for i in range(len(self.penalties))]
@@ -242,9 +304,11 @@ class _Steps:
             self.hook.between_steps(self.params)
 
     def end_epoch(self, epoch: int, losses: Tensor) -> None:
+        if self.best is not None:
+            self.best.update(self.params)
         if self.on_epoch is not None:
-            buffers = self.objective.buffers()
-            self.on_epoch(TaskProgress(epoch + 1, losses, self.params, self.optimizer, buffers, hooks=self.hooks))
+            shared = (self.params, self.optimizer, self.objective.buffers())
+            self.on_epoch(TaskProgress(epoch + 1, losses, *shared, hooks=self.hooks, best=self.best))
 
 
 def recorded_epochs(recorded: Sequence[Recorded], keys: Tensor, epochs: range, steps: _Steps) -> Iterator[None]:

@@ -19,8 +19,8 @@ from ergnn.engine.objective import FieldObjective, can_be_stacked
 from ergnn.engine.outputs import CHUNK, logits_together
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks import Callback
-from ergnn.learning.learner import SCORES, SPLITS, Learner
-from ergnn.learning.metrics import AccuracyMatrix
+from ergnn.learning.learner import SPLITS, Learner
+from ergnn.learning.metrics import AccuracyMatrix, accuracy
 from ergnn.learning.observing import observe_together
 from ergnn.methods.base import NetworkScorer
 from ergnn.nn.backbones import Backbone
@@ -194,7 +194,7 @@ def _scores_of_tasks(learner: Learner, stream: TaskStream, split: str, logits: T
         columns, classes = learner.heads.columns(task.id if learner.heads.kind != "growing" else None, learner.device)
         predicted = classes[torch.softmax(part[:, columns], dim=1).argmax(1)]
         nodes = getattr(task, split).to(learner.device)
-        row.append(SCORES[stream.metric](predicted, task.graph.y.to(learner.device)[nodes]))
+        row.append(accuracy(predicted, task.graph.y.to(learner.device)[nodes]))
     return row
 
 
@@ -227,7 +227,7 @@ def _shared_scores(
         best = torch.stack([torch.softmax(outputs[:, columns], dim=1).argmax(1) for outputs in logits])
         truth = task.graph.y[nodes].cpu()
         for i, predicted in zip(networks, classes[best].cpu(), strict=True):
-            scores[i] = SCORES[stream.metric](predicted, truth)
+            scores[i] = accuracy(predicted, truth)
     return scores
 
 

@@ -18,7 +18,7 @@ from ergnn.engine.inference import prefers_layers
 from ergnn.engine.outputs import CHUNK, logits_of
 from ergnn.engine.plain import PlainModel
 from ergnn.learning.callbacks.base import Callback
-from ergnn.learning.metrics import accuracy, micro_f1
+from ergnn.learning.metrics import METRICS, accuracy
 from ergnn.learning.observing import copied, observe_together, restore, snapshot
 from ergnn.learning.resolve import make_method, make_training, resolve
 from ergnn.methods import Method
@@ -29,7 +29,6 @@ from ergnn.nn.seeding import seeded
 from ergnn.replay.selectors import SelectionContext
 
 SCHEMA = 2
-SCORES = {"accuracy": accuracy, "micro-f1": micro_f1}
 SPLITS = ("train", "val", "test")
 NOTHING_YET = "this learner has not observed a task yet; there is nothing to predict with"
 
@@ -168,11 +167,11 @@ class Learner:
         if task.id >= self.num_tasks:
             raise InputError(f"{task.name} has not been learned yet; {self.num_tasks} task(s) have")
         check_choice("split", split, SPLITS)
-        check_choice("metric", metric, SCORES)
+        check_choice("metric", metric, METRICS)
         nodes = getattr(task, split).to(self.device)
         known = self.heads.kind != "growing" if task_known is None else task_known
         predicted = self.predict(nodes, task.id if known else None, task.graph if task.own_graph else None)
-        return SCORES[metric](predicted, task.graph.y.to(self.device)[nodes])
+        return accuracy(predicted, task.graph.y.to(self.device)[nodes])
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples:
         """Return nodes of a task (given by number) as examples with the loss of the method."""

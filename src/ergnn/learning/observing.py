@@ -9,13 +9,12 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ergnn.config.errors import InputError
-from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.objective import Objective, architecture, make_objective
 from ergnn.engine.step_hooks import StepHook
@@ -26,18 +25,8 @@ from ergnn.methods.memory import choose_together
 from ergnn.nn.examples import Examples
 
 
-class TrainableLearner(LearnerView, Protocol):
-    """The interface of :class:`ergnn.Learner` for learning a task."""
-
-    def new_model(self, num_features: int) -> nn.Module: ...
-
-    def add_head(self, classes: tuple[int, ...]) -> int: ...
-
-    def set_graph(self, graph: Graph | None) -> None: ...
-
-
 def observe_together(
-    learners: Sequence[TrainableLearner],
+    learners: Sequence[LearnerView],
     tasks: Sequence[Task],
     callbacks: Iterable[Callback] = (),
     *,
@@ -61,24 +50,24 @@ def observe_together(
     try:
         _observe(learners, tasks, hooks, resume)
         for learner, task in zip(learners, tasks, strict=True):
-            hooks.on_task_end(learner, task, learner.history[-1])
+            hooks.call("on_task_end", learner, task, learner.history[-1])
     except BaseException as error:  # also Ctrl-C
         for learner, state in zip(learners, before, strict=True):
             restore(learner, state)
         for learner, task in zip(learners, tasks, strict=True):
-            hooks.on_task_failed(learner, task, error)
+            hooks.call("on_task_failed", learner, task, error)
         raise
 
 
 def _observe(
-    learners: Sequence[TrainableLearner],
+    learners: Sequence[LearnerView],
     tasks: Sequence[Task],
     callbacks: CallbackList,
     resume: dict[str, Any] | None,
 ) -> None:
     begun = [begin(learner, task) for learner, task in zip(learners, tasks, strict=True)]
     for learner, (task, _) in zip(learners, begun, strict=True):
-        callbacks.on_task_begin(learner, task)
+        callbacks.call("on_task_begin", learner, task)
     rounds = [
         learner.method.rounds(learner, task, examples)
         for learner, (task, examples) in zip(learners, begun, strict=True)
@@ -109,6 +98,7 @@ def _observe(
             own=task.train.numel(),
             hooks=[_step_hook(learners[i], begun[i][0], objectives[0], k) for k, i in enumerate(group)],
             penalties=[learners[i].method.penalty for i in group],
+            validation=_validation([learners[i] for i in group], [begun[i][0] for i in group], heads),
             resume=resume,
             stream=len(started),
         )
@@ -132,6 +122,18 @@ def _observe(
         since = time.perf_counter()
 
 
+def _validation(learners: Sequence[LearnerView], tasks: Sequence[Task], heads: list[int]) -> Objective | None:
+    """Return the validation examples of learners that keep their best epoch; None if they keep the last."""
+    if not learners[0].training.best_epoch:
+        return None
+    parts = []
+    for learner, task in zip(learners, tasks, strict=True):
+        parts.append(learner.method.validation(learner, task))
+        if not len(parts[-1]):
+            raise InputError(f"best_epoch is set, but {task.name} has no validation nodes; use a split that has them")
+    return make_objective([model for learner in learners if (model := learner.model) is not None], parts, heads)
+
+
 def _step_hook(learner: LearnerView, task: Task, objective: Objective, model: int) -> StepHook | None:
     make_hook = learner.method.step_hook
     return None if make_hook is None else make_hook(learner, task, objective.part(model))
@@ -144,12 +146,12 @@ def _on_epoch(learners: Sequence[LearnerView], callbacks: CallbackList) -> OnEpo
 
     def call(progress: TaskProgress) -> None:
         for i, learner in enumerate(learners):
-            callbacks.on_epoch_end(learner, progress.of(i))
+            callbacks.call("on_epoch_end", learner, progress.of(i))
 
     return call
 
 
-def begin(learner: TrainableLearner, task: Task) -> tuple[Task, Examples]:
+def begin(learner: LearnerView, task: Task) -> tuple[Task, Examples]:
     """Prepare for a task: run checks, add outputs for its classes, and collect the training examples."""
     if task.id != learner.num_tasks:
         raise InputError(
@@ -204,7 +206,7 @@ def _finish(
     buffer = learner.method.buffer
     for experience in () if buffer is None else buffer.experiences[-1:]:
         if experience.task == task.id:
-            callbacks.on_selection(learner, task, experience)
+            callbacks.call("on_selection", learner, task, experience)
 
 
 def _groups(
@@ -243,7 +245,7 @@ def _shape(learner: LearnerView, task: Task, trained_on: Examples, rounds: int) 
     )
 
 
-def snapshot(learner: TrainableLearner) -> dict[str, Any]:
+def snapshot(learner: LearnerView) -> dict[str, Any]:
     """Copy everything that learning a task changes."""
     return {
         "model": learner.model,
@@ -257,7 +259,7 @@ def snapshot(learner: TrainableLearner) -> dict[str, Any]:
     }
 
 
-def restore(learner: TrainableLearner, state: dict[str, Any]) -> None:
+def restore(learner: LearnerView, state: dict[str, Any]) -> None:
     """Restore a learner from a :func:`snapshot`."""
     learner.model, learner.heads.classes, learner.history = state["model"], state["classes"], state["history"]
     if learner.model is not None:

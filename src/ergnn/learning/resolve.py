@@ -18,7 +18,7 @@ DEFAULT_LR = 0.005
 
 
 def resolve(config: LearnerConfig) -> LearnerConfig:
-    """Return the configuration with full names and with values for ``lr`` and ``weight_decay``.
+    """Return the configuration with full names and with values for ``lr``, ``weight_decay`` and ``network``.
 
     Options that equal a default of the method's constructor are omitted, so equivalent configurations compare equal.
     """
@@ -58,6 +58,7 @@ def resolve(config: LearnerConfig) -> LearnerConfig:
         weight_decay=getattr(source, "weight_decay", LearnerConfig.weight_decay)
         if config.weight_decay is None
         else config.weight_decay,
+        network=None,
         method_options=options,
     )
 
@@ -93,6 +94,7 @@ def make_training(config: LearnerConfig) -> Training:
         config.batch_size,
         config.fanout,
         config.with_replacement,
+        bool(config.best_epoch),
     )
 
 

@@ -15,8 +15,14 @@ from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.episodic import EpisodicMemory
-from ergnn.methods.gradients import GradientConstraint, flat_gradients, mean_gradient, set_gradients
-from ergnn.methods.stacked_memory import StackedMemory, stack_memories
+from ergnn.methods.gradients import (
+    GradientConstraint,
+    StackedMemory,
+    flat_gradients,
+    mean_gradient,
+    set_gradients,
+    stack_memories,
+)
 
 
 def project_on_average(gradient: Tensor, reference: Tensor) -> Tensor:

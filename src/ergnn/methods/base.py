@@ -25,7 +25,7 @@ from ergnn.replay.selectors import SelectionContext
 
 TRAINING_SETTINGS = (
     *("backbone", "backbone_options", "epochs", "lr", "weight_decay", "optimizer"),
-    *("batch_size", "fanout", "with_replacement"),
+    *("batch_size", "fanout", "with_replacement", "best_epoch", "network"),
 )
 """Fields of :class:`~ergnn.config.learner_config.LearnerConfig` that affect training only."""
 Scorer = Callable[[Tensor], Tensor]
@@ -54,6 +54,12 @@ class LearnerView(Protocol):
 
     @property
     def num_tasks(self) -> int: ...
+
+    def set_graph(self, graph: Graph | None) -> None: ...
+
+    def new_model(self, num_features: int) -> nn.Module: ...
+
+    def add_head(self, classes: tuple[int, ...]) -> int: ...
 
     def examples(self, graph: Graph, nodes: Tensor, task: int) -> Examples: ...
 
@@ -189,6 +195,10 @@ class Method(ABC):
     def check(self, task: Task) -> None:
         """Raise an error before training if a task cannot be learned; by default nothing is checked."""
         return None
+
+    def validation(self, learner: LearnerView, task: Task) -> Examples:
+        """Return the nodes whose accuracy decides which epoch is kept (``best_epoch``): the task's validation nodes."""
+        return learner.examples(task.graph, task.val, task.id)
 
     def restarts(self, learner: LearnerView, task: Task) -> bool:
         """Return whether a task starts from new parameters; by default it does not."""

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-from ergnn.config.errors import InputError, check_at_least
+from ergnn.config.errors import check_at_least
 from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.importance import ImportanceMethod, sampled_objective
 from ergnn.nn.examples import Examples
-
-LAMBDAS = (0.3, 1.0, 3.0, 10.0, 30.0)
-"""The default grid of :func:`search_lambda`."""
 
 
 def fisher_diagonal(objective: Objective, params: ParamDict) -> ParamDict:
@@ -33,7 +26,7 @@ class EWC(ImportanceMethod):
     :class:`~ergnn.methods.importance.QuadraticPenalty`.
 
     Args:
-        lam: λ, weight of the penalty; :func:`search_lambda` can select it on validation nodes.
+        lam: λ, weight of the penalty.
         fisher_samples: number of training nodes to sample per task to estimate F; by default all.
     """
 
@@ -47,41 +40,3 @@ class EWC(ImportanceMethod):
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         objective = sampled_objective(learner, task, trained_on, self.fisher_samples)
         return objective.by_name(fisher_diagonal(objective, objective.parameters()))
-
-
-@dataclass(frozen=True)
-class LambdaSearch:
-    """Result of :func:`search_lambda`: the best λ, and the mean final validation accuracy of each λ."""
-
-    lam: float
-    accuracy: dict[float, float]
-
-
-class Observer(LearnerView, Protocol):
-    """A learner that can observe tasks."""
-
-    def observe(self, task: Task) -> Any: ...
-
-
-def search_lambda(
-    make_learner: Callable[[float], Observer], streams: Sequence[Iterable[Task]], lambdas: Sequence[float] = LAMBDAS
-) -> LambdaSearch:
-    """Choose λ by the accuracy on the validation nodes of all tasks after the last task; test nodes are not used.
-
-    Args:
-        make_learner: creates a new learner with ``method="ewc"`` and the given λ.
-        streams: streams of one or more seeds, different from those used to report results.
-        lambdas: the grid; ties are resolved in favor of the smaller λ.
-    """
-    accuracy = {}
-    for lam in sorted(lambdas):
-        scores = []
-        for stream in streams:
-            learner = make_learner(lam)
-            for task in stream:
-                learner.observe(task)
-            scores += [learner.evaluate(task, split="val") for task in stream]
-        accuracy[lam] = sum(scores) / len(scores)
-    if not accuracy:
-        raise InputError("lambdas is empty; search_lambda needs at least one λ to try")
-    return LambdaSearch(max(accuracy, key=lambda lam: accuracy[lam]), accuracy)

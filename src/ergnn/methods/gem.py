@@ -16,9 +16,16 @@ from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison
 from ergnn.methods.episodic import EpisodicMemory
-from ergnn.methods.gradients import GradientConstraint, flat_gradients, mean_gradient, set_gradients
-from ergnn.methods.quadratic import dual_variables, project
-from ergnn.methods.stacked_memory import StackedMemory, stack_memories
+from ergnn.methods.gradients import (
+    GradientConstraint,
+    StackedMemory,
+    dual_variables,
+    flat_gradients,
+    mean_gradient,
+    project,
+    set_gradients,
+    stack_memories,
+)
 
 
 class GEMProjection(GradientConstraint):

@@ -58,7 +58,7 @@ class MaskMethod(Method):
         assert learner.model is not None
         if any(name.endswith("running_mean") for name, _ in learner.model.named_buffers()):
             raise InputError(
-                f"backbone {learner.backbone!r} has running statistics (batch_norm), which every task changes; masks "
+                f"backbone {learner.backbone!r} has running statistics (norm='batch'), which every task changes; masks "
                 "need a backbone without"
             )
         return task_examples(learner, task)

@@ -16,9 +16,9 @@ from ergnn.engine.adjacency import adjacency_of
 from ergnn.engine.cache import Cache
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
+from ergnn.methods.balance import balance_classes
 from ergnn.methods.base import Comparison, LearnerView, Scorer
 from ergnn.methods.memory import STORES_VALUES, MemoryMethod
-from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selection
 

@@ -10,10 +10,16 @@ from ergnn.config.errors import check_at_least, check_choice
 from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
 from ergnn.methods import METHODS
-from ergnn.methods.balance import ClassBalance, adjust_logits, balance_of_task, separate_classes
+from ergnn.methods.balance import (
+    ClassBalance,
+    LossScale,
+    adjust_logits,
+    balance_of_task,
+    replay_weights,
+    separate_classes,
+)
 from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import SelectorMethod
-from ergnn.methods.weights import LossScale, replay_weights
 from ergnn.nn.examples import Examples
 
 MAX_ROUNDS = 16

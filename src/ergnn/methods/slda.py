@@ -14,7 +14,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, task_examples
-from ergnn.methods.random_encoder import RandomEncoder
+from ergnn.methods.random_encoder import random_encoder
 from ergnn.nn.examples import Examples
 
 
@@ -47,7 +47,7 @@ class StreamingLDA(Method):
         if not 0.0 < shrinkage <= 1.0:
             raise InputError(f"shrinkage is {shrinkage}; it must be above 0 and at most 1")
         self.hops, self.width, self.shrinkage = hops, width, shrinkage
-        self.seed, self.encoder = 0, RandomEncoder(61, torch.float64)
+        self.seed = 0
         self.means: dict[int, Tensor] = {}
         self.counts: dict[int, int] = {}
         self.scatter = torch.zeros(width, width, dtype=torch.float64)
@@ -81,7 +81,8 @@ class StreamingLDA(Method):
     def encode(self, graph: Graph, nodes: Tensor) -> Tensor:
         """Return z of some nodes, ``[n, d]``, in float64."""
         h = torch.nn.functional.normalize(propagate(graph, self.hops, nodes=nodes).double(), dim=1)
-        return torch.relu(h @ self.encoder(self.seed, graph.num_features, self.width, h.device))
+        shape = graph.num_features, self.width
+        return torch.relu(h @ random_encoder(self.seed * 1_000_003 + 61, shape, torch.float64, h.device))
 
     def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
         return partial(self.scores, graph, classes=learner.classes(task))

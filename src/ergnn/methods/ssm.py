@@ -14,9 +14,9 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
 from ergnn.methods import METHODS
+from ergnn.methods.balance import balance_classes
 from ergnn.methods.base import Comparison, LearnerView
 from ergnn.methods.memory import STORES_VALUES, SelectorMethod
-from ergnn.methods.weights import balance_classes
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import Selector
 

@@ -17,7 +17,7 @@ from ergnn.engine.propagation import propagate
 from ergnn.engine.recording import Recorded, side_stream
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, num_bytes, task_examples
-from ergnn.methods.random_encoder import RandomEncoder
+from ergnn.methods.random_encoder import random_encoder
 from ergnn.nn.examples import Examples
 
 
@@ -48,7 +48,6 @@ class TPP(Method):
         check_at_least(0, prompts=prompts, hops=hops)
         check_at_least(1, width=width)
         self.prompts, self.hops, self.width = prompts, hops, width
-        self.encoder = RandomEncoder(79)
         self.profiles: list[Tensor] = []
         self.tasks: list[dict[str, Tensor]] = []
 
@@ -67,9 +66,8 @@ class TPP(Method):
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         h, targets, training = self.inputs(task.graph, task.train), task.targets(task.train), learner.training
-        encoder = self.encoder(learner.seed, h.size(1), self.width, h.device)
-        encoded = h @ encoder
-        generator = task.generator(learner.seed, 73)
+        encoder = self.encoder(learner.seed, h)
+        encoded, generator = h @ encoder, task.generator(learner.seed, 73)
         zeros = map(h.new_zeros, ((self.prompts, h.size(1)), (self.width, task.num_classes), (task.num_classes,)))
         values = [torch.randn(h.size(1), self.prompts, generator=generator).to(h), *zeros]
         learned = dict(zip(("query", "tokens", "weight", "bias"), (v.requires_grad_() for v in values), strict=True))
@@ -89,8 +87,10 @@ class TPP(Method):
         self.profiles = [*self.profiles, h.mean(0)]
         return {"loss": float(loss)}
 
+    def encoder(self, seed: int, h: Tensor) -> Tensor:
+        return random_encoder(seed * 1_000_003 + 79, (h.size(1), self.width), torch.float32, h.device)
+
     def inputs(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """Return h of some nodes, ``[n, features]``."""
         return F.normalize(propagate(graph, self.hops, nodes=nodes).float(), dim=1)
 
     def scorer(self, learner: LearnerView, graph: Graph, task: int | None) -> Scorer:
@@ -101,7 +101,7 @@ class TPP(Method):
         h, classes = self.inputs(graph, nodes), learner.classes(task).tolist()
         guess = torch.cdist(h, torch.stack(self.profiles)).argmin(1) if task is None else torch.full_like(nodes, task)
         scores = torch.full((nodes.numel(), len(classes)), MASKED, device=nodes.device)
-        encoder = self.encoder(learner.seed, h.size(1), self.width, h.device)
+        encoder = self.encoder(learner.seed, h)
         for number in guess.unique().tolist():
             rows, columns = guess == number, [classes.index(c) for c in learner.classes(number).tolist()]
             scores[rows.nonzero(), columns] = outputs(h[rows], h[rows] @ encoder, encoder, self.tasks[number])

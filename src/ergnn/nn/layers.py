@@ -11,10 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+Norm = Literal["none", "batch", "layer"]
 
 Params = Mapping[str, Tensor]
 """Stacked parameters of a layer by name, ``[slots, …]``, with matrices as ``[slots, in, out]``."""
@@ -97,8 +99,8 @@ class LayerForm(ABC):
             ``block.project`` before any other operation, since layer-wise inference multiplies all rows first.
     """
 
-    aggregation: ClassVar[Aggregation | None]
-    projections: ClassVar[tuple[str, ...]]
+    aggregation: Aggregation | None
+    projections: tuple[str, ...]
 
     @abstractmethod
     def supports(self, conv: Any) -> bool:
@@ -127,6 +129,8 @@ def form_for(layer: type[nn.Module]) -> Callable[[F], F]:
 
 def form_of(layer: nn.Module) -> LayerForm:
     """Return the form of a layer that has one (see :func:`has_form`)."""
+    if type(layer) is HiddenLayer:
+        return HiddenForm(layer)
     if type(layer) not in FORMS:
         from ergnn.nn.backbones import BACKBONES
 
@@ -149,6 +153,54 @@ def has_form(layer: nn.Module) -> bool:
 def reads_messages(conv: Any, *aggregations: str) -> bool:
     """Return whether a PyG convolution aggregates messages in the direction of edges, with one of ``aggregations``."""
     return conv.flow == "source_to_target" and conv.aggr in aggregations
+
+
+class HiddenLayer(nn.Module):
+    """``norm(conv(x) + residual(x))``: a convolution with a linear residual connection and a normalization.
+
+    Args:
+        conv: the convolution.
+        fan_in, fan_out: number of input and output channels.
+        norm: ``layer`` normalizes each row, ``batch`` each channel over all nodes of the graph; its running statistics
+            are buffers, and the layer is computed on the whole graph, not on receptive fields.
+        residual: whether to add a linear function of the input.
+    """
+
+    def __init__(self, conv: nn.Module, fan_in: int, fan_out: int, norm: Norm, residual: bool) -> None:
+        super().__init__()
+        self.conv = conv
+        self.residual = nn.Linear(fan_in, fan_out) if residual else None
+        norms = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+        self.norm = norms[norm](fan_out)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        h = self.conv(x, adj)
+        normalized: Tensor = self.norm(h if self.residual is None else h + self.residual(x))
+        return normalized
+
+
+class HiddenForm(LayerForm):
+    """The form of a :class:`HiddenLayer`, from the form of its convolution."""
+
+    def __init__(self, layer: HiddenLayer) -> None:
+        self.conv = form_of(layer.conv)
+        residual = () if layer.residual is None else ("residual.weight",)
+        self.aggregation = self.conv.aggregation
+        self.projections = (*(f"conv.{name}" for name in self.conv.projections), *residual)
+
+    def supports(self, conv: HiddenLayer) -> bool:
+        return not isinstance(conv.norm, nn.BatchNorm1d) and self.conv.supports(conv.conv)
+
+    def forward(self, conv: HiddenLayer, params: Params, h: Any, block: Block, drop: Any) -> Tensor:
+        inner = {name.removeprefix("conv."): value for name, value in params.items() if name.startswith("conv.")}
+        out = self.conv.forward(conv.conv, inner, h, block, drop)
+        if conv.residual is not None:
+            own = block.at_targets(block.project(h, params["residual.weight"]))
+            out = out + own + block.dst.each(params["residual.bias"])
+        if isinstance(conv.norm, nn.LayerNorm):
+            out = nn.functional.layer_norm(out, out.shape[1:], eps=conv.norm.eps)
+            out = out * block.dst.each(params["norm.weight"]) + block.dst.each(params["norm.bias"])
+        return out
 
 
 class Propagate(nn.Module):

@@ -28,6 +28,7 @@ from folder.growing import make_updates, own_graph, quick
 
 MODELS = {
     **{name: {"method": "replay", "backbone": name} for name in ("gat", "gcn", "sage", "gin", "sgc")},
+    "tuned": {"method": "replay", "network": "tuned", "backbone_options": {"hidden": 16}},
     **{name: {"method": "analytic", "feature_map": name, "scale": "rows"} for name in ("auto", "ppr", "hops")},
     "sketched": {
         **{"method": "analytic", "feature_map": "hops", "map_options": {"num_hops": 2}},
@@ -137,7 +138,7 @@ def test_the_loaded_module_gives_the_probabilities_of_the_folder(model: str, tmp
         np.testing.assert_allclose(found[:, [module.classes.index(name) for name in parts[0][1]]], stored, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["gat", "sketched"])
+@pytest.mark.parametrize("model", ["gat", "sketched", "tuned"])
 def test_onnx_gives_our_logits_on_graphs_of_any_size(model: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     check_onnx(learned(tmp_path / "f", small_updates(), **MODELS[model]), tmp_path / "out")

@@ -65,7 +65,7 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         method: ``analytic`` (see :class:`ergnn.methods.analytic.Analytic`), ``replay``, or the name of another method.
         backbone, backbone_options, epochs, lr, weight_decay, optimizer: see :class:`ergnn.LearnerConfig`, which has the
             same defaults. Only methods that train a network use them.
-        batch_size, fanout, with_replacement, device: as above.
+        batch_size, fanout, with_replacement, best_epoch, network, device: as above.
         head: ``growing``, where all classes compete; with ``per-task`` or ``shared``, predictions need ``task``.
         selector, per_class, selector_options, replay, replay_batch, budget_nodes, budget_bytes: options of the method,
             see :class:`ergnn.methods.replay.Replay`; None for the method's default, except that ``replay`` defaults to
@@ -98,6 +98,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         batch_size: int | None = LearnerConfig.batch_size,
         fanout: tuple[int, ...] | None = LearnerConfig.fanout,
         with_replacement: bool = LearnerConfig.with_replacement,
+        best_epoch: bool | None = LearnerConfig.best_epoch,
+        network: str | None = LearnerConfig.network,
         device: Any = LearnerConfig.device,
         backbone_options: dict[str, Any] | None = None,
         selector: Any = None,
@@ -121,6 +123,8 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
         self.batch_size = batch_size
         self.fanout = fanout
         self.with_replacement = with_replacement
+        self.best_epoch = best_epoch
+        self.network = network
         self.device = device
         self.backbone_options = backbone_options
         self.selector = selector

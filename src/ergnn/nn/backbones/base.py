@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, check_choice
 from ergnn.config.registry import Registry
-from ergnn.nn.layers import Propagate, form_of, has_form
+from ergnn.nn.layers import HiddenLayer, Norm, Propagate, form_of, has_form
 
 BACKBONES: Registry[type[Backbone]] = Registry("backbone", "ergnn.nn.backbones")
+Output = Literal["auto", "conv", "linear"]
 
 
 class Backbone(nn.Module):
@@ -34,11 +36,13 @@ class Backbone(nn.Module):
         weight_decay: L2 factor of the original paper (GCN's for GraphSAGE and GIN, whose papers do not specify one).
         embedding_size: width of :meth:`embed`.
         sparse_input: whether :meth:`embed` supports features in CSR form, because its first layer is linear in them.
+        linear_output: whether output layers are linear, and features have no dropout; see :class:`ConvBackbone`.
     """
 
     lr: float = 0.01
     weight_decay: float = 5e-4
     sparse_input: bool = False
+    linear_output: bool = False
 
     def __init__(
         self,
@@ -65,27 +69,32 @@ class Backbone(nn.Module):
         """Create an output layer, whose input is the output of :meth:`embed`."""
 
     def add_head(self, out_channels: int) -> None:
-        self.heads.append(self.make_head(out_channels))
+        linear = self.linear_output
+        self.heads.append(nn.Linear(self.embedding_size, out_channels) if linear else self.make_head(out_channels))
         self.head_widths.append(out_channels)
 
     def embed(self, x: Tensor, adj: Tensor) -> Tensor:
         """Compute the input of the output layer, ``[n, embedding_size]``."""
-        for conv in self.convs:
-            x = self._dropped(x) if not isinstance(conv, Propagate) else x
+        for i, conv in enumerate(self.convs):
+            x = x if isinstance(conv, Propagate) else self._dropped(x, self.input_dropout(i))
             x = conv(x) if isinstance(conv, nn.Linear) else conv(x, adj)
             x = self.activation(x)
         return x
 
     def forward(self, x: Tensor, adj: Tensor, head: int = 0) -> Tensor:
         """Compute scores ``[n, out_channels]``; ``adj`` is PyG's ``edge_index``."""
-        h = self._dropped(self.embed(x, adj))
+        h = self._dropped(self.embed(x, adj), self.dropout)
         last = self.heads[head]
         return last(h) if isinstance(last, nn.Linear) else last(h, adj)
 
-    def _dropped(self, x: Tensor) -> Tensor:
+    def input_dropout(self, layer: int) -> float:
+        """Return the dropout probability of the inputs of a layer, by its position in ``convs``."""
+        return 0.0 if layer == 0 and self.linear_output else self.dropout
+
+    def _dropped(self, x: Tensor, p: float) -> Tensor:
         if x.layout != torch.sparse_csr:
-            return F.dropout(x, self.dropout, self.training)
-        value = F.dropout(x.values(), self.dropout, self.training)
+            return F.dropout(x, p, self.training)
+        value = F.dropout(x.values(), p, self.training)
         return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), value, x.shape, check_invariants=False)
 
     @property
@@ -127,6 +136,53 @@ class Backbone(nn.Module):
         padded = len(set(self.head_widths)) > 1 and any(getattr(head, "heads", 1) > 1 for head in self.heads)
         formed = all(has_form(layer) for layer in [*self.learned_layers, *self.heads])
         return standard and complete and fixed and linear and not padded and formed
+
+
+class ConvBackbone(Backbone):
+    """Hidden layers of one type of convolution, and an output layer.
+
+    With a linear output layer it is the network of Luo et al. (2024): every hidden layer computes ``dropout(relu(norm(
+    conv(h) + residual(h))))``.
+
+    Args:
+        hidden: number of units per hidden layer (of GAT, per attention head).
+        layers: number of hidden layers, without the output layer.
+        norm: normalization of hidden layers: ``none``, ``layer`` (of each node), or ``batch`` (over all nodes of the
+            graph; the network is then computed on the whole graph, not on receptive fields).
+        residual: add a linear function of a hidden layer's input to its output.
+        dropout: dropout probability of the inputs of all layers.
+        output: output layer: ``conv``, a convolution; ``linear``, which also leaves features without dropout;
+            ``auto``, linear with layer norm or residual, otherwise a convolution.
+    """
+
+    attention_heads: int = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        hidden: int = 16,
+        layers: int = 1,
+        norm: Norm = "none",
+        residual: bool = False,
+        dropout: float = 0.5,
+        output: Output = "auto",
+    ) -> None:
+        at_least_one(hidden=hidden, layers=layers)
+        check_choice("norm", norm, Norm)
+        check_choice("output", output, Output)
+        self.linear_output = output == "linear" or (output == "auto" and (residual or norm == "layer"))
+        self.sparse_input = norm == "batch" and not residual
+        width, convs = hidden * self.attention_heads, list[nn.Module]()
+        for fan_in in [in_channels, *[width] * (layers - 1)]:
+            conv = self.make_conv(fan_in, hidden, dropout)
+            plain = norm == "none" and not residual
+            convs.append(conv if plain else HiddenLayer(conv, fan_in, width, norm, residual))
+        super().__init__(out_channels, convs, F.relu, dropout, width)
+
+    @abstractmethod
+    def make_conv(self, fan_in: int, hidden: int, dropout: float) -> nn.Module:
+        """Create the convolution of a hidden layer."""
 
 
 def at_least_one(**sizes: int) -> None:

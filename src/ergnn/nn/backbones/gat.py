@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from ergnn.nn.backbones.base import BACKBONES, Backbone, at_least_one
+from ergnn.config.registry import inherit_options
+from ergnn.nn.backbones.base import BACKBONES, ConvBackbone, at_least_one
 from ergnn.nn.layers import ATTENTION, Block, LayerForm, Params, form_for, reads_messages
 
 
@@ -32,17 +33,18 @@ class GATForm(LayerForm):
 
 
 @BACKBONES.register("gat", help="graph attention, 8 heads × 8 (Veličković et al. 2018)")
-class GAT(Backbone):
+class GAT(ConvBackbone):
     """Graph attention network: 8 heads of 8 channels, ELU, dropout 0.6 on inputs and on attention.
 
+    With a linear output layer, the activation is ReLU, and attention has no dropout.
+
     Args:
-        hidden: number of hidden units per attention head.
-        heads: number of attention heads.
-        dropout: dropout probability of inputs of layers and of attention weights.
+        heads: number of attention heads of hidden layers.
     """
 
     lr = 0.005
 
+    @inherit_options(ConvBackbone)
     def __init__(
         self,
         in_channels: int,
@@ -50,10 +52,15 @@ class GAT(Backbone):
         hidden: int = 8,
         heads: int = 8,
         dropout: float = 0.6,
+        **options: Any,
     ) -> None:
-        at_least_one(hidden=hidden, heads=heads)
-        convs: list[nn.Module] = [GATConv(in_channels, hidden, heads=heads, dropout=dropout)]
-        super().__init__(out_channels, convs, F.elu, dropout, hidden * heads)
+        at_least_one(heads=heads)
+        self.attention_heads = heads
+        super().__init__(in_channels, out_channels, hidden, dropout=dropout, **options)
+        self.activation = F.relu if self.linear_output else F.elu
+
+    def make_conv(self, fan_in: int, hidden: int, dropout: float) -> nn.Module:
+        return GATConv(fan_in, hidden, heads=self.attention_heads, dropout=0.0 if self.linear_output else dropout)
 
     def make_head(self, out_channels: int) -> nn.Module:
         return GATConv(self.embedding_size, out_channels, heads=1, concat=False, dropout=self.dropout)

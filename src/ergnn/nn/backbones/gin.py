@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GINConv
 
-from ergnn.nn.backbones.base import BACKBONES, Backbone, at_least_one
+from ergnn.nn.backbones.base import BACKBONES, ConvBackbone
 from ergnn.nn.layers import SUM, Block, LayerForm, Params, form_for, reads_messages
 
 
@@ -33,22 +33,15 @@ class GINForm(LayerForm):
 
 
 @BACKBONES.register("gin", help="graph isomorphism network, two-layer MLPs (Xu et al. 2019)")
-class GIN(Backbone):
+class GIN(ConvBackbone):
     """Graph isomorphism network (GIN-0): sums over neighbors, MLPs with one hidden layer of 16 units, dropout 0.5.
 
-    Unlike the original, it has no batch normalization: the running statistics of one task are wrong for the next, and
-    a node's output would depend on nodes outside its receptive field.
-
-    Args:
-        hidden: number of hidden units of layers and of their MLPs.
+    Unlike the original, it has no batch normalization by default: the running statistics of one task are wrong for the
+    next, and a node's output would depend on nodes outside its receptive field.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int | None = None, hidden: int = 16, dropout: float = 0.5
-    ) -> None:
-        at_least_one(hidden=hidden)
-        convs: list[nn.Module] = [GINConv(_mlp(in_channels, hidden, hidden))]
-        super().__init__(out_channels, convs, F.relu, dropout, hidden)
+    def make_conv(self, fan_in: int, hidden: int, dropout: float) -> nn.Module:
+        return GINConv(_mlp(fan_in, hidden, hidden))
 
     def make_head(self, out_channels: int) -> nn.Module:
         return GINConv(_mlp(self.embedding_size, self.embedding_size, out_channels))

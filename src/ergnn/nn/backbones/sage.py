@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
-from ergnn.nn.backbones.base import BACKBONES, Backbone, at_least_one
+from ergnn.config.registry import inherit_options
+from ergnn.nn.backbones.base import BACKBONES, ConvBackbone
 from ergnn.nn.layers import MEAN, Block, LayerForm, Params, form_for, reads_messages
 
 
@@ -30,18 +30,22 @@ class SAGEForm(LayerForm):
 
 
 @BACKBONES.register("sage", aliases=("graphsage",), help="GraphSAGE with mean aggregation (Hamilton et al. 2017)")
-class SAGE(Backbone):
-    """GraphSAGE with the mean aggregator: 128 hidden units, ReLU, no dropout.
+class SAGE(ConvBackbone):
+    """GraphSAGE with the mean aggregator: 128 hidden units, ReLU, no dropout."""
 
-    Args:
-        hidden: number of hidden units.
-    """
-
+    @inherit_options(ConvBackbone)
     def __init__(
-        self, in_channels: int, out_channels: int | None = None, hidden: int = 128, dropout: float = 0.0
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        hidden: int = 128,
+        dropout: float = 0.0,
+        **options: Any,
     ) -> None:
-        at_least_one(hidden=hidden)
-        super().__init__(out_channels, [SAGEConv(in_channels, hidden)], F.relu, dropout, hidden)
+        super().__init__(in_channels, out_channels, hidden, dropout=dropout, **options)
+
+    def make_conv(self, fan_in: int, hidden: int, dropout: float) -> nn.Module:
+        return SAGEConv(fan_in, hidden)
 
     def make_head(self, out_channels: int) -> nn.Module:
         return SAGEConv(self.embedding_size, out_channels)

@@ -16,7 +16,7 @@ from ergnn.config.errors import InputError
 from ergnn.engine.objective import FieldObjective, Objective, make_objective
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
-from ergnn.nn.layers import FORMS
+from ergnn.nn.layers import form_of, has_form
 
 CHUNK = 64
 """Examples per joint receptive field."""
@@ -45,8 +45,8 @@ def _matrices(layer: nn.Module, prefix: str, required: bool = True) -> list[str]
     names = [prefix + name for name, value in layer.named_parameters() if value.dim() == 2]
     if required and not names:
         raise InputError(f"{type(layer).__name__} has no weight matrix, so there are no first-layer weights")
-    form = FORMS.get(type(layer))
-    return names[:1] if form is None else [name for name in names if name.removeprefix(prefix) in form.projections]
+    read = form_of(layer).projections if has_form(layer) else None
+    return names[:1] if read is None else [name for name in names if name.removeprefix(prefix) in read]
 
 
 def gradients(model: nn.Module, examples: Examples, values: Values, chunk: int = CHUNK) -> Iterator[Tensor]:
