@@ -8,6 +8,8 @@
     φ of the nodes of a graph under a feature map, in column blocks.
 ``ridge``
     weighted ridge regression with exact leave-one-out errors.
+``kernels``
+    kernels between rows of φ.
 ``state``
     training nodes and labels, and their rows of φ.
 ``statistics``
@@ -17,8 +19,9 @@
 """
 
 from ergnn.analytic.features import Features
-from ergnn.analytic.head import AnalyticHead
+from ergnn.analytic.head import AnalyticHead, LabeledRows
 from ergnn.analytic.inputs import Inputs, Sketch
+from ergnn.analytic.kernels import Kernel
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
 from ergnn.analytic.ridge import RidgeSolution, fit_ridge
 from ergnn.analytic.state import AnalyticState
@@ -31,6 +34,8 @@ __all__ = [
     "FeatureMap",
     "Features",
     "Inputs",
+    "Kernel",
+    "LabeledRows",
     "NormalizedAdjacency",
     "RidgeSolution",
     "Sketch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ergnn.analytic.features import Features
 from ergnn.analytic.inputs import Inputs, working_dtype
+from ergnn.analytic.kernels import Kernel
 from ergnn.analytic.maps import FEATURE_MAPS, FeatureMap
-from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, fit_ridge
+from ergnn.analytic.ridge import DEFAULT_LAMBDA, LAMBDAS, RidgeSolution, class_weights, fit_ridge
 from ergnn.analytic.scaling import ColumnScales
 from ergnn.analytic.state import AnalyticState, choose
 from ergnn.config.errors import InputError, check_at_least, check_choice
@@ -39,6 +40,31 @@ def _key(of: FeatureMap, layout: Any) -> str | None:
     """Return all that φ of a map on a graph depends on; None if that is unknown."""
     plain = all(isinstance(value, bool | float | int | str) for value in vars(of).values())
     return repr((type(of), sorted(vars(of).items()), layout)) if plain else None
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledRows:
+    """The head in dual form: ``score_c(v) = Σ_i a_i(v) y_ic``, with y one-hot over ``classes``.
+
+    ``a(v) = √w (√w K √w + λI)⁻¹ √w k(v)``, with ``K = kernel(rows, rows)`` and ``k(v) = kernel(rows, row of v)``.
+
+    Args:
+        nodes: the labeled nodes, ascending.
+        labels: their labels.
+        rows: their rows, as those that the head returns for other nodes.
+        weights: w, see :func:`~ergnn.analytic.ridge.class_weights`.
+        classes: all labels, ascending.
+        kernel: the kernel between rows.
+        lam: λ.
+    """
+
+    nodes: Tensor
+    labels: Tensor
+    rows: Tensor
+    weights: Tensor
+    classes: Tensor
+    kernel: Kernel
+    lam: float
 
 
 class AnalyticHead:
@@ -183,6 +209,22 @@ class AnalyticHead:
         all_scores = self._scores.get([graph, solution], compute)
         columns = torch.searchsorted(known, classes.contiguous()).clamp(max=known.numel() - 1)
         return torch.where(known[columns] == classes, all_scores[nodes][:, columns], NO_SCORE)
+
+    def labeled_rows(self, graph: Graph) -> LabeledRows:
+        """Return the labeled nodes, their rows in a graph, and what the head solves with them."""
+        if self.state.without_nodes:
+            raise InputError("labels are stored without their nodes; use memory='nodes'")
+        if self.solution is None and self.state.nodes.numel():
+            self.refresh(graph)
+        if self.solution is None:
+            raise InputError("nothing has been learned yet")
+        nodes, labels, solution = self.state.nodes, self.state.labels, self.solution
+        rows, weights = self.rows(graph, nodes), class_weights(labels)
+        return LabeledRows(nodes, labels, rows, weights, solution.classes, solution.kernel, solution.lam)
+
+    def rows(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Return rows of nodes in a graph, for the kernel of :meth:`labeled_rows`."""
+        return self._features_of(graph, self.maps[self.chosen]).rows(nodes)
 
     def _solve(self, graph: Graph) -> None:
         """Solve the head for each feature map and choose the best."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ergnn.analytic.kernels import LINEAR, Kernel
 from ergnn.config.errors import InputError
 
 LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -42,6 +43,8 @@ class RidgeSolution:
         temperature: τ; ``softmax(τ φW)`` are the probabilities.
         loo: leave-one-out scores of the rows, ``[rows, classes]``, or of :data:`LOO_ROWS` of them.
         loo_error: their weighted mean squared error over classes of two or more rows; None if there are none.
+        kernel: the kernel k; scores are ``k(φ, anchors) W``.
+        anchors: rows of φ; None for the linear kernel, whose scores are ``φ W``.
     """
 
     weight: Tensor
@@ -50,6 +53,8 @@ class RidgeSolution:
     temperature: float
     loo: Tensor
     loo_error: float | None
+    kernel: Kernel = LINEAR
+    anchors: Tensor | None = None
 
 
 def class_weights(labels: Tensor) -> Tensor:

@@ -12,10 +12,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ergnn.analytic import AnalyticHead, FeatureMap, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.head import LabeledRows
 from ergnn.analytic.inputs import working_dtype
+from ergnn.analytic.ridge import class_weights
 from ergnn.analytic.scaling import AS_THEY_ARE
 from ergnn.analytic.state import choose
-from ergnn.config.errors import FolderError
+from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.row_cache import RowCache, changed_within
@@ -160,6 +162,22 @@ class SolvedLearner:
         scales = AS_THEY_ARE if graph.encoding else None
         operator, inputs = NormalizedAdjacency(part), Inputs(part, self.head.sketched, dtype, scales)
         return local, [Features(each, operator, inputs) for each in maps]
+
+    def labeled_rows(self, graph: LabeledGraph) -> LabeledRows:
+        """The training nodes of a graph, their rows, and what the head solves with them."""
+        solution = self.head.solution
+        if solution is None:
+            raise InputError("nothing has been learned yet; observe labeled nodes first")
+        train, classes, _ = graph.split("train")
+        nodes, labels = torch.from_numpy(train), torch.from_numpy(classes).to(self.device)
+        weights = class_weights(labels)
+        rows = self.rows(graph, train)
+        return LabeledRows(nodes, labels, rows, weights, solution.classes, solution.kernel, solution.lam)
+
+    def rows(self, graph: PartialGraph, nodes: Array) -> Tensor:
+        """Rows of nodes (ascending), for the kernel of :meth:`labeled_rows`."""
+        local, (features,) = self._features(graph, nodes, (self.head.maps[self.head.chosen],))
+        return features.rows(local.local_ids(nodes).to(self.device))
 
     def state(self) -> dict[str, Any]:
         """What is not stored as tensors, as JSON."""

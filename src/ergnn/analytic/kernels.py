@@ -1,0 +1,70 @@
+"""Kernels between rows of φ: the inner product, and a Gaussian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ergnn.config.errors import InputError
+
+ROW_BLOCK = 1 << 11
+"""Rows on either side of one product."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``k(u, v) = ⟨u, v⟩``, or ``exp(−s² |u − v|² / 2)`` with ``s > 0``.
+
+    Both are of rows of φ with their constant column, which cancels in ``u − v``.
+
+    Args:
+        s: inverse length scale of the Gaussian; 0 is the inner product (``linear``).
+    """
+
+    s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.s < float("inf"):
+            raise InputError(f"s is {self.s}; it must be 0 (the linear kernel) or more")
+
+    def __str__(self) -> str:
+        return f"rbf(s={self.s:g})" if self.s else "linear"
+
+    @property
+    def name(self) -> str:
+        """``linear`` or ``rbf``."""
+        return "rbf" if self.s else "linear"
+
+    def __call__(self, u: Tensor, v: Tensor) -> Tensor:
+        """Return ``k`` of all pairs, ``[n, m]``, in float64; products are in the dtype of the rows."""
+        return self.of_products(products(u, v), squares(u), squares(v))
+
+    def of_products(self, out: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Return ``k`` from inner products ``[n, m]``, which are overwritten, and the squared norms of both sides."""
+        if self.s:
+            for part, square in zip(out.split(ROW_BLOCK), u.split(ROW_BLOCK), strict=True):
+                part.mul_(-2).add_(square[:, None]).add_(v).clamp_(min=0).mul_(-0.5 * self.s**2).exp_()
+        return out
+
+
+LINEAR = Kernel()
+
+
+def squares(u: Tensor) -> Tensor:
+    """Return the squared norm of each row, in float64."""
+    return torch.linalg.vector_norm(u, dim=1, dtype=torch.float64).square_()
+
+
+def products(u: Tensor, v: Tensor) -> Tensor:
+    """Return the inner products of all rows, ``[n, m]``, in float64; for ``u is v``, one triangle is computed."""
+    out = torch.empty(u.size(0), v.size(0), dtype=torch.float64, device=u.device)
+    for first in range(0, u.size(0), ROW_BLOCK):
+        rows = slice(first, first + ROW_BLOCK)
+        for second in range(0, first + 1 if u is v else v.size(0), ROW_BLOCK):
+            columns = slice(second, second + ROW_BLOCK)
+            out[rows, columns] = u[rows] @ v[columns].T
+            if u is v and second < first:
+                out[columns, rows] = out[rows, columns].T
+    return out
