@@ -166,7 +166,17 @@ def test_from_pyg_reads_edge_weights_but_no_edge_features() -> None:
     assert tiny().unweighted().edge_weight is None
 
 
-@pytest.mark.parametrize("key", ["x", "edge_index", "y"])
+def test_without_x_features_follow_from_the_edges() -> None:
+    data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), y=torch.tensor([0, 1, 0]))
+    with pytest.warns(UserWarning, match="mine: no features x; models read log degree"):
+        graph = Graph.from_pyg(data, "mine")
+    degree_columns = graph.dense_x()[:, -20:-4]
+    torch.testing.assert_close(degree_columns[0], degree_columns[2])  # both have one neighbor
+    assert not torch.equal(degree_columns[0], degree_columns[1])
+    assert not torch.equal(graph.dense_x()[0], graph.dense_x()[2])  # their ids differ
+
+
+@pytest.mark.parametrize("key", ["edge_index", "y"])
 def test_from_pyg_names_what_is_missing(key: str) -> None:
     data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
     data[key] = None

@@ -19,7 +19,7 @@ class Listed:
     def __init__(self, nodes: list[int], edges: set[tuple[int, int]], x: np.ndarray, dense: bool) -> None:
         self.nodes, self.edges, self.x, self.dense = nodes, edges, x, dense
         self.num_nodes, self.next_node, self.num_features = len(nodes), len(x), x.shape[1]
-        self.encoding = ""
+        self.encoding, self.structural = "", False
 
     def find(self, ids: Sequence[str]) -> Array:
         numbers = {f"n{node}": node for node in self.nodes}

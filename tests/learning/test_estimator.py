@@ -371,8 +371,14 @@ def test_more_invalid_arguments_are_rejected(stream: TaskStream) -> None:
         small().fit((X, np.zeros((2, 3))), np.zeros(90))
     with pytest.raises(InputError, match="X has no labels"):
         small().fit((X, graph.edge_index), nodes=[0])
-    with pytest.raises(InputError, match="no features"):
-        small().fit(Data(edge_index=graph.edge_index), nodes=[0], y=[1])
+
+
+def test_a_graph_without_features_is_learned_from_its_edges() -> None:
+    ring = torch.tensor([[*range(40), *range(2, 40), 0, 1], [*range(2, 40), 0, 1, *range(40)]])
+    data = Data(edge_index=ring, num_nodes=40)  # two rings: even and odd nodes
+    with pytest.warns(UserWarning, match="X: no features x; models read log degree"):
+        learner = ContinualNodeClassifier().fit(data, nodes=range(0, 20), y=np.arange(20) % 2)
+    assert (learner.predict(data, range(22, 36)) == np.arange(22, 36) % 2).mean() > 0.7
 
 
 def test_missing_scikit_learn_names_the_extra() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.data.csr import CsrEdges
+from ergnn.data.structure import DESCRIPTION, structural_features
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -127,20 +128,21 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
-        """Read a PyG ``Data`` with ``x``, ``edge_index``, ``y`` and, if present, ``edge_weight`` and
+        """Read a PyG ``Data`` with ``edge_index``, ``y`` and, if present, ``x``, ``edge_weight`` and
         train/val/test masks (``edge_attr`` is not read).
 
         Warns if class 0 has no node, or if most edges have one direction only.
         """
         check_homogeneous(data, name)
-        for key in ("x", "edge_index", "y"):
+        for key in ("edge_index", "y"):
             if getattr(data, key, None) is None:
-                raise InputError(f"{name}: the PyG Data has no {key!r}; x, edge_index and y are needed")
+                raise InputError(f"{name}: the PyG Data has no {key!r}; edge_index and y are needed")
         masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
         vectors = [mask for mask in masks if mask is not None and mask.dim() == 1]
         split = Split(*(mask.nonzero().flatten() for mask in vectors)) if len(vectors) == 3 else None
         y, weight = pyg_labels(data, name), pyg_edge_weight(data)
-        graph = cls(data.x, data.edge_index.long(), y, name=name, public_split=split, edge_weight=weight).validate()
+        x, edges = pyg_features(data, name), data.edge_index.long()
+        graph = cls(x, edges, y, name=name, public_split=split, edge_weight=weight).validate()
         labeled = y[y != UNLABELED]
         if labeled.numel() and int(labeled.min()) > 0:
             start = int(labeled.min())
@@ -292,6 +294,17 @@ def check_homogeneous(data: Any, name: str) -> None:
             f"{name}: a HeteroData has several types of nodes or edges, which ergnn does not use; pass a Data with one "
             "type of nodes, e.g. data.to_homogeneous()"
         )
+
+
+def pyg_features(data: Any, name: str, warn: bool = True) -> Tensor:
+    """``x`` of a PyG ``Data``; without it, features that follow from the edges, and a warning that says so."""
+    if data.x is not None and data.x.size(1):
+        x: Tensor = data.x
+        return x
+    if warn:
+        warnings.warn(f"{name}: no features x; models read {DESCRIPTION}", UserWarning, stacklevel=3)
+    ids = [str(i) for i in range(data.num_nodes if data.y is None else len(data.y))]
+    return csr_tensor(structural_features(ids, data.edge_index.numpy(force=True))).to(data.edge_index.device)
 
 
 def pyg_labels(data: Any, name: str) -> Tensor:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, truncate
 from ergnn.data.graph import UNLABELED, Graph, csr_tensor
+from ergnn.data.structure import features_of
 from ergnn.data.tables.limits import Limits
 
 Array = NDArray[Any]
@@ -32,7 +33,8 @@ class PartialGraph(Protocol):
 
     ``find`` returns node numbers (-1 for an unknown id), ``neighbors`` the edges into some nodes (index into ``nodes``
     and source, sorted by both), ``features`` float32 rows: a matrix if ``dense``, else in CSR form. If ``encoding`` is
-    not empty, they are scaled columns of a table. All nodes have numbers below ``next_node``.
+    not empty, they are scaled columns of a table. If ``structural``, columns that follow from edges are added
+    (:func:`ergnn.data.structure.features_of`). All nodes have numbers below ``next_node``.
     """
 
     num_nodes: int
@@ -40,6 +42,7 @@ class PartialGraph(Protocol):
     num_features: int
     dense: bool
     encoding: str
+    structural: bool
 
     def find(self, ids: Sequence[str]) -> Array: ...
     def neighbors(self, nodes: Array) -> tuple[Array, Array]: ...
@@ -88,6 +91,7 @@ class ExtendedGraph:
         self.base, self.extra = base, features
         self.num_nodes, self.next_node = base.num_nodes + len(ids), base.next_node + len(ids)
         self.num_features, self.dense, self.encoding = base.num_features, base.dense, base.encoding
+        self.structural = base.structural
         self.new_nodes = {name: base.next_node + i for i, name in enumerate(ids)}
         self.edges = edges[:, np.lexsort(edges)]
 
@@ -161,7 +165,7 @@ def read_subgraph(
         y[np.searchsorted(nodes, labels[0])] = labels[1]
     if graph.dense:
         limits.check_bytes(4 * graph.num_features * len(nodes), f"{len(nodes):,} nodes", "features take")
-    x = _with_empty_row(graph.features(nodes))
+    x = _with_empty_row(features_of(graph, nodes))
     return LocalGraph(Graph(x, torch.from_numpy(edges[:, np.lexsort(edges)]), torch.from_numpy(y)), nodes)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ergnn.analytic.scaling import FEW_COLUMNS
 from ergnn.config.errors import FormatError, listed
+from ergnn.data.structure import DESCRIPTION, WIDTH, identity_features
 from ergnn.data.tables.columns import label_hint
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import Codes, ColumnKind, decide_kinds, encode_values
@@ -41,6 +42,14 @@ def coded_nodes(snapshot: Snapshot, nodes: NodeTable) -> tuple[NodeTable, dict[s
 
     state = snapshot.version.state
     kinds = [ColumnKind(*kind) for kind in state.get("kinds") or ()]
+    bare = not nodes.columns and not nodes.num_features
+    if state.get("structure") or (state["num_features"] is None and bare and len(nodes)):
+        if not bare:
+            raise FormatError(f"{WHERE}: the nodes have columns, and earlier nodes had none")
+        return replace(nodes, features=identity_features(nodes.ids), row_name=None), {
+            "structure": True,
+            "num_features": WIDTH,
+        }
     if not kinds and state["num_features"] is None:
         kinds = list(_first_kinds(snapshot, nodes))
     if not kinds or not (nodes.columns or nodes.num_features):
@@ -125,6 +134,13 @@ def fitted_state(graph: StoredGraph, state: Mapping[str, Any], refit: bool) -> d
         "num_features": encoder.width,
         "feature_names": None,
     }
+
+
+def describe_columns(state: Mapping[str, Any]) -> list[list[str]]:
+    """Return name, kind, reason and result of each column of a version; empty for bags of words and embeddings."""
+    if state.get("structure"):
+        return [["(none)", "structure", "no columns", DESCRIPTION]]
+    return Encoder.from_json(state["encoder"]).describe() if state.get("encoder") else []
 
 
 def digest(encoder: Encoder) -> str:

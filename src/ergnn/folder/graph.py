@@ -44,7 +44,8 @@ class StoredGraph:
             self.num_features, self.dense = int(state["num_features"] or 0), bool(state["dense"])
             self.encoder = Encoder.from_json(state["encoder"]) if state.get("encoder") else None
             self.stored_width = int(state.get("stored_width") or self.num_features)
-            self.encoding = "" if self.encoder is None else digest(self.encoder)
+            self.structural = bool(state.get("structure"))
+            self.encoding = "structure" if self.structural else "" if self.encoder is None else digest(self.encoder)
 
     def find(self, ids: Sequence[str]) -> Array:
         nodes = np.full(len(ids), -1, np.int64)
@@ -140,6 +141,7 @@ class MemoryGraph:
     def __init__(self, stored: LabeledGraph) -> None:
         self.num_nodes, self.num_edges, self.next_node = stored.num_nodes, stored.num_edges, stored.next_node
         self.num_features, self.dense, self.encoding = stored.num_features, stored.dense, stored.encoding
+        self.structural = stored.structural
         nodes = stored.nodes()
         self._nodes, self._ids = nodes, stored.names(nodes)
         self._node_of = dict(zip(self._ids, nodes.tolist(), strict=True))

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from ergnn.data.partial import Array, LabeledGraph, PartialGraph, read_subgraph
-from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.node_tables import SPLITS
+from ergnn.folder.encoding import describe_columns
 from ergnn.folder.snapshot import Snapshot
 from ergnn.learning.evaluation import Record, forgetting, measures
 from ergnn.learning.watch.calibration import calibration
@@ -46,7 +46,7 @@ def inspect_snapshot(snapshot: Snapshot) -> dict[str, Any]:
             "features": version.state["num_features"],
             "forgotten": version.next_node - version.nodes,
         },
-        "columns": Encoder.from_json(version.state["encoder"]).describe() if version.state.get("encoder") else [],
+        "columns": describe_columns(version.state),
         "classes": snapshot.classes,
         "updates": [{**r, "forgetting": f} for r, f in zip(records, forgetting(records), strict=True)],
         "measures": measures(records),

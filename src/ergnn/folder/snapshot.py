@@ -15,11 +15,10 @@ import numpy as np
 from ergnn import __version__
 from ergnn.config.errors import FolderError, InputError, truncate
 from ergnn.data.partial import Array, ExtendedGraph, LabeledGraph, PartialGraph, find_all
-from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.node_tables import SPLITS, EdgeTable, NodeTable
 from ergnn.folder import database, versions
 from ergnn.folder.database import VISIBLE, damaged, from_json, insert, reading_values, select, to_json
-from ergnn.folder.encoding import fitted_state
+from ergnn.folder.encoding import describe_columns, fitted_state
 from ergnn.folder.graph import StoredGraph, write_update
 from ergnn.folder.network import CHUNK, NetworkLearner
 from ergnn.folder.row_cache import trained_classes
@@ -71,7 +70,8 @@ class Snapshot:
     def extended(self, nodes: NodeTable, edges: EdgeTable | None) -> PartialGraph:
         """The graph with nodes and edges of one prediction only; their labels are ignored."""
         unknown = nodes.ids[self.graph.find(list(nodes.ids)) < 0]
-        if len(unknown) and not nodes.num_features and not nodes.is_sparse and not nodes.columns:
+        has_features = nodes.num_features or nodes.is_sparse or nodes.columns or self.graph.structural
+        if len(unknown) and not has_features:
             first, count = truncate(unknown[0]), f"{len(unknown)} such id(s)"
             raise InputError(f"node {first} is not in the graph and has no features here ({count})")
         if not len(unknown) and edges is None:
@@ -140,7 +140,9 @@ class Snapshot:
         return {
             "ergnn": __version__,
             **self.learner.describe(self.classes),
-            **{name: self.version.state.get(name) for name in ("num_features", "feature_names", "encoder")},
+            **{
+                name: self.version.state.get(name) for name in ("num_features", "feature_names", "encoder", "structure")
+            },
             "classes": self.classes,
             "version": self.version.number,
             "directed": self.settings.directed,
@@ -373,8 +375,8 @@ def stage_update(base: Snapshot, update: Update, name: str, digest: str) -> dict
         state = {**old.state, **update.layout}
         graph = StoredGraph(base.connection, replace(old, **{**fields, "number": number, "state": state}))
         fields["state"] = {**state, "digest": digest, **fitted_state(graph, state, base.learner.exact)}
-        if not old.state.get("encoder") and fields["state"].get("encoder"):
-            record["columns"] = Encoder.from_json(fields["state"]["encoder"]).describe()
+        if not describe_columns(old.state) and (columns := describe_columns(fields["state"])):
+            record["columns"] = columns
         insert(base.connection, "progress", [(1, number, to_json(staged))])
     return staged
 

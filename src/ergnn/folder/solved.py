@@ -19,6 +19,7 @@ from ergnn.analytic.scaling import AS_THEY_ARE
 from ergnn.analytic.state import choose
 from ergnn.config.errors import FolderError, InputError
 from ergnn.data.partial import Array, LabeledGraph, LocalGraph, PartialGraph, read_subgraph
+from ergnn.data.structure import HOPS
 from ergnn.folder.graph import StoredGraph
 from ergnn.folder.row_cache import RowCache, changed_within
 from ergnn.folder.settings import Settings
@@ -110,7 +111,7 @@ class SolvedLearner:
         dtype = working_dtype(graph.num_nodes, graph.num_features)
         label = np.full(len(nodes), -1)
         label[np.isin(nodes, train)] = labels
-        hops = max(each.num_hops for each in maps)
+        hops = max(each.num_hops for each in maps) + graph.structural * HOPS
         changed = [] if self.settings.directed else changed_within(graph, self._version, hops)
         layout = f"{head.sketched} {dtype} {graph.encoding}".strip()
         cache = RowCache(graph, self._version, changed, layout, nodes, label)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, listed, truncate
 from ergnn.data.graph import UNLABELED, Graph, Split, csr_tensor
+from ergnn.data.structure import structural_features
 from ergnn.data.tables.columns import label_hint
 from ergnn.data.tables.encoder import Encoder
 from ergnn.data.tables.kinds import decide_kinds, encode_values
@@ -62,9 +63,10 @@ def to_graph(
     if nodes.split is not None:  # a node without a label is in no part
         labeled = (y != UNLABELED).numpy()
         split = Split(*(torch.from_numpy(np.flatnonzero((nodes.split == part) & labeled)) for part in SPLITS))
-    graph = Graph(
-        features_tensor(nodes), edge_index, y, name, public_split=split, class_names=names or None, edge_weight=weight
-    )
+    features = features_tensor(nodes)
+    if not features.size(1):
+        features = csr_tensor(structural_features(nodes.ids, edge_index.numpy()))
+    graph = Graph(features, edge_index, y, name, public_split=split, class_names=names or None, edge_weight=weight)
     return NamedGraph(graph.validate(), nodes.ids, names)
 
 

@@ -15,8 +15,8 @@ from ergnn.analytic.inputs import Sketch
 from ergnn.config.errors import InputError
 from ergnn.data.tables.encoder import CLIP, Encoder
 from ergnn.data.tables.kinds import ColumnKind, encode_values
-from ergnn.data.tables.named_graph import features_tensor
-from ergnn.data.tables.read import read_nodes
+from ergnn.data.tables.named_graph import features_tensor, to_graph
+from ergnn.data.tables.read import read_edges, read_nodes
 from ergnn.nn.backbones import BACKBONES, Backbone
 from ergnn.nn.layers import PlainAdjacency
 
@@ -38,9 +38,15 @@ class NodeClassifier(nn.Module):
     def num_features(self) -> int:
         return int(self.metadata["num_features"])
 
-    def encode(self, table: Any) -> Tensor:
-        """Features of a table of nodes (a file, a data frame or an Arrow table), by the columns that were learned."""
+    def encode(self, table: Any, edges: Any = None) -> Tensor:
+        """Features of a table of nodes (a file, a data frame or an Arrow table), by the columns that were learned.
+
+        The edges matter only if the nodes have no columns: then features follow from them.
+        """
         nodes = read_nodes(table)
+        if self.metadata.get("structure"):
+            table = None if edges is None else read_edges(edges)
+            return to_graph(nodes, table, undirected=not self.metadata["directed"]).graph.x.to_dense()
         if not self.metadata.get("encoder"):
             return features_tensor(nodes).to_dense()
         encoder = Encoder.from_json(self.metadata["encoder"])
@@ -113,6 +119,8 @@ class AnalyticClassifier(NodeClassifier):
 
     def _scaled(self, x: Tensor) -> Tensor:
         """Rows divided by their sums, numbers standardized, or the features of :meth:`NodeClassifier.encode`."""
+        if self.metadata.get("structure"):
+            return x
         if self.encoder is None:
             total = x.abs().sum(1, keepdim=True)
             return x / torch.where(total > 0, total, 1.0)

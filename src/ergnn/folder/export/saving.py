@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.config.files import wrap_errors, write_file
 from ergnn.data.partial import LabeledGraph
+from ergnn.data.structure import features_of
 from ergnn.folder import database
 from ergnn.folder.export.files import EXPORTERS, METADATA
 from ergnn.folder.export.module import NodeClassifier, build_module, class_names
@@ -107,7 +108,7 @@ def graph_npz(graph: LabeledGraph, class_names: list[str]) -> bytes:
     target, source = graph.neighbors(nodes)
     edges = (np.ones(len(source), np.float32), (np.searchsorted(nodes, source), target))
     adjacency = scipy.sparse.csr_matrix(edges, (len(nodes), len(nodes)))
-    features = scipy.sparse.csr_matrix(graph.features(nodes))
+    features = scipy.sparse.csr_matrix(features_of(graph, nodes))
     arrays: dict[str, Any] = {
         f"{name}_{field}": np.asarray(getattr(matrix, field))
         for name, matrix in (("adj", adjacency), ("attr", features))

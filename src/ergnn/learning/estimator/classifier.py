@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError
 from ergnn.config.learner_config import TASK_UNKNOWN, LearnerConfig
-from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, pyg_edge_weight, warn_one_way
+from ergnn.data.graph import UNLABELED, Graph, check_homogeneous, pyg_edge_weight, pyg_features, warn_one_way
 from ergnn.data.stream import Task
 from ergnn.learning.callbacks import Callback
 from ergnn.learning.estimator.inputs import (
@@ -212,17 +212,16 @@ class ContinualNodeClassifier(ClassifierMixin, BaseEstimator):
             checked = validate_data(self, x.numpy(force=True) if isinstance(x, Tensor) else x, y, reset=reset, **kinds)
             x, y = (checked, y) if isinstance(y, str) else checked
             return as_graph(to_torch(x), edges, weight), y
-        if X.x is None:
-            raise InputError("the graph has no features x")
+        x = X.x if isinstance(X, Graph) else pyg_features(X, "X", warn=reset)
         if reset:
-            self.n_features_in_ = int(X.x.size(1))
-        elif X.x.size(1) != self.n_features_in_:
+            self.n_features_in_ = int(x.size(1))
+        elif x.size(1) != self.n_features_in_:
             raise InputError(
-                f"the graph has {X.x.size(1)} features, but {type(self).__name__} is expecting {self.n_features_in_}"
+                f"the graph has {x.size(1)} features, but {type(self).__name__} is expecting {self.n_features_in_}"
             )
         if isinstance(X, Graph):
             return X.validate(), y
-        graph = as_graph(X.x, X.edge_index, pyg_edge_weight(X))
+        graph = as_graph(x, X.edge_index, pyg_edge_weight(X))
         if reset:
             warn_one_way(graph.edge_index, graph.num_nodes, "X")
         return graph, y
