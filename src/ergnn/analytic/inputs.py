@@ -131,13 +131,16 @@ class Inputs:
 
     def t_matmul(self, q: Tensor) -> Tensor:
         """Compute ``Xᵀ q`` for a dense ``[nodes, columns]``."""
+        return self.by_column(q) if self.sketch is None else self.sketch.t_matmul(self.by_column(q))
+
+    def by_column(self, q: Tensor) -> Tensor:
+        """Compute ``Xᵀ q`` without the sketch, one row per column of the features."""
         if self._x.layout == torch.sparse_csr:
-            out = self._t @ q
-        else:
-            out = q.new_zeros(self._x.size(1), q.size(1))
-            for rows, part in self._row_blocks():
-                out += ((self._scale[rows] * q[rows]).T @ part.to(self.dtype)).T
-        return out if self.sketch is None else self.sketch.t_matmul(out)
+            return self._t @ q
+        out = q.new_zeros(self._x.size(1), q.size(1))
+        for rows, part in self._row_blocks():
+            out += ((self._scale[rows] * q[rows]).T @ part.to(self.dtype)).T
+        return out
 
     def _matmul(self, w: Tensor) -> Tensor:
         if self._x.layout == torch.sparse_csr:

@@ -1,0 +1,284 @@
+"""Why a ridge head gives its scores: exact terms per labeled node, heads without one of them, and variances.
+
+With the kernel matrix K of the labeled rows, class weights w and one-hot labels Y, the scores of a node v are
+``k_vᵀ M Y`` for ``M = (K + λ diag(1/w))⁻¹``. All results follow from M, in float64:
+
+- ``a(v) = M k_v`` are the terms of the labeled nodes: each adds to the score of its own class, and to no other;
+- without node i, the scores of v are ``k_vᵀ M Y − a_i(v) (M Y)_i / M_ii``, and those of i ``y_i − (M Y)_i / M_ii``;
+- the predictive variance is ``φᵀ (Σ w φφᵀ + λI)⁻¹ φ = (k(v, v) − k_vᵀ M k_v) / λ``.
+
+*Without node i* means that its label is removed and the head is solved again from the others, with the same rows,
+kernel and λ. Weights ``w ∝ n_c^-½`` are those of the remaining labels. So there is one M per class, with the weights
+for one node less in this class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ergnn.analytic.features import CONSTANT, Features, length
+from ergnn.analytic.kernels import Kernel, squares
+from ergnn.analytic.ridge import ROW_BLOCK
+
+REFERENCES = 2000
+"""At most this many candidates, evenly spaced, stand for all when variances are summed."""
+
+
+class LabelEffects:
+    """What each label does to the scores of a ridge head.
+
+    Args:
+        rows: φ, ``[n, width]``.
+        labels: ``[n]``.
+        lam: λ.
+        kernel: the kernel.
+
+    Attributes:
+        classes: the classes, ascending, in the order of the columns of scores.
+        column: the column of each row's label.
+    """
+
+    def __init__(self, rows: Tensor, labels: Tensor, lam: float, kernel: Kernel | None = None) -> None:
+        self.rows, self.labels, self.lam, self.kernel = rows.double(), labels, lam, kernel or Kernel()
+        self.classes, self.column, self.sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+        self.targets = torch.nn.functional.one_hot(self.column, self.classes.numel()).double()
+        self.primal = self.kernel.name == "linear" and rows.size(0) > rows.size(1)
+        if self.primal:  # Σ φφᵀ / √n_c, to be scaled
+            self._sums = self._gram(self.sizes.double().rsqrt()[self.column])
+        else:
+            self._sums = self.kernel(self.rows, self.rows)
+        self._inverse = _Inverse(self, self.sizes.double())
+
+    def terms(self, asked: Tensor) -> Tensor:
+        """Return ``a_i(v)``, the term of labeled node i in the score of v for the label of i, ``[asked, n]``."""
+        return self._inverse.terms(asked.double())
+
+    def scores(self, asked: Tensor) -> Tensor:
+        """Return the scores ``[asked, classes]``: sums of :meth:`terms` over the nodes of each class."""
+        return self.terms(asked) @ self.targets
+
+    def left_out(self) -> Tensor:
+        """Return the scores of each labeled node under the head without it, ``[n, classes]``.
+
+        For the only node of a class, this class has none: −inf.
+        """
+        out = torch.empty_like(self.targets)
+        for column, members, inverse in self._without():
+            out[members] = self.targets[members] - inverse.changes(members)
+            if members.numel() == 1:
+                out[members, column] = -torch.inf
+        return out
+
+    def predictions_without(self, asked: Tensor) -> Tensor:
+        """Return the column of the predicted class of each asked node without each labeled node, ``[asked, n]``.
+
+        With a single class, it is −1 without its only node.
+        """
+        out = torch.full((asked.size(0), self.labels.numel()), -1, device=asked.device)
+        for column, members, inverse in self._without():
+            changes = inverse.changes(members)
+            for row, terms in enumerate(inverse.terms(asked.double())):
+                without = terms @ self.targets - terms[members, None] * changes
+                if members.numel() == 1:
+                    without[:, column] = -torch.inf
+                out[row, members] = without.argmax(1)
+        return out
+
+    def variances(self, asked: Tensor) -> Tensor:
+        """Return the predictive variance of each row."""
+        return torch.cat([self._inverse.variances(part.double()) for part in asked.split(ROW_BLOCK)])
+
+    def covariances(self, asked: Tensor, others: Tensor) -> Tensor:
+        """Return ``φ_uᵀ (Σ w φφᵀ + λI)⁻¹ φ_v`` of each asked row u and each other row v."""
+        return torch.cat([self._inverse.covariances(p.double(), others.double()) for p in asked.split(ROW_BLOCK)])
+
+    def _gram(self, w: Tensor) -> Tensor:
+        """Return ``Σ w φφᵀ`` over the rows with a weight."""
+        out = self.rows.new_zeros(self.rows.size(1), self.rows.size(1))
+        for part in w.nonzero().flatten().split(ROW_BLOCK):
+            p = self.rows[part] * w[part, None].sqrt()
+            out.addmm_(p.T, p)
+        return out
+
+    def _without(self) -> Iterator[tuple[int, Tensor, _Inverse]]:
+        """Yield the column of each class, its members, and M for the weights with one node less in this class.
+
+        What is left when a member is then removed does not depend on its own weight.
+        """
+        for column in range(self.classes.numel()):
+            sizes = self.sizes.double()
+            sizes[column] -= 1
+            if float(sizes.sum()):
+                yield column, (self.column == column).nonzero().flatten(), _Inverse(self, sizes, column)
+
+
+class _Inverse:
+    """``M = (K + λ diag(1/w))⁻¹`` for the weights of classes of some sizes.
+
+    With more rows than columns, ``M = (diag(w) − diag(w) Φ G⁻¹ Φᵀ diag(w)) / λ`` for ``G = Φᵀ diag(w) Φ + λI``.
+
+    Args:
+        of: the rows.
+        sizes: of the classes.
+        smaller: a class whose size differs from its number of rows.
+    """
+
+    def __init__(self, of: LabelEffects, sizes: Tensor, smaller: int | None = None) -> None:
+        self.of = of
+        scale = sizes.sum() / sizes.sqrt().sum()
+        self.w = (scale * sizes.clamp(min=1).rsqrt())[of.column]
+        if of.primal:
+            matrix = scale * of._sums
+            if smaller is not None:
+                before = float(scale * of.sizes[smaller].double().rsqrt())
+                share = torch.where(of.column == smaller, self.w - before, 0.0)
+                matrix += of._gram(share)
+            matrix.diagonal().add_(of.lam)
+        else:
+            matrix = of._sums.clone()
+            matrix.diagonal().add_(of.lam / self.w)
+        self.factor = torch.linalg.cholesky(matrix, out=matrix)
+
+    def terms(self, asked: Tensor) -> Tensor:
+        """Return ``M k_v`` of each asked row, ``[asked, n]``."""
+        if self.of.primal:
+            return torch.cholesky_solve(asked.T, self.factor).T @ self.of.rows.T * self.w
+        return torch.cholesky_solve(self.of.kernel(self.of.rows, asked), self.factor).T
+
+    def changes(self, members: Tensor) -> Tensor:
+        """Return ``(M Y)_i / M_ii`` of some labeled nodes i."""
+        of = self.of
+        if of.primal:
+            weight = torch.cholesky_solve(of.rows.T @ (self.w[:, None] * of.targets), self.factor)
+            out = of.targets[members] - of.rows[members] @ weight
+            parts = [self._reduced(of.rows[part].T) for part in members.split(ROW_BLOCK)]
+            return out / (1 - self.w[members] * torch.cat(parts))[:, None]
+        out = torch.cholesky_solve(of.targets, self.factor)[members]
+        for part, rows in zip(members.split(ROW_BLOCK), out.split(ROW_BLOCK), strict=True):
+            one = torch.zeros(len(self.w), part.numel(), dtype=out.dtype, device=out.device)
+            one[part, torch.arange(part.numel(), device=out.device)] = 1.0
+            rows /= self._reduced(one)[:, None]
+        return out
+
+    def covariances(self, asked: Tensor, others: Tensor) -> Tensor:
+        of = self.of
+        if of.primal:
+            return asked @ torch.cholesky_solve(others.T, self.factor)
+        return (of.kernel(asked, others) - of.kernel(asked, of.rows) @ self.terms(others).T) / of.lam
+
+    def variances(self, asked: Tensor) -> Tensor:
+        of = self.of
+        if of.primal:
+            return self._reduced(asked.T)
+        own = squares(asked) if of.kernel.name == "linear" else torch.ones_like(asked[:, 0])
+        return (own - self._reduced(of.kernel(of.rows, asked))) / of.lam
+
+    def _reduced(self, columns: Tensor) -> Tensor:
+        """Return ``‖L⁻¹ c‖²`` of each column c, for the Cholesky factor L."""
+        return torch.linalg.solve_triangular(self.factor, columns, upper=False).square_().sum(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Doubts:
+    """How well each label fits the head that is solved without it.
+
+    Args:
+        probability: of the label; NaN where no other node has it.
+        column: the column of the most probable class without the label.
+        best: its probability.
+    """
+
+    probability: Tensor
+    column: Tensor
+    best: Tensor
+
+    def order(self) -> Tensor:
+        """Return the nodes whose label is compared with others, the least probable label first."""
+        order = torch.argsort(self.probability, stable=True)
+        return order[~self.probability[order].isnan()]
+
+
+def doubts(effects: LabelEffects, temperature: float) -> Doubts:
+    """Compare each label with the probabilities ``softmax(τ f)`` of the head without it."""
+    scores = effects.left_out()
+    probabilities = torch.softmax(temperature * scores, 1)
+    best, column = probabilities.max(1)
+    own = probabilities.gather(1, effects.column[:, None]).flatten()
+    return Doubts(torch.where(effects.sizes[effects.column] > 1, own, torch.nan), column, best)
+
+
+def spread_out(
+    effects: LabelEffects, rows: Tensor, count: int, importance: Tensor | None = None
+) -> tuple[list[int], list[float]]:
+    """Choose rows one by one whose labels reduce the variance of all the most.
+
+    With a label of weight 1 for row v, the variance of u falls by ``cov(u, v)² / (1 + var(v))``, where ``cov`` and
+    ``var`` include the rows that were chosen before. So a row that is similar to a chosen one gains little.
+
+    Args:
+        effects: of the labels so far.
+        rows: φ of the candidates.
+        count: number of rows to choose.
+        importance: of the variance of each row; by default all are equal.
+
+    Returns:
+        The chosen rows, and the share of the summed variance that is left after each.
+    """
+    total, left = rows.size(0), []
+    places = torch.linspace(0, total - 1, min(total, REFERENCES), dtype=torch.float64).long().to(rows.device)
+    weight = effects.rows.new_ones(total) if importance is None else importance
+    between, variance = effects.covariances(rows, rows[places]), effects.variances(rows)
+    before = after = float(variance[places] @ weight[places])
+    chosen: list[int] = []
+    columns = between.new_zeros(total, 0)
+    for _ in range(min(count, total)):
+        gain = torch.cat([part.square() @ weight[places] for part in between.split(ROW_BLOCK)]) / (1 + variance)
+        gain[chosen] = -1
+        pick = int(gain.argmax())
+        column = effects.covariances(rows, rows[pick : pick + 1])[:, 0] - columns @ columns[pick]
+        column /= (1 + column[pick]).sqrt()
+        after -= float(column[places].square() @ weight[places])
+        between.addr_(column, column[places], alpha=-1)
+        variance -= column.square()
+        columns = torch.cat([columns, column[:, None]], 1)
+        chosen.append(pick)
+        left.append(after / before)
+    return chosen, left
+
+
+def split_by_feature(features: Features, node: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Split ``φ_v W`` by the distance of the nodes that a feature comes from, and by the column of the feature.
+
+    ``Σ_k Σ_u p_k(S)_vu x_uj W_kj / (√B ‖z_vk‖)`` over the nodes u at a distance; distances are those of the shortest
+    paths along edges to v.
+
+    Args:
+        features: φ in a graph.
+        node: v.
+        weight: W, ``[width, columns of W]``.
+
+    Returns:
+        The sums ``[distances, features, columns of W]``, which add up to ``φ_v W`` with the term of the constant column
+        ``[columns of W]``.
+    """
+    inputs, count = features.inputs, features.feature_map.num_blocks
+    back, num_hops = features.operator.T, features.feature_map.num_hops
+    one = torch.zeros(inputs.num_nodes, 1, dtype=inputs.dtype, device=weight.device)
+    one[node] = 1.0
+    distances, within = torch.full_like(one[:, 0], num_hops + 1, dtype=torch.long), one
+    for hop in range(num_hops + 1):
+        distances[(within[:, 0] > 0) & (distances > hop)] = hop
+        within = (back.matmul(within) > 0).to(one)
+    at = torch.nn.functional.one_hot(distances, num_hops + 2)[:, :-1].to(one)
+    weight = weight.to(inputs.dtype)
+    out = weight.new_zeros(num_hops + 1, inputs.by_column(one).size(0), weight.size(1))
+    for k, block in enumerate(features.feature_map.blocks(back, one)):
+        scale = length(inputs.t_matmul(block).norm()) * count**0.5
+        columns = weight[k * inputs.width : (k + 1) * inputs.width]
+        columns = columns if inputs.sketch is None else inputs.sketch.matmul(columns)
+        out += (inputs.by_column(block * at) / scale).T[:, :, None] * columns
+    return out.double(), CONSTANT * weight[-1].double()

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ergnn.analytic import FEATURE_MAPS, Features, Inputs, NormalizedAdjacency
+from ergnn.analytic.explain import LabelEffects, doubts, split_by_feature, spread_out
+from ergnn.analytic.kernels import Kernel
+from ergnn.analytic.ridge import class_weights
+from tests.graphs import graphs, random_graph
+
+KERNELS = st.sampled_from([Kernel(), Kernel(0.7), Kernel(2.0)])
+
+
+def draw_rows(n: int, width: int, classes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, labels (any numbers, some classes with one row) and rows to ask for."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = 3 * torch.randint(classes, (n,), generator=generator) + 1
+    rows, asked = (torch.randn(size, width, generator=generator) / width**0.5 for size in (n, 5))
+    return rows, labels, asked
+
+
+def solved(rows: Tensor, labels: Tensor, asked: Tensor, lam: float, kernel: Kernel) -> tuple[Tensor, Tensor]:
+    """Scores by the definition, and their classes."""
+    classes, w = labels.unique(), class_weights(labels)
+    y, rows = (labels[:, None] == classes).double(), rows.double()
+    system = kernel(rows, rows) + lam * torch.diag(1 / w)
+    return kernel(asked.double(), rows) @ torch.linalg.solve(system, y), classes
+
+
+@given(
+    n=st.integers(2, 24), width=st.integers(1, 30), classes=st.integers(1, 5), seed=st.integers(0, 999), kernel=KERNELS
+)
+def test_terms_and_heads_without_a_node_equal_solving_again(
+    n: int, width: int, classes: int, seed: int, kernel: Kernel
+) -> None:
+    rows, labels, asked = draw_rows(n, width, classes, seed)
+    lam = [0.001, 0.1, 3.0][seed % 3]
+    effects = LabelEffects(rows, labels, lam, kernel)
+    torch.testing.assert_close(effects.scores(asked), solved(rows, labels, asked, lam, kernel)[0], rtol=0, atol=1e-9)
+    terms, left_out, predicted = effects.terms(asked), effects.left_out(), effects.predictions_without(asked)
+    for c, name in enumerate(effects.classes):
+        torch.testing.assert_close(terms[:, labels == name].sum(1), effects.scores(asked)[:, c])
+    for i in range(n):
+        others = torch.arange(n) != i
+        scores, known = solved(rows[others], labels[others], torch.cat([rows[i : i + 1], asked]), lam, kernel)
+        columns = torch.searchsorted(effects.classes, known)
+        torch.testing.assert_close(left_out[i, columns], scores[0], rtol=0, atol=1e-8)
+        assert columns.numel() == effects.classes.numel() or left_out[i].isinf().sum() == 1
+        clear = scores[1:].topk(min(2, columns.numel()), 1).values
+        clear = (clear[:, 0] - clear[:, -1] > 1e-9) | (columns.numel() == 1)
+        assert torch.equal(predicted[clear, i], columns[scores[1:].argmax(1)][clear])
+
+
+@given(n=st.integers(1, 24), width=st.integers(1, 30), seed=st.integers(0, 999), kernel=KERNELS)
+def test_variances_equal_those_of_the_posterior(n: int, width: int, seed: int, kernel: Kernel) -> None:
+    rows, labels, asked = draw_rows(n, width, 3, seed)
+    effects = LabelEffects(rows, labels, 0.05, kernel)
+    w, rows, asked = class_weights(labels), rows.double(), asked.double()
+    if kernel.s:
+        among = torch.cat([rows, asked])
+        root = torch.linalg.cholesky(kernel(among, among) + 1e-13 * torch.eye(len(among)))  # φ of this kernel
+        rows, phi = root[:n], root[n:]
+    else:
+        phi = asked
+    posterior = (
+        phi
+        @ torch.linalg.inv((w[:, None] * rows).T @ rows + 0.05 * torch.eye(rows.size(1), dtype=torch.float64))
+        @ phi.T
+    )
+    torch.testing.assert_close(effects.covariances(asked, asked), posterior, rtol=0, atol=1e-6)
+    torch.testing.assert_close(effects.variances(asked), posterior.diagonal(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "width"), [(12, 40), (60, 6)])
+def test_rows_are_chosen_as_by_brute_force(n: int, width: int) -> None:
+    rows, labels, _ = draw_rows(n, width, 3, n)
+    candidates = draw_rows(30, width, 3, 7)[0].double()
+    candidates[20:] = candidates[:10]  # duplicates: their labels add little
+    effects, importance = LabelEffects(rows, labels, 0.1), torch.rand(30, dtype=torch.float64)
+    chosen, left = spread_out(effects, candidates, 6, importance)
+    w, rows = class_weights(labels), rows.double()
+    gram = (w[:, None] * rows).T @ rows + 0.1 * torch.eye(width, dtype=torch.float64)
+
+    def total(gram: Tensor) -> float:
+        return float((candidates @ torch.linalg.inv(gram) * candidates).sum(1) @ importance)
+
+    start = total(gram)
+    for step, (pick, share) in enumerate(zip(chosen, left, strict=True)):
+        totals = {i: total(gram + row[:, None] * row) for i, row in enumerate(candidates) if i not in chosen[:step]}
+        assert totals[pick] == pytest.approx(min(totals.values()), rel=1e-9)
+        gram = gram + candidates[pick][:, None] * candidates[pick]
+        assert share == pytest.approx(total(gram) / start, rel=1e-9)
+    assert len(set(chosen)) == 6
+
+
+@given(graph=graphs(), name=st.sampled_from(["hops", "ppr"]), sketch=st.sampled_from([None, 2]))
+def test_features_and_distances_add_up_to_the_score(graph, name: str, sketch: int | None) -> None:
+    if sketch is not None and graph.num_features <= sketch:
+        sketch = None
+    feature_map = FEATURE_MAPS.create(name)
+    features = Features(feature_map, NormalizedAdjacency(graph), Inputs(graph, sketch))
+    weight = torch.randn(features.width, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for node in (0, graph.num_nodes - 1):
+        split, constant = split_by_feature(features, node, weight)
+        assert split.shape == (feature_map.num_hops + 1, graph.num_features, 3)
+        score = (features.rows(torch.tensor([node])) @ weight)[0]
+        torch.testing.assert_close(split.sum((0, 1)) + constant, score, rtol=0, atol=1e-9)
+
+
+def test_own_features_and_those_of_neighbors_are_told_apart() -> None:
+    graph = random_graph(n=20, f=20, p_edge=0.1, seed=3)
+    object.__setattr__(graph, "x", torch.eye(20))  # feature j is that of node j
+    features = Features(FEATURE_MAPS.create("hops"), NormalizedAdjacency(graph), Inputs(graph))
+    split, _ = split_by_feature(features, 4, torch.ones(features.width, 1, dtype=torch.float64))
+    neighbors = graph.edge_index[0, graph.edge_index[1] == 4].unique()
+    assert split[0, :, 0].nonzero().flatten().tolist() == [4]
+    assert torch.equal(split[1, :, 0].nonzero().flatten(), neighbors)
+
+
+def test_labels_that_do_not_fit_come_first() -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.arange(120) % 3
+    rows = torch.nn.functional.one_hot(truth, 3) + 0.3 * torch.randn(120, 3, generator=generator)
+    labels = truth.clone()
+    labels[:6] = (truth[:6] + 1) % 3
+    labels[100] = 9  # the only one of its class cannot be compared
+    found = doubts(LabelEffects(rows, labels, 0.1), 10.0)
+    order = found.order().tolist()
+    assert set(order[:6]) == set(range(6))
+    assert sorted(order) == [i for i in range(120) if i != 100]
+    assert torch.equal(found.column[:6], truth[:6])
