@@ -18,7 +18,7 @@ from ergnn.engine.training import TaskProgress, Training
 from ergnn.learning.callbacks import EpochCallback
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
-from ergnn.methods.gradients import mean_gradient
+from ergnn.methods.episodic import mean_gradient
 from graphs import random_graph
 
 BACKBONES = ["gat", "gcn", "sage", "gin", "sgc"]

@@ -14,8 +14,8 @@ from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
 from ergnn.methods.agem import AGEM, project_on_average
+from ergnn.methods.episodic import flat_gradients, mean_gradient
 from ergnn.methods.gem import project
-from ergnn.methods.gradients import flat_gradients, mean_gradient
 from ergnn.testing import check_method
 from graphs import random_graph
 

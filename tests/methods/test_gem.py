@@ -15,8 +15,8 @@ from ergnn.data import TaskStream
 from ergnn.engine.objective import make_objective
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import begin
+from ergnn.methods.episodic import flat_gradients, nonnegative_minimum
 from ergnn.methods.gem import GEM, GEMProjection, project
-from ergnn.methods.gradients import flat_gradients, nonnegative_minimum
 from ergnn.testing import check_method
 from graphs import random_graph
 

@@ -15,7 +15,7 @@ from ergnn.data import Task, TaskStream
 from ergnn.engine.losses import MASKED
 from ergnn.learning.learner import Learner
 from ergnn.methods import METHODS
-from ergnn.methods.mas import squared_norm
+from ergnn.methods.ewc import squared_norm
 from methods.plain_loop import (
     EPOCHS,
     LR,

@@ -18,7 +18,7 @@ from ergnn.learning.callbacks import Callback
 from ergnn.learning.evaluation import evaluate_streams
 from ergnn.learning.learner import Learner
 from ergnn.learning.observing import observe_together
-from ergnn.methods import METHODS, agem, gem, gradients
+from ergnn.methods import METHODS, agem, episodic, gem
 from ergnn.methods.balance import shifted_loss
 from ergnn.methods.finetune import Finetune
 from ergnn.methods.importance import QuadraticPenalty
@@ -153,7 +153,7 @@ def test_stacked_projections_are_those_of_each_model(name: str, sample: int, mon
     alone, used = learn(), []
     for module in (gem, agem):
         monkeypatch.setattr(
-            module, "stack_memories", lambda parts: used.append(len(parts)) or gradients.StackedMemory(parts)
+            module, "stack_memories", lambda parts: used.append(len(parts)) or episodic.StackedMemory(parts)
         )
     for one, same in zip(learn(), alone, strict=True):
         assert one.model is not None
@@ -213,6 +213,6 @@ def test_losses_with_different_options_stay_separate(method: Any, monkeypatch: p
 
 
 def test_gem_with_different_margins_or_memories_is_not_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gem, "stack_memories", gradients.StackedMemory)  # as on a GPU
+    monkeypatch.setattr(gem, "stack_memories", episodic.StackedMemory)  # as on a GPU
     options = {"optimizer": "sgd", "lr": 0.1, "per_class": 3, "epochs": EPOCHS}
     compare(lambda seed: Learner("gcn", "gem", margin=0.1 * seed, seed=seed, **options), streams())

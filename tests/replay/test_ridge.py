@@ -18,7 +18,7 @@ from ergnn.replay import SELECTORS, SelectionContext
 from ergnn.replay.selectors import ridge
 from ergnn.replay.selectors.la_ridge import LinearizedRidge
 from ergnn.replay.selectors.ridge import RidgeProblem, ascent, best_of_all, choose_one_each
-from ergnn.replay.selectors.s2_ridge import SmoothedRidge
+from ergnn.replay.selectors.smoothed import SmoothedRidge
 from ergnn.testing import example_context, example_graph
 
 BOTH = [SmoothedRidge, LinearizedRidge]

@@ -21,10 +21,9 @@ from ergnn.learning.learner import Learner
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.backbones.gin import GIN
 from ergnn.replay import SELECTORS, SelectionContext
-from ergnn.replay.selectors.first_layer import first_layer_names
+from ergnn.replay.selectors.gradients import first_layer_names
 from ergnn.replay.selectors.la_ridge import LinearizedRidge
-from ergnn.replay.selectors.s2_ridge import SmoothedRidge
-from ergnn.replay.selectors.smoothed import smoothed
+from ergnn.replay.selectors.smoothed import SmoothedRidge, smoothed
 from ergnn.testing import example_context, example_stream
 from graphs import graphs
 

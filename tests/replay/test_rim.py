@@ -10,7 +10,7 @@ import torch
 from ergnn.config.errors import InputError, UnknownNameError
 from ergnn.engine.objective import make_objective
 from ergnn.replay import SELECTORS
-from ergnn.replay.selectors.first_layer import first_layer_names
+from ergnn.replay.selectors.gradients import first_layer_names
 from ergnn.testing import example_context
 
 

@@ -14,8 +14,8 @@ from ergnn.data.hashing import stream_key
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
-from ergnn.methods.episodic import EpisodicMemory
-from ergnn.methods.gradients import (
+from ergnn.methods.episodic import (
+    EpisodicMemory,
     GradientConstraint,
     StackedMemory,
     flat_gradients,

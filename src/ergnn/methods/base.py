@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -130,11 +130,11 @@ class NetworkScorer:
         return logits_of(self.model, self.graph, nodes, heads)[:, self.heads.columns(self.task, nodes.device)[0]]
 
 
-class Method(ABC):
-    """Base class of continual-learning methods.
+class Method:
+    """Base class of continual-learning methods; by default, training continues on each task, without a memory.
 
-    Only :meth:`examples` is required. The options of a method are the arguments of its constructor; their types,
-    defaults and help texts come from its signature and from ``Args:`` in its docstring.
+    The options of a method are the arguments of its constructor; their types, defaults and help texts come from its
+    signature and from ``Args:`` in its docstring.
 
     Attributes:
         leaky: whether test labels are used.
@@ -204,13 +204,13 @@ class Method(ABC):
         """Return whether a task starts from new parameters; by default it does not."""
         return False
 
-    @abstractmethod
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        """Return the weighted training examples, starting with the task's training nodes.
+        """Return the weighted training examples, the task's training nodes first; by default these and their mean loss.
 
         The model already has outputs for the task's classes, but no step has been taken: its parameters are those
         after the previous task.
         """
+        return task_examples(learner, task)
 
     def rounds(self, learner: LearnerView, task: Task, examples: Examples) -> list[Examples]:
         """Return the sets of examples that the epochs of a task cycle through; by default one set of all examples."""
@@ -236,7 +236,7 @@ class Method(ABC):
     def remembered_labels(self) -> list[tuple[Tensor, Tensor]]:
         """Return ids and labels of the remembered nodes that the next task's graph must contain."""
         live = self.buffer is not None and self.buffer.replay == "live"
-        return [(part.nodes, part.labels) for part in self.buffer.experiences] if self.buffer and live else []
+        return [(one.nodes, one.labels) for one in self.buffer.experiences] if self.buffer and live else []
 
     def row_head(self) -> AnalyticHead | None:
         """Return the head that a folder solves from rows of labeled nodes; by default None: it trains a network."""
@@ -269,3 +269,10 @@ def task_examples(learner: LearnerView, task: Task) -> Examples:
 def num_bytes(tensors: Iterable[Tensor]) -> int:
     """Return the total size of tensors in bytes."""
     return sum(value.numel() * value.element_size() for value in tensors)
+
+
+@lru_cache(maxsize=2)  # drawing takes longer than using it
+def random_encoder(seed: int, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a Gaussian matrix of a shape, drawn by seed on the CPU."""
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    return torch.randn(*shape, generator=generator, dtype=dtype).to(device)

@@ -1,17 +1,19 @@
-"""Base class of methods that constrain gradients by remembered nodes."""
+"""Methods that constrain gradients by remembered nodes: their memory, and the projection of gradients."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ergnn.config.registry import inherit_options
 from ergnn.data.stream import Task
-from ergnn.engine.losses import Objective
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.objective import FieldObjective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods.base import LearnerView
 from ergnn.methods.memory import MemoryMethod
@@ -51,3 +53,141 @@ class EpisodicMemory(MemoryMethod):
         positions = torch.cat([shuffled[labels == c][: self.per_class] for c in task.classes])
         nodes = task.train[positions.to(task.train.device)]
         return Selection(nodes, torch.zeros(nodes.numel(), device=nodes.device))
+
+
+def flat_gradients(params: ParamDict, models: int = 1) -> Tensor:
+    """Return the gradients of (stacked) parameters, ``[models, parameters]``."""
+    return flatten_models([torch.zeros_like(p) if p.grad is None else p.grad for p in params.values()], models)
+
+
+def flatten_models(values: Sequence[Tensor], models: int) -> Tensor:
+    """Concatenate stacked tensors to one row per model."""
+    return torch.cat([value.reshape(models, -1) for value in values], dim=1)
+
+
+def set_gradients(params: ParamDict, matrix: Tensor) -> None:
+    """Invert :func:`flat_gradients`."""
+    columns = matrix.split([value.numel() // matrix.size(0) for value in params.values()], dim=1)
+    for value, gradient in zip(params.values(), columns, strict=True):
+        value.grad = gradient.reshape(value.shape).contiguous()  # fused optimizers ignore strides
+
+
+def mean_gradient(objective: Objective, params: ParamDict, out: Tensor | None = None) -> Tensor:
+    """Compute the gradient of the mean loss in evaluation mode as one vector (written to ``out`` if given)."""
+    grads = torch.autograd.grad(objective.losses(params).mean(), list(params.values()), allow_unused=True)
+    pairs = zip(grads, params.values(), strict=True)
+    parts = [(torch.zeros_like(value) if grad is None else grad).flatten() for grad, value in pairs]
+    return torch.cat(parts) if out is None else torch.cat(parts, out=out)
+
+
+class GradientConstraint(StepHook, ABC):
+    """Step hook that projects the gradient before each step.
+
+    Args:
+        objective: objective of the task.
+        memories: positions of each set of remembered examples in the objective.
+        seed: seed for sampling neighbors at each step, if the batches of the task sample neighbors.
+    """
+
+    def __init__(self, objective: Objective, memories: Sequence[Tensor], seed: int) -> None:
+        self.objective, self.positions, self.seed, self.step = objective, list(memories), seed, 0
+        self.sampled = objective.sampling is not None
+        self.memories = [] if self.sampled else [objective.batch(positions) for positions in memories]
+
+    def skip(self, steps: int) -> None:
+        self.step += steps
+
+    def before_step(self, params: ParamDict) -> None:
+        gradient = flat_gradients(params)[0]
+        projected = self.projected(gradient, params)
+        self.step += 1
+        if projected is not gradient:
+            set_gradients(params, projected.unsqueeze(0))
+
+    @abstractmethod
+    def projected(self, gradient: Tensor, params: ParamDict) -> Tensor:
+        """Return the projected gradient; the same object if it needs no projection."""
+
+
+class StackedMemory:
+    """The remembered examples of models that are trained side by side on a GPU, in one objective: few large steps."""
+
+    def __init__(self, memories: Sequence[FieldObjective]) -> None:
+        self.sizes = [len(memory.examples[0]) for memory in memories]
+        models, examples = [memory.models[0] for memory in memories], [memory.examples[0] for memory in memories]
+        self.objective = FieldObjective(models, examples, memories[0].heads)
+        sizes = self.objective.targets.new_tensor(self.sizes)
+        self._starts = (sizes.cumsum(0) - sizes).tolist()
+        self._all = (1.0 / sizes).repeat_interleave(sizes)
+
+    def gradients(self, params: ParamDict, chosen: Sequence[Tensor | None] = ()) -> Tensor:
+        """Return the gradient of each model's mean loss ``[models, parameters]``, in evaluation mode.
+
+        Args:
+            chosen: for each model, positions of the examples to average over, None for all; by default all.
+        """
+        weights = self._all
+        if any(index is not None for index in chosen):
+            weights = torch.zeros_like(self._all)
+            for start, size, index in zip(self._starts, self.sizes, chosen, strict=True):
+                used = torch.arange(size, device=weights.device) if index is None else index
+                weights[start + used] = 1.0 / used.numel()
+        total = (weights * self.objective.losses(params)).sum()
+        values = list(params.values())
+        grads = torch.autograd.grad(total, values, allow_unused=True)
+        known = [torch.zeros_like(v) if g is None else g for g, v in zip(grads, values, strict=True)]
+        return flatten_models(known, len(self.sizes))
+
+
+def stack_memories(memories: Sequence[Objective]) -> StackedMemory | None:
+    """Return the memories of all models as one; None if they are not on a GPU, or cannot be stacked."""
+    fields = [memory for memory in memories if isinstance(memory, FieldObjective)]
+    on_gpu = all(memory.targets.is_cuda for memory in memories)
+    return StackedMemory(fields) if on_gpu and len(fields) == len(memories) else None
+
+
+def nonnegative_minimum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Minimize ``½ vᵀPv + qᵀv`` over v ≥ 0 exactly, for a positive semi-definite P with q in its range.
+
+    Active-set method (Bro and De Jong, 1997); at the minimum, ``Pv + q ≥ 0``, and ``= 0`` where v > 0.
+    """
+    v, free = np.zeros_like(q), np.zeros(len(q), dtype=bool)
+    for _ in range(10 * len(q) + 10):
+        slope = np.where(free, np.inf, p @ v + q)
+        if not len(q) or slope.min() >= -1e-10 * np.abs(q).max():
+            return v
+        free[slope.argmin()] = True
+        while free.any():
+            trial = np.zeros_like(v)
+            trial[free] = np.linalg.lstsq(p[np.ix_(free, free)], -q[free], rcond=None)[0]
+            blocked = free & (trial <= 0)
+            if not blocked.any():
+                break
+            step = (v[blocked] / (v[blocked] - trial[blocked] + 1e-300)).min()
+            v = v + step * (trial - v)
+            free &= v > 1e-14 * np.abs(v).max(initial=0.0)
+            v[~free] = 0.0
+        v = np.where(free, trial, 0.0)
+    return v
+
+
+def project(gradient: Tensor, memories: Tensor, margin: float = 0.0) -> Tensor:
+    """Return the vector closest to ``gradient`` with nonnegative products with all rows of ``memories``.
+
+    With g the gradient and G the memories, the dual of ``min ½‖z − g‖² s.t. Gz ≥ 0`` has one variable per task:
+
+        min_{v ≥ γ} ½ vᵀGGᵀv + gᵀGᵀv,    z = Gᵀv + g .
+
+    γ is the margin, a lower bound of v as in the authors' code; ``Gz ≥ 0`` still holds. A feasible g is not changed.
+    """
+    products = memories @ gradient
+    if bool((products >= 0).all()):
+        return gradient
+    v = dual_variables(memories @ memories.T, products, margin)
+    return gradient + torch.from_numpy(v).to(gradient) @ memories
+
+
+def dual_variables(gram: Tensor, products: Tensor, margin: float) -> np.ndarray:
+    """Return v of :func:`project`, from ``GGᵀ`` and ``Gg``."""
+    p, q = gram.double().cpu().numpy(), products.double().cpu().numpy()
+    return margin + nonnegative_minimum(p, q + margin * p.sum(1))

@@ -15,8 +15,8 @@ from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison
-from ergnn.methods.episodic import EpisodicMemory
-from ergnn.methods.gradients import (
+from ergnn.methods.episodic import (
+    EpisodicMemory,
     GradientConstraint,
     StackedMemory,
     dual_variables,

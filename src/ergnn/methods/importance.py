@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +14,7 @@ from ergnn.data.stream import Task
 from ergnn.engine.losses import Objective, ParamDict
 from ergnn.engine.objective import make_objective
 from ergnn.engine.step_hooks import StepHook, stack_models
-from ergnn.methods.base import LearnerView, Method, num_bytes, task_examples
+from ergnn.methods.base import LearnerView, Method, num_bytes
 from ergnn.nn.examples import Examples
 
 
@@ -62,13 +62,13 @@ def step_size(optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor | float
     return group["lr"] / (debiased.sqrt() + group["eps"])
 
 
-class ImportanceMethod(Method):
+class ImportanceMethod(Method, ABC):
     """Finetuning with a quadratic penalty on each parameter, weighted by its importance Ω in earlier tasks.
 
     Two vectors are stored, ΣΩ and ΣΩθ*, so that time and memory do not grow with the number of tasks.
 
     Args:
-        lam: λ, the weight of the penalty.
+        lam: λ, weight of the penalty.
         decay: with a number γ, one penalty ``λ/2 Σ_j Ω_j (θ_j − θ*_j)²`` with ``Ω ← γΩ + Ω_t`` and the parameters θ*
             after the latest task; with None, one penalty per task, each with its own θ*.
     """
@@ -87,9 +87,6 @@ class ImportanceMethod(Method):
     @abstractmethod
     def importance(self, learner: LearnerView, task: Task, trained_on: Examples) -> ParamDict:
         """Return Ω of the task that has just been learned, by the model's names of parameters, 0 or more."""
-
-    def examples(self, learner: LearnerView, task: Task) -> Examples:
-        return task_examples(learner, task)
 
     def step_hook(self, learner: LearnerView, task: Task, objective: Objective) -> StepHook | None:
         if not self.total or self.lam == 0:

@@ -22,13 +22,13 @@ class Joint(Method):
     needs_earlier_graph = True
 
     def __init__(self) -> None:
-        self._seen: list[tuple[int, Tensor]] = []
-        self._validation: list[tuple[int, Tensor]] = []
+        self._earlier: list[tuple[int, Tensor, Tensor]] = []
+        """Number, training nodes and (if the best epoch is kept) validation nodes of each task."""
 
     @property
     def nbytes(self) -> int:
         """Ids and labels of all training nodes so far."""
-        return sum(16 * nodes.numel() for _, nodes in self._seen)
+        return sum(16 * train.numel() for _, train, _ in self._earlier)
 
     def check(self, task: Task) -> None:
         if task.own_graph:
@@ -38,38 +38,35 @@ class Joint(Method):
         return True
 
     def examples(self, learner: LearnerView, task: Task) -> Examples:
-        parts = [(task.id, task.train), *self._seen]
-        joined = Examples.join([learner.examples(task.graph, nodes, of) for of, nodes in parts])
+        earlier = [learner.examples(task.graph, train, number) for number, train, _ in self._earlier]
+        joined = Examples.join([learner.examples(task.graph, task.train, task.id), *earlier])
         return joined.weighted(1.0 / len(joined))
 
     def validation(self, learner: LearnerView, task: Task) -> Examples:
         """Return the validation nodes of all tasks so far."""
-        parts = [(task.id, task.val), *self._validation]
-        return Examples.join([learner.examples(task.graph, nodes, of) for of, nodes in parts])
+        earlier = [learner.examples(task.graph, val, number) for number, _, val in self._earlier if val.numel()]
+        return Examples.join([super().validation(learner, task), *earlier])
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
-        self._seen.append((task.id, task.train))
-        if learner.training.best_epoch:
-            self._validation.append((task.id, task.val))
+        self._earlier.append((task.id, task.train, task.val if learner.training.best_epoch else task.val[:0]))
         return {}
 
     def remap_nodes(self, mapping: Callable[[Tensor], Tensor]) -> None:
-        self._seen = [(of, mapping(nodes)) for of, nodes in self._seen]
-        self._validation = [(of, mapping(nodes)) for of, nodes in self._validation]
+        self._earlier = [(number, mapping(train), mapping(val)) for number, train, val in self._earlier]
 
     def forget_nodes(self, nodes: Tensor) -> int:
-        before = sum(part.numel() for _, part in self._seen)
-        self._seen, self._validation = (
-            [(of, part[~torch.isin(part, nodes.to(part.device))]) for of, part in parts]
-            for parts in (self._seen, self._validation)
-        )
-        return before - sum(part.numel() for _, part in self._seen)
+        def without(own: Tensor) -> Tensor:
+            return own[~torch.isin(own, nodes.to(own.device))]
+
+        before = self.nbytes
+        self._earlier = [(number, without(train), without(val)) for number, train, val in self._earlier]
+        return (before - self.nbytes) // 16
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tasks": [of for of, _ in self._seen], "nodes": [nodes for _, nodes in self._seen]} | (
-            {"validation": [nodes for _, nodes in self._validation]} if self._validation else {}
-        )
+        state = {"tasks": [number for number, *_ in self._earlier], "nodes": [train for _, train, _ in self._earlier]}
+        validation = [val for *_, val in self._earlier]
+        return {**state, "validation": validation} if any(nodes.numel() for nodes in validation) else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._seen = list(zip(state["tasks"], state["nodes"], strict=True))
-        self._validation = list(zip(state["tasks"], state.get("validation", []), strict=False))
+        validation = state.get("validation") or [nodes[:0] for nodes in state["nodes"]]
+        self._earlier = list(zip(state["tasks"], state["nodes"], validation, strict=True))

@@ -1,9 +1,11 @@
-"""Base class of methods that use a part of the weights for each task, by a mask per task."""
+"""Methods that use some of the weights for each task, by a mask per task; the training steps of PackNet."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from copy import deepcopy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import copy, deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +13,14 @@ from torch import Tensor, nn
 from ergnn.config.errors import InputError
 from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
-from ergnn.engine.losses import ParamDict
-from ergnn.methods.base import LearnerView, Method, NetworkScorer, Scorer, task_examples
+from ergnn.engine.losses import Objective, ParamDict
+from ergnn.engine.step_hooks import StepHook, split_models, stack_models
+from ergnn.methods.base import LearnerView, Method, NetworkScorer, Scorer
 from ergnn.nn.backbones import Backbone
 from ergnn.nn.examples import Examples
 
 
-class MaskMethod(Method):
+class MaskMethod(Method, ABC):
     """Predicts with the weights of a task's mask, so that the task of a node must be known.
 
     Masks apply to the weights (parameters with two or more dimensions) that tasks share: those of the hidden layers,
@@ -61,7 +64,7 @@ class MaskMethod(Method):
                 f"backbone {learner.backbone!r} has running statistics (norm='batch'), which every task changes; masks "
                 "need a backbone without"
             )
-        return task_examples(learner, task)
+        return super().examples(learner, task)
 
 
 def shallow_copy(module: nn.Module) -> nn.Module:
@@ -70,8 +73,8 @@ def shallow_copy(module: nn.Module) -> nn.Module:
     vars(other).update(vars(module))
     for name in ("_parameters", "_buffers"):
         vars(other)[name] = dict(vars(module)[name])
-    parts = module._modules.items()
-    vars(other)["_modules"] = {name: None if part is None else shallow_copy(part) for name, part in parts}
+    children = module._modules.items()
+    vars(other)["_modules"] = {name: None if child is None else shallow_copy(child) for name, child in children}
     return other
 
 
@@ -86,3 +89,67 @@ def shared_parameters(learner: LearnerView) -> tuple[ParamDict, ParamDict]:
     }
     weights = {name: value for name, value in shared.items() if value.dim() >= 2}
     return weights, {name: value for name, value in shared.items() if name not in weights}
+
+
+class PruneAndFreeze(StepHook):
+    """Keeps frozen parameters, and after some steps prunes the smallest of the free weights.
+
+    Args:
+        objective: the objective of the task.
+        frozen, free: parameters that keep their values, and weights to be pruned; 0 or 1, by name.
+        prune_at: number of the step after which weights are pruned.
+        prune: fraction of the free weights of each layer to prune.
+    """
+
+    recordable = True
+
+    def __init__(self, objective: Objective, frozen: ParamDict, free: ParamDict, prune_at: int, prune: float) -> None:
+        self.frozen, self.free = (
+            {name: value.bool() for name, value in objective.from_names(masks).items()} for masks in (frozen, free)
+        )
+        start = objective.parameters()
+        self.held = {name: torch.where(mask, start[name], 0.0) for name, mask in self.frozen.items()}
+        self.prune_at, self.prune, self.steps = prune_at, prune, 0
+        self._hooks: Sequence[PruneAndFreeze] = ()
+
+    @classmethod
+    def stacked(cls, hooks: Sequence[PruneAndFreeze]) -> StepHook:
+        together = copy(hooks[0])
+        together._hooks = hooks
+        together.frozen, together.held = (stack_models([getattr(h, key) for h in hooks]) for key in ("frozen", "held"))
+        for hook, own in zip(hooks, split_models(together.frozen, len(hooks)), strict=True):
+            hook.frozen = own  # views, which pruning changes
+        return together
+
+    def skip(self, steps: int) -> None:
+        self.steps = steps
+
+    def state_dict(self) -> ParamDict:
+        return self.frozen
+
+    def load_state_dict(self, state: ParamDict) -> None:
+        self.frozen = dict(state)
+
+    @torch.no_grad()
+    def after_step(self, params: ParamDict, optimizer: torch.optim.Optimizer) -> None:
+        for name, value in params.items():
+            value.copy_(torch.where(self.frozen[name], self.held[name], value))
+
+    @torch.no_grad()
+    def between_steps(self, params: ParamDict) -> None:
+        if self._hooks:
+            for hook, own in zip(self._hooks, split_models(params, len(self._hooks)), strict=True):
+                hook.between_steps(own)
+            return
+        self.steps += 1
+        if self.steps == self.prune_at:
+            for name, value in params.items():
+                pruned = self.free[name] & ~self._largest(value, self.free[name])
+                self.frozen[name].logical_or_(pruned)  # the value held is 0
+                value.masked_fill_(pruned, 0.0)
+
+    def _largest(self, value: Tensor, free: Tensor) -> Tensor:
+        """The free weights to keep: the largest in magnitude, and never a 0."""
+        size = torch.where(free, value.abs(), -1.0).flatten()
+        kept = size.topk(math.ceil((1.0 - self.prune) * int(free.sum()))).indices
+        return torch.zeros_like(free).flatten().index_fill(0, kept, True).view_as(free) & (value != 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ STORES_VALUES = FolderUse(refused="its buffer stores more than nodes")
 """For methods that store more than nodes in the buffer."""
 
 
-class MemoryMethod(Method):
+class MemoryMethod(Method, ABC):
     """Base class of methods that store e nodes per class of every task in a buffer.
 
     Args:

@@ -14,7 +14,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, task_examples
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer
 from ergnn.nn.examples import Examples
 
 Distance = Literal["euclidean", "cosine"]
@@ -49,9 +49,6 @@ class NearestMean(Method):
     def nbytes(self) -> int:
         """Size of the sums and counts of the classes so far, in bytes."""
         return sum(total.numel() * total.element_size() + 8 for total in self._sums.values())
-
-    def examples(self, learner: LearnerView, task: Task) -> Examples:
-        return task_examples(learner, task)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         z, labels = self._embed(task.graph, task.train), task.graph.y[task.train]

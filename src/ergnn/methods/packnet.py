@@ -13,8 +13,7 @@ from ergnn.engine.losses import Objective
 from ergnn.engine.step_hooks import StepHook
 from ergnn.methods import METHODS
 from ergnn.methods.base import Comparison, LearnerView, num_bytes
-from ergnn.methods.masks import MaskMethod, shared_parameters
-from ergnn.methods.pruning import PruneAndFreeze
+from ergnn.methods.masks import MaskMethod, PruneAndFreeze, shared_parameters
 from ergnn.nn.examples import Examples
 
 

@@ -13,8 +13,7 @@ from ergnn.data.graph import Graph
 from ergnn.data.stream import Task
 from ergnn.engine.propagation import propagate
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, task_examples
-from ergnn.methods.random_encoder import random_encoder
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, random_encoder
 from ergnn.nn.examples import Examples
 
 
@@ -56,9 +55,6 @@ class StreamingLDA(Method):
     def nbytes(self) -> int:
         """Means and counts of the classes so far, and the scatter; W follows from the seed."""
         return 8 * (len(self.means) * (self.width + 1) + self.scatter.numel()) if self.means else 0
-
-    def examples(self, learner: LearnerView, task: Task) -> Examples:
-        return task_examples(learner, task)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         self.seed = learner.seed

@@ -16,8 +16,7 @@ from ergnn.engine.losses import MASKED
 from ergnn.engine.propagation import propagate
 from ergnn.engine.recording import Recorded, side_stream
 from ergnn.methods import METHODS
-from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, num_bytes, task_examples
-from ergnn.methods.random_encoder import random_encoder
+from ergnn.methods.base import Comparison, LearnerView, Method, Scorer, num_bytes, random_encoder
 from ergnn.nn.examples import Examples
 
 
@@ -60,9 +59,6 @@ class TPP(Method):
     def unused_settings(self) -> tuple[str, ...]:
         used = ("epochs", "lr", "weight_decay")  # of prompts and classifiers
         return tuple(name for name in super().unused_settings if name not in used)
-
-    def examples(self, learner: LearnerView, task: Task) -> Examples:
-        return task_examples(learner, task)
 
     def after_task(self, learner: LearnerView, task: Task, trained_on: Examples) -> dict[str, Any]:
         h, targets, training = self.inputs(task.graph, task.train), task.targets(task.train), learner.training

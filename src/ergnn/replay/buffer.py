@@ -1,20 +1,24 @@
-"""The experience buffer: nodes of past tasks, and how they are replayed."""
+"""The experience buffer: nodes of past tasks, how they are replayed, and in which order they leave a full buffer."""
 
 from __future__ import annotations
 
+import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ergnn.config.errors import InputError, check_choice
 from ergnn.data.graph import UNLABELED, Graph
 from ergnn.data.stream import Task
 from ergnn.engine.adjacency import adjacency_of
-from ergnn.replay.eviction import bytes_after, eviction_steps
 
+Array = NDArray[Any]
 ReplayMode = Literal["live", "isolated", "ego"]
 COLUMNS = ("nodes", "labels", "scores")
 
@@ -57,6 +61,18 @@ class Experience:
         copy = None if self.copy is None else _ego(self.copy, index, hops)
         return Experience(self.task, **columns, copy=copy, extras={key: v[index] for key, v in self.extras.items()})
 
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"task": self.task, **{key: getattr(self, key) for key in COLUMNS}}
+        if self.extras:
+            state["extras"] = dict(self.extras)
+        if self.copy is not None:
+            state["copy"] = {"x": self.copy.x, "edge_index": self.copy.edge_index, "y": self.copy.y}
+        return state
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Experience:
+        return cls(**{**state, "copy": Graph(**state["copy"], name="experience") if "copy" in state else None})
+
     @property
     def ranks(self) -> Tensor:
         """The rank of each node within its class; the best has rank 0."""
@@ -88,11 +104,11 @@ class ExperienceBuffer:
             raise InputError(f"hops is {self.hops}; an ego graph needs at least 1")
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self.experiences)
+        return sum(len(one) for one in self.experiences)
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.experiences)
+        return sum(one.nbytes for one in self.experiences)
 
     def check(self, task: Task) -> None:
         """Raise an error if the nodes of a task could not be replayed."""
@@ -106,7 +122,7 @@ class ExperienceBuffer:
         self, graph: Graph, task: int, nodes: Tensor, scores: Tensor, extras: Mapping[str, Tensor] | None = None
     ) -> None:
         """Add nodes, 𝔹 ← 𝔹 ∪ ℰ; each node once, but if copies are stored, graphs of different tasks may share ids."""
-        stored = [part.nodes for part in self.experiences if self.replay == "live" or part.task == task]
+        stored = [one.nodes for one in self.experiences if self.replay == "live" or one.task == task]
         again = nodes[torch.isin(nodes, torch.cat(stored))] if stored else nodes[:0]
         if again.numel() or nodes.unique().numel() < nodes.numel():
             duplicate = int(again[0]) if again.numel() else int(nodes.mode().values)
@@ -118,17 +134,17 @@ class ExperienceBuffer:
     def insert(self, task: int, nodes: Tensor, labels: Tensor, scores: Tensor) -> None:
         """Insert nodes of an earlier task after those of their class (``live`` buffers without extras only)."""
         new = Experience(task, nodes, labels, scores)
-        for i, part in enumerate(self.experiences):
-            if part.task == task:
-                values: dict[str, Any] = {key: torch.cat([getattr(old, key) for old in (part, new)]) for key in COLUMNS}
+        for i, one in enumerate(self.experiences):
+            if one.task == task:
+                values: dict[str, Any] = {key: torch.cat([getattr(old, key) for old in (one, new)]) for key in COLUMNS}
                 order = torch.argsort(values["labels"], stable=True)
-                self.experiences[i] = replace(part, **{key: value[order] for key, value in values.items()})
+                self.experiences[i] = replace(one, **{key: value[order] for key, value in values.items()})
                 return
         self.experiences.append(new)
 
     def remap(self, mapping: Callable[[Tensor], Tensor]) -> None:
         """Replace the ids of the stored nodes."""
-        self.experiences = [replace(part, nodes=mapping(part.nodes)) for part in self.experiences]
+        self.experiences = [replace(one, nodes=mapping(one.nodes)) for one in self.experiences]
 
     def remove(self, nodes: Tensor, task: int | None = None) -> int:
         """Remove nodes by id (of one task if copies are stored, as ids may repeat); return how many were removed."""
@@ -137,8 +153,8 @@ class ExperienceBuffer:
         before, stored = len(self), self.nodes
         gone = torch.isin(stored, nodes.to(stored.device)).cpu()
         if task is not None:
-            gone &= torch.cat([torch.full((len(part),), part.task == task) for part in self.experiences])
-        self._keep(~gone)
+            gone &= torch.cat([torch.full((len(one),), one.task == task) for one in self.experiences])
+        self.experiences = self._kept(~gone)
         return before - len(self)
 
     def trim(self, budget_nodes: int | None = None, budget_bytes: int | None = None) -> int:
@@ -149,22 +165,24 @@ class ExperienceBuffer:
         (as in reservoir sampling).
         """
         before = len(self)
-        least = 0 if budget_nodes is None else max(0, before - budget_nodes)
-        if self.experiences and (least or (budget_bytes is not None and self.nbytes > budget_bytes)):
+        evicted = 0 if budget_nodes is None else max(0, before - budget_nodes)
+        if self.experiences and (evicted or (budget_bytes is not None and self.nbytes > budget_bytes)):
             steps = eviction_steps(self.experiences)
-            if budget_bytes is not None:
-                own = steps.to(self.nodes.device).split([len(part) for part in self.experiences])
-                sizes = bytes_after(self.experiences, own, self._radius)  # never increase
-                least = max(least, int((sizes > budget_bytes).sum()))
-            self._keep(steps > least)
+
+            def fits(count: int) -> bool:
+                return budget_bytes is None or sum(one.nbytes for one in self._kept(steps > count)) <= budget_bytes
+
+            # the size never increases
+            evicted += bisect_left(range(evicted, before), True, key=fits)
+            self.experiences = self._kept(steps > evicted)
         return before - len(self)
 
-    def _keep(self, mask: Tensor) -> None:
-        """Keep the nodes in ``mask`` (on the CPU, over all experiences); experiences without nodes are dropped."""
-        kept = [part.nonzero().flatten() for part in mask.split([len(part) for part in self.experiences])]
-        self.experiences = [
-            part if index.numel() == len(part) else part.keep(index.to(part.nodes.device), self._radius)
-            for part, index in zip(self.experiences, kept, strict=True)
+    def _kept(self, mask: Tensor) -> list[Experience]:
+        """Return the experiences with the nodes in ``mask`` (on the CPU) only, without those that have no nodes."""
+        positions = [one.nonzero().flatten() for one in mask.split([len(one) for one in self.experiences])]
+        return [
+            one if index.numel() == len(one) else one.keep(index.to(one.nodes.device), self._radius)
+            for one, index in zip(self.experiences, positions, strict=True)
             if index.numel()
         ]
 
@@ -175,7 +193,7 @@ class ExperienceBuffer:
     @property
     def nodes(self) -> Tensor:
         """Ids of all stored nodes, oldest first."""
-        return torch.cat([part.nodes for part in self.experiences]) if self.experiences else torch.empty(0).long()
+        return torch.cat([one.nodes for one in self.experiences]) if self.experiences else torch.empty(0).long()
 
     def attach(self, graph: Graph) -> tuple[Graph, list[Tensor]]:
         """Return the graph to train on, and the ids of each experience's nodes in it.
@@ -183,12 +201,12 @@ class ExperienceBuffer:
         ``live`` returns the graph unchanged; the other modes append the stored nodes.
         """
         if self.replay == "live":
-            return graph, [part.nodes for part in self.experiences]
+            return graph, [one.nodes for one in self.experiences]
         ids, start = [], graph.num_nodes
-        for part in self.experiences:
-            ids.append(torch.arange(len(part), device=graph.device) + start)
-            start += part.copy.num_nodes if part.copy is not None else 0
-        copies = [part.copy for part in self.experiences if part.copy is not None]
+        for one in self.experiences:
+            ids.append(torch.arange(len(one), device=graph.device) + start)
+            start += one.copy.num_nodes if one.copy is not None else 0
+        copies = [one.copy for one in self.experiences if one.copy is not None]
         return append_graphs(graph, copies), ids
 
     def alone(self, graph: Graph) -> tuple[Graph, Tensor]:
@@ -206,12 +224,12 @@ class ExperienceBuffer:
         return {
             "replay": self.replay,
             "hops": self.hops,
-            "experiences": [_experience_state(part) for part in self.experiences],
+            "experiences": [one.state_dict() for one in self.experiences],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.replay, self.hops = state["replay"], state["hops"]
-        self.experiences = [_experience(part) for part in state["experiences"]]
+        self.experiences = [Experience.from_state(one) for one in state["experiences"]]
 
 
 def _ego(graph: Graph, nodes: Tensor, hops: int) -> Graph:
@@ -234,35 +252,47 @@ def append_graphs(graph: Graph, others: list[Graph]) -> Graph:
     """Append other graphs as additional components."""
     if not others:
         return graph
-    parts = [graph, *others]
-    starts = [sum(part.num_nodes for part in parts[:i]) for i in range(len(parts))]
-    edges = torch.cat([part.edge_index + start for part, start in zip(parts, starts, strict=True)], dim=1)
+    graphs = [graph, *others]
+    starts = [sum(one.num_nodes for one in graphs[:i]) for i in range(len(graphs))]
+    edges = torch.cat([one.edge_index + start for one, start in zip(graphs, starts, strict=True)], dim=1)
     if graph.is_sparse:
-        counts = torch.cat([part.x.crow_indices().diff() for part in parts])
+        counts = torch.cat([one.x.crow_indices().diff() for one in graphs])
         rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        col = torch.cat([part.x.col_indices() for part in parts])
-        value = torch.cat([part.x.values() for part in parts])
+        col = torch.cat([one.x.col_indices() for one in graphs])
+        value = torch.cat([one.x.values() for one in graphs])
         x = torch.sparse_csr_tensor(rowptr, col, value, (counts.numel(), graph.num_features), check_invariants=False)
     else:
-        x = torch.cat([part.x for part in parts])
-    return replace(graph, x=x, edge_index=edges, y=torch.cat([part.y for part in parts]), public_split=None)
+        x = torch.cat([one.x for one in graphs])
+    return replace(graph, x=x, edge_index=edges, y=torch.cat([one.y for one in graphs]), public_split=None)
 
 
-def _experience_state(part: Experience) -> dict[str, Any]:
-    state: dict[str, Any] = {
-        "task": part.task,
-        "nodes": part.nodes,
-        "labels": part.labels,
-        "scores": part.scores,
-    }
-    if part.extras:
-        state["extras"] = dict(part.extras)
-    if part.copy is not None:
-        state["copy"] = {"x": part.copy.x, "edge_index": part.copy.edge_index, "y": part.copy.y}
-    return state
+def eviction_steps(experiences: list[Experience]) -> Tensor:
+    """Return the step at which each node is evicted, from 1, over the nodes of all experiences (on the CPU).
+
+    The next node comes from the class with the most nodes, within it from the task with the most nodes, and is the
+    worst-ranked one there; a hash of node and task breaks ties. A node is the worst of its class and task when as many
+    nodes are left there as its position among them, and likewise in its class. So the order is one sort, by the
+    position in the class, then the position in class and task, then rank and hash.
+    """
+    nodes, labels = (torch.cat([getattr(one, key) for one in experiences]).cpu().numpy() for key in COLUMNS[:2])
+    task = np.repeat([one.task for one in experiences], [len(one) for one in experiences])
+    pairs = zip(nodes.tolist(), task.tolist(), strict=True)
+    tie_breaker = np.array([zlib.crc32(f"{node},{task}".encode()) for node, task in pairs])
+    place = np.arange(nodes.size)
+    rank = torch.cat([one.ranks for one in experiences]).cpu().numpy()
+    keys = [rank, tie_breaker, -place]
+    keys = [_positions([task, labels], keys), *keys]
+    keys = [_positions([labels], keys), *keys]
+    steps = np.empty_like(place)
+    steps[np.lexsort(keys[::-1])] = place[::-1] + 1
+    return torch.from_numpy(steps)
 
 
-def _experience(state: dict[str, Any]) -> Experience:
-    copy = Graph(**state["copy"], name="experience") if "copy" in state else None
-    columns = {key: state[key] for key in COLUMNS}
-    return Experience(state["task"], **columns, copy=copy, extras=state.get("extras", {}))
+def _positions(groups: list[Array], keys: list[Array]) -> Array:
+    """Return the position of each element within its group, sorted by the keys."""
+    order = np.lexsort([*keys[::-1], *groups])
+    index = np.arange(order.size)
+    new = np.any([group[order] != np.roll(group[order], 1) for group in groups], axis=0)
+    positions = np.empty_like(index)
+    positions[order] = index - np.maximum.accumulate(np.where(new, index, 0))
+    return positions

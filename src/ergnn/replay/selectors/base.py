@@ -1,9 +1,9 @@
-"""The interface of selectors, and the choice of the e best nodes per class."""
+"""The interface of selectors, the choice of the e best nodes per class, and the spaces in which nodes are compared."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -20,6 +20,8 @@ from ergnn.nn.examples import Examples
 from ergnn.nn.heads import HeadPolicy
 
 Target = Literal["train", "val", "test"]
+SpaceName = Literal["feature", "embedding"]
+Distance = Literal["euclidean", "cosine"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,11 @@ class SelectionContext:
                 f"{self.task.name} has no {name} nodes; choose another target: {', '.join(get_args(Target))}"
             )
         return nodes
+
+    @property
+    def labeled(self) -> Tensor:
+        """The labeled nodes of the task: train ∪ val (there may be no validation nodes)."""
+        return torch.cat([self.split("train"), self.task.val])
 
     def examples(self, split: str) -> Examples:
         """Return a split of the task as examples, with the training loss."""
@@ -139,19 +146,19 @@ class Selector(ABC):
 
 def select_together(selectors: Sequence[Selector], contexts: Sequence[SelectionContext]) -> list[Selection]:
     """Apply a selector to each of several models trained side by side, sharing passes for embeddings and influence."""
-    found = list(contexts)
+    contexts = list(contexts)
     reading = [i for i, selector in enumerate(selectors) if selector.reads_embeddings]
     for graph in {id(contexts[i].graph): contexts[i].graph for i in reading}.values():
         group = [i for i in reading if contexts[i].graph is graph]
         models = [model for i in group if isinstance(model := contexts[i].model, Backbone)]
         for i, value in zip(group, embed_together(models, graph, [contexts[i].nodes for i in group]), strict=True):
-            found[i] = replace(contexts[i], embeddings=value)
+            contexts[i] = replace(contexts[i], embeddings=value)
     groups: dict[Hashable, list[int]] = {}
     for i, selector in enumerate(selectors):
         groups.setdefault(i if selector.batch_key is None else selector.batch_key, []).append(i)
     chosen: dict[int, Selection] = {}
     for group in groups.values():
-        selections = selectors[group[0]].select_together([found[i] for i in group])
+        selections = selectors[group[0]].select_together([contexts[i] for i in group])
         chosen.update(zip(group, selections, strict=True))
     return [chosen[i] for i in range(len(selectors))]
 
@@ -189,3 +196,35 @@ def best_per_class(scores: Tensor, context: SelectionContext) -> Selection:
     index = torch.cat(chosen)
     tie_rate = int(tied) / max(scores.numel(), 1)
     return Selection(context.nodes[index.to(device)], scores[index].float().cpu(), {"tie_rate": tie_rate})
+
+
+class Space:
+    """The space in which nodes are compared.
+
+    Args:
+        space: ``feature`` (x_i) or ``embedding`` (h_i, the input of the output layer).
+        distance: ``euclidean``, or ``cosine`` (1 − cos).
+        normalize: divide each vector by its length first.
+    """
+
+    def __init__(self, space: SpaceName, distance: Distance, normalize: bool) -> None:
+        check_choice("space", space, SpaceName)
+        check_choice("distance", distance, Distance)
+        self.space, self.distance, self.normalize = space, distance, normalize
+
+    def vectors(self, context: SelectionContext, nodes: Tensor) -> Tensor:
+        rows = context.graph.rows(nodes) if self.space == "feature" else context.embed(nodes)
+        rows = rows.double()
+        return F.normalize(rows, dim=1) if self.normalize else rows
+
+    def distances(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return all distances between the rows of ``a`` and of ``b``."""
+        if self.distance == "cosine":
+            return 1.0 - F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def chunks(self, a: Tensor, b: Tensor, entries: int = 1 << 22) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield ``distances(a, b)`` in chunks of rows: positions in ``a``, and their rows."""
+        step = max(1, entries // max(b.size(0), 1))
+        for index in torch.arange(a.size(0), device=a.device).split(step):
+            yield index, self.distances(a[index], b)

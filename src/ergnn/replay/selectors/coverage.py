@@ -10,8 +10,15 @@ from torch import Tensor
 from ergnn.config.errors import InputError
 from ergnn.config.registry import inherit_options
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.base import Selection, SelectionContext, Selector, best_per_class
-from ergnn.replay.selectors.spaces import Distance, Space, SpaceName
+from ergnn.replay.selectors.base import (
+    Distance,
+    Selection,
+    SelectionContext,
+    Selector,
+    Space,
+    SpaceName,
+    best_per_class,
+)
 
 SAMPLE = 2000
 """Maximum number of nodes per side for the estimate of the distance quantile."""

@@ -15,7 +15,7 @@ from ergnn.config.registry import inherit_options
 from ergnn.nn.examples import Examples
 from ergnn.replay.selectors import SELECTORS
 from ergnn.replay.selectors.base import SelectionContext
-from ergnn.replay.selectors.first_layer import CHUNK, Values, first_layer_size, gradients
+from ergnn.replay.selectors.gradients import CHUNK, Values, first_layer_size, gradients
 from ergnn.replay.selectors.ridge import Ridge
 
 

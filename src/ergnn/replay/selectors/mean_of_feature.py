@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from ergnn.replay.selectors import SELECTORS
-from ergnn.replay.selectors.base import SelectionContext, Selector
-from ergnn.replay.selectors.spaces import Distance, Space, SpaceName
+from ergnn.replay.selectors.base import Distance, SelectionContext, Selector, Space, SpaceName
 
 CHUNK = 8192
 """Nodes per chunk of vectors."""

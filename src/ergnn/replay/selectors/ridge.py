@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ergnn.config.errors import InputError, check_at_least
 from ergnn.replay.selectors.base import Selection, SelectionContext, Selector
-from ergnn.replay.selectors.smoothed import labeled
 
 TIE = 1e-9
 """Qualities that differ by less are ties, which the seed breaks."""
@@ -216,7 +215,7 @@ class Ridge(Selector):
 
     def problem(self, context: SelectionContext, candidates: Tensor) -> RidgeProblem:
         """Create the problem for the given candidates."""
-        targets = labeled(context)
+        targets = context.labeled
         if targets.numel() > self.targets:
             drawn = torch.randperm(targets.numel(), generator=context.generator())[: self.targets]
             targets = targets[drawn.to(targets.device)]

@@ -1,4 +1,4 @@
-"""PageRank: the nodes that a random walk visits most often."""
+"""Central nodes of the task's graph: those with the most neighbors, or the highest PageRank."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ TOLERANCE = 1e-12
 """Power iteration stops when the L1 norm of a change is below this."""
 DECIMALS = 9
 """Digits of ``n · p`` that are compared: nodes in equal positions tie, however their sums are rounded."""
+
+
+@SELECTORS.register("degree", help="most edges in the task's graph")
+class Degree(Selector):
+    """Nodes with the largest in-degree, self-loops not counted."""
+
+    def score(self, context: SelectionContext) -> Tensor:
+        return adjacency_of(context.graph).without_loops().degrees(context.nodes)
 
 
 @SELECTORS.register("pagerank", help="highest PageRank in the task's graph")
