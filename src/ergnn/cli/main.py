@@ -13,7 +13,20 @@ from ergnn.config.errors import ErgnnError
 
 COMMANDS = (
     *("run", "lists", "reproduce", "compare", "runs", "report"),
-    *("init", "observe", "predict", "evaluate", "inspect", "forget", "verify", "export", "rollback", "set", "serve"),
+    *(
+        "demo",
+        "init",
+        "observe",
+        "predict",
+        "evaluate",
+        "inspect",
+        "forget",
+        "verify",
+        "export",
+        "rollback",
+        "set",
+        "serve",
+    ),
 )
 """Modules of this package, in the order of the help; ``add`` adds the command of a module."""
 

@@ -1,0 +1,73 @@
+"""``ergnn demo``: a growing graph from tables to predictions, in one command."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ergnn.cli.options import count
+
+WEEK = "observe {learner} --nodes {files}/nodes_{week}.csv --edges {files}/edges_{week}.csv --task-name 'week {week}'"
+
+STEPS = (
+    ("Create a folder for the learner.", "init {learner}"),
+    ("Week 1: customers, payments and who churned. The columns are read as they are.", WEEK.replace("{week}", "1")),
+    *((f"Week {week}: the graph grows, and the model with it.", WEEK.replace("{week}", str(week))) for week in (2, 3)),
+    ("Week 4.", WEEK.replace("{week}", "4")),
+    (
+        "Predict new customers, who have payments but no label yet.",
+        "predict {learner} --nodes {files}/new.csv --edges {files}/new_edges.csv",
+    ),
+    ("Score every week on customers that were held out.", "evaluate {learner} --per-class"),
+    (
+        "Remove a customer from the graph, the model and all files; the result equals never having seen her.",
+        "forget {learner} --nodes {files}/gone.csv --purge",
+    ),
+    ("Write a page about the learner.", "inspect {learner} -o {out}/learner.html"),
+)
+"""What each step shows, and its command."""
+
+NEXT = (
+    ("why a customer is predicted to churn", "explain {learner} --nodes {files}/ask.csv -o {out}/why.html"),
+    ("labels that look wrong", "audit {learner}"),
+    ("the folder over HTTP", "serve {learner}"),
+)
+"""Commands to try next."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("demo", help="learn an example table week by week, and predict, score and forget")
+    parser.set_defaults(command=demo_command)
+    text = "create this folder for all files (default: ergnn-demo)"
+    parser.add_argument("folder", metavar="DIR", nargs="?", default="ergnn-demo", help=text)
+    parser.add_argument(
+        "--customers", metavar="N", type=count, default=2000, help="number of customers in the tables (default: 2000)"
+    )
+
+
+def demo_command(args: argparse.Namespace) -> int:
+    from ergnn.cli.main import main
+    from ergnn.config.errors import InputError
+    from ergnn.folder.example import write_files
+
+    out = Path(args.folder)
+    if out.exists():
+        raise InputError(f"{out} exists already; name another folder: ergnn demo DIR")
+    names = {"out": out, "files": out / "tables", "learner": out / "learner"}
+    quoted = {name: shlex.quote(str(path)) for name, path in names.items()}
+    print(f"Writing tables of {args.customers:,} customers and their payments, in four weeks, to {names['files']}")
+    write_files(names["files"], args.customers, new=5)
+    (names["files"] / "gone.csv").write_text("id\nc0\n", encoding="utf-8")
+    (names["files"] / "ask.csv").write_text("id\nc1\n", encoding="utf-8")
+    for number, (text, command) in enumerate(STEPS, 1):
+        line = command.format(**quoted)
+        print(f"\n── {number}/{len(STEPS)}  {text}\n$ ergnn {line}\n", flush=True)
+        status = main(shlex.split(line))
+        if status:
+            return status
+    print(f"\nThe page about the learner: {(out / 'learner.html').resolve()}\n\nTry next:")
+    for text, command in NEXT:
+        print(f"  ergnn {command.format(**quoted)}   # {text}")
+    return 0

@@ -1,0 +1,49 @@
+"""The example tables and ``ergnn demo``."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from ergnn.cli.main import main
+from ergnn.folder import LearnerFolder
+from ergnn.folder.example import write_files
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_example_divides_customers_among_weeks_and_new_ones(tmp_path: Path) -> None:
+    write_files(tmp_path, 120, seed=1, new=7)
+    weeks = [rows_of(tmp_path / f"nodes_{week}.csv") for week in (1, 2, 3, 4)]
+    new, seen = rows_of(tmp_path / "new.csv"), set()
+    assert sum(map(len, weeks)) == 113
+    assert [row["id"] for row in new] == [f"c{i}" for i in range(113, 120)]
+    assert not any("label" in row for row in new)
+    for week, nodes in enumerate(weeks, 1):
+        seen |= {row["id"] for row in nodes}
+        for edge in rows_of(tmp_path / f"edges_{week}.csv"):  # both ends have arrived
+            assert {edge["source"], edge["target"]} <= seen
+    ends = {row[end] for row in rows_of(tmp_path / "new_edges.csv") for end in ("source", "target")}
+    assert ends & {row["id"] for row in new}
+
+
+def test_demo_runs_every_command_and_names_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "a demo"  # a space, so that the printed commands have to be quoted
+    assert main(["demo", str(folder), "--customers", "160"]) == 0
+    text = capsys.readouterr().out
+    for command in ("init", "observe", "predict", "evaluate", "forget", "inspect"):
+        assert f"$ ergnn {command} '{folder / 'learner'}'" in text
+    assert text.count("new nodes") == 4
+    assert "c159" in text  # a predicted customer
+    assert str(folder / "learner.html") in text
+    assert "<html" in (folder / "learner.html").read_text(encoding="utf-8")
+    with LearnerFolder(folder / "learner").snapshot() as snapshot:
+        assert snapshot.graph.num_nodes == 154
+    assert b"c0\n" not in (folder / "learner" / "learner.sqlite").read_bytes()
+    assert main(["demo", str(folder)]) == 2
+    assert "exists already; name another folder" in capsys.readouterr().err
