@@ -102,7 +102,7 @@ def test_a_state_of_another_method_or_backbone_is_refused(stream: TaskStream) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seed", "5"], "unrecognized arguments: --seed"),
+        (["--seed", "5"], "unknown option --seed (did you mean '--seeds'?)"),
         (["--first-seed", "100000000000000000000"], "seeds must be 0 to"),
         (["--per-class", "2", "--method-options", "per_class=3"], "'per_class' is given both"),
         (["--lr", "1e30", "--epochs", "2", "--seeds", "1", "--split", "seeded"], "training diverged"),

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from ergnn import __version__
 from ergnn.cli.options import CommandParser
-from ergnn.config.errors import ErgnnError
+from ergnn.config.errors import ErgnnError, check_choice
 
 COMMANDS = (
     *("run", "lists", "reproduce", "compare", "runs", "report"),
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = argparse.Namespace()
     try:
         import_plugins(words)  # before the command line is parsed: their methods add options
-        args = make_parser().parse_args(words)
+        args = make_parser(words).parse_args(words)
         return int(args.command(args))
     except ErgnnError as error:
         print(f"ergnn: {error}", file=sys.stderr)
@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
+def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Build the parser of all commands; the first of the given words must be one of them."""
     parser = argparse.ArgumentParser(
         prog="ergnn", allow_abbrev=False, description="Continual learning for graph neural networks."
     )
@@ -60,6 +60,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=CommandParser)
     for module in COMMANDS:
         import_module(f"ergnn.cli.{module}").add(commands)
+    if words and not words[0].startswith("-"):
+        check_choice("command", words[0], commands.choices)
     for command_parser in commands.choices.values():
         add_import(command_parser)
     return parser

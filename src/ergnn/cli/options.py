@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from ergnn.config.errors import InputError
+from ergnn.config.errors import InputError, did_you_mean
 from ergnn.config.files import replacing
 from ergnn.config.learner_config import LearnerConfig
 from ergnn.config.registry import REQUIRED, Option
@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
         if self.default_method is None or not {"-h", "--help"}.intersection(words):
             parsed, unknown = super().parse_known_args(words, namespace)
             if self.default_method is None or not unknown:
-                return parsed, unknown
+                return parsed, self._refuse(unknown)
         from ergnn.methods import METHODS
 
         method = METHODS.resolve(self._method_named(words) or self.default_method)
@@ -85,7 +85,16 @@ class CommandParser(argparse.ArgumentParser):
             name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
             if flag.startswith("--") and name in METHODS.option_names():
                 raise METHODS.unknown_option(method, name)
-        return parsed, unknown
+        return parsed, self._refuse(unknown)
+
+    def _refuse(self, unknown: list[str]) -> list[str]:
+        """Raise an error for the first unknown option, with the option that it is close to."""
+        flag = next((word.partition("=")[0] for word in unknown if word.startswith("--") and word != "--"), None)
+        if flag is not None:
+            names = [name.lstrip("-") for name in self._option_string_actions]
+            guess = did_you_mean(flag[2:], names).replace("mean '", "mean '--")
+            raise InputError(f"unknown option {flag}{guess}; `{self.prog} --help` lists all")
+        return unknown
 
     def _method_named(self, words: list[str]) -> str | None:
         """Return the method after ``--method``, or else in the file after ``--config``."""

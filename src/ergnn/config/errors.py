@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, get_args
 
 
@@ -30,7 +32,23 @@ class UnknownNameError(InputError):
     """An unknown name; the message lists the known ones."""
 
     def __init__(self, kind: str, name: object, choices: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(choices))}")
+        choices = sorted(choices)
+        super().__init__(f"unknown {kind} {name!r}{did_you_mean(name, choices)}; choose one of: {', '.join(choices)}")
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """Return the choice that a mistyped name is close to, as a question; empty if there is none."""
+    cases = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(str(name).lower(), cases, 1, 0.7)
+    return f" (did you mean {cases[close[0]]!r}?)" if close else ""
+
+
+def similar_file(path: Path) -> str:
+    """Return :func:`did_you_mean` for a path that does not exist, from the names in its folder."""
+    try:
+        return did_you_mean(path.name, [entry.name for entry in path.parent.iterdir()])
+    except OSError:
+        return ""
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:

@@ -29,7 +29,7 @@ from pkgutil import iter_modules
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 
-from ergnn.config.errors import InputError, UnknownNameError
+from ergnn.config.errors import InputError, UnknownNameError, did_you_mean
 
 T = TypeVar("T")
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
@@ -191,8 +191,11 @@ class Registry(Generic[T]):
 
     def unknown_option(self, name: str, option: str) -> InputError:
         """Return an error that lists the options of an entry."""
-        choices = ", ".join(sorted(o.name for o in self.options(name))) or "none"
-        return InputError(f"{self.kind} {name!r} has no option {option!r}; its options: {choices}")
+        choices = sorted(o.name for o in self.options(name))
+        guess = did_you_mean(option, choices)
+        return InputError(
+            f"{self.kind} {name!r} has no option {option!r}{guess}; its options: {', '.join(choices) or 'none'}"
+        )
 
     def help(self, name: str) -> str:
         return self._help[self.resolve(name)]

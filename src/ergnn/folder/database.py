@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ergnn.config.errors import BusyError, ErgnnError, FolderError
+from ergnn.config.errors import BusyError, ErgnnError, FolderError, similar_file
 
 APPLICATION_ID = 0x65726E6E
 """``ernn`` in ASCII, which identifies a learner's database."""
@@ -139,8 +139,10 @@ def database_path(root: Path) -> Path:
     """The path of a folder's database, which must be a regular file."""
     path = root / FILE
     if not root.is_dir():
+        if root.is_file():
+            raise FolderError(f"{root}: is a file, not a folder")
         hint = f"`ergnn init {shlex.quote(str(root))}` creates a learner there"
-        raise FolderError(f"{root}: is a file, not a folder" if root.is_file() else f"{root}: no such folder; {hint}")
+        raise FolderError(f"{root}: no such folder{similar_file(root)}; {hint}")
     if not os.path.lexists(path):
         raise FolderError(f"{root}: holds no learner (there is no {FILE} in it); `ergnn init` creates one")
     if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -229,7 +231,9 @@ def created(root: Path) -> Iterator[sqlite3.Connection]:
     """Create a database, which exists once the block ends without an error; otherwise the folder is not changed."""
     existed, beside = root.exists(), root / f"{FILE}.new"
     if existed and (not root.is_dir() or any(not path.name.startswith(beside.name) for path in root.iterdir())):
-        raise FolderError(f"{root}: already exists and is not an empty folder")
+        known = os.path.lexists(root / FILE)
+        hint = f"; it holds a learner: `ergnn observe {shlex.quote(str(root))} …` updates it" if known else ""
+        raise FolderError(f"{root}: already exists and is not an empty folder{hint}")
     try:
         with wrap_errors(root):
             root.mkdir(parents=True, exist_ok=True)

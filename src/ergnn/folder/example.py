@@ -10,6 +10,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ GROUPS = 12
 WEEKS = 4
 
 
-def make_customers(count: int, seed: int) -> tuple[list[dict[str, object]], list[tuple[str, str, float]]]:
+def make_customers(count: int, seed: int) -> tuple[list[dict[str, Any]], list[tuple[str, str, float]]]:
     """Return rows of customers, each with the week of its arrival, and payments."""
     rng = np.random.default_rng(seed)
     group = rng.integers(GROUPS, size=count)

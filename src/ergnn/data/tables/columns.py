@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ergnn.config.errors import FormatError, listed, truncate
+from ergnn.config.errors import FormatError, did_you_mean, listed, truncate
 from ergnn.data.tables.limits import Limits
 
 TEXTS = ("id", "label", "split", "domain", "source", "target")
@@ -106,7 +106,7 @@ def find_columns(names: Sequence[str], roles: Sequence[str], columns: Columns, w
         if matches:
             out[role] = matches[0]
         elif given or role in REQUIRED:
-            raise FormatError(f"{where}: no column {given or role!r}; {_present(names)}; {_hint(role)}")
+            raise FormatError(f"{where}: no column {given or role!r}{_present(names, given or role)}; {_hint(role)}")
     return ColumnRoles(out)
 
 
@@ -137,7 +137,7 @@ def _hint(role: str) -> str:
 def _matching(want: str, free: Sequence[str], names: Sequence[str], where: object) -> list[str]:
     matches = [n for n in free if n.strip() == want.strip()] or [n for n in free if fnmatchcase(n.strip(), want)]
     if not matches:
-        raise FormatError(f"{where}: no column {truncate(want)} that could be a feature; {_present(names)}")
+        raise FormatError(f"{where}: no column {truncate(want)} that could be a feature{_present(names, want)}")
     return list(dict.fromkeys(matches))
 
 
@@ -162,8 +162,8 @@ def _index(name: str, at: int, where: object) -> FormatError:
     )
 
 
-def _present(names: Sequence[str]) -> str:
-    text = f"columns are {listed(names)}"
+def _present(names: Sequence[str], missing: str) -> str:
+    text = f"{did_you_mean(missing, names)}; columns are {listed(names)}"
     if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
         text += ": values are separated by commas in .csv files and by tabs in .tsv files"
     return text

@@ -7,7 +7,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from ergnn.config.errors import FormatError, InputError
+from ergnn.config.errors import FormatError, InputError, similar_file
 
 MEGABYTE = 1 << 20
 
@@ -66,7 +66,8 @@ def file_size(path: Path, limits: Limits) -> int:
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        reason = f"{getattr(error, 'strerror', None) or error}{similar_file(path)}"
+        raise FormatError(f"{path}: cannot be read ({reason})") from error
     if not stat.S_ISREG(status.st_mode):
         raise FormatError(f"{path}: not a file" + (", but a folder" if stat.S_ISDIR(status.st_mode) else ""))
     if status.st_size == 0:
